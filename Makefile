@@ -1,0 +1,47 @@
+# `make demo` and `make test` set everything up by themselves, in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Two cores, two test processes, one thread each: small models gain nothing from more.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test lint format bench docs clean
+
+demo: $(READY)
+	$(BIN)/steadyrun demo
+
+test: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m slow
+	$(BIN)/python benchmarks/run_all.py
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) build dist
+
+# torch is asked for exactly first: a looser request pulls gigabytes of CUDA libraries.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "steadyrun needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	@echo "installing torch and the rest into $(VENV); the first time this takes a minute or two"
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[tutor,safetensors,dev]'
+	touch $(READY)

@@ -1,0 +1,58 @@
+"""steadyrun records a training run and tells what went wrong with it.
+
+with steadyrun.record("experiments/my-run", config=config) as run:
+    run.watch(model, optimizer, scheduler=scheduler)
+    ...
+    run.step(loss, batch=batch)
+
+steadyrun.open_run("experiments/my-run").series("loss")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steadyrun.errors import NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.probes.recorder import Run, record
+    from steadyrun.records import Dropped, Event, Series
+    from steadyrun.store.reader import RunView, open_run
+
+__version__ = "0.1.0"
+
+# Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
+_HOMES = {
+    "record": "steadyrun.probes.recorder",
+    "Run": "steadyrun.probes.recorder",
+    "open_run": "steadyrun.store.reader",
+    "RunView": "steadyrun.store.reader",
+    "Series": "steadyrun.records",
+    "Event": "steadyrun.records",
+    "Dropped": "steadyrun.records",
+    "SteadyrunError": "steadyrun.errors",
+    "UsageError": "steadyrun.errors",
+    "RunDirectoryError": "steadyrun.errors",
+    "NewerSchemaError": "steadyrun.errors",
+}
+
+__all__ = [
+    "Dropped",
+    "Event",
+    "NewerSchemaError",
+    "Run",
+    "RunDirectoryError",
+    "RunView",
+    "Series",
+    "SteadyrunError",
+    "UsageError",
+    "open_run",
+    "record",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'steadyrun' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,153 @@
+"""Attention entropy per head, taken from the real queries and keys of a forward pass.
+
+Fused attention never shows its probabilities. On a sampled step a torch function mode sees the call of
+`scaled_dot_product_attention` and computes the attention of a few queries beside it; attention written out
+by hand is seen at its softmax; `nn.MultiheadAttention` at its inputs. What is seen is never changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+LOW_ENTROPY = math.log(2)
+LOW_SHARE = 0.99
+_BATCH_ROWS, _QUERIES = 4, 16  # at most 64 queries per head
+_MASKED = 5e3  # a score this far below the row's largest is a mask, not a measurement
+_SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax}
+
+Receive = Callable[[Tensor, Tensor], None]
+
+
+class AttentionMode(TorchFunctionMode):
+    """Shows every attention in a forward pass to `receive(entropy per head, share of low-entropy queries)`."""
+
+    def __init__(self, receive: Receive, failed: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._receive = receive
+        self._failed = failed
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        try:
+            if func is F.scaled_dot_product_attention:
+                self._report(fused_scores(*args, **(kwargs or {})))
+            elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
+                self._report(_sampled(args[0].detach()))
+        except Exception as problem:
+            self._failed(problem)
+        return result
+
+    def _report(self, scores: Tensor) -> None:
+        self._receive(*head_entropies(scores))
+
+
+def head_entropies(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Of scores (batch, heads, queries, keys): mean entropy per head, and the share of queries below log 2.
+
+    A query that may look at fewer than three keys cannot be above log 2 and says nothing; it is left out.
+    """
+    scores = scores.float()
+    visible = scores > scores.amax(-1, keepdim=True) - _MASKED
+    log_p = torch.log_softmax(scores.masked_fill(~visible, -math.inf), -1)
+    entropy = -(log_p.exp() * log_p.masked_fill(~visible, 0.0)).sum(-1)
+    counted = (visible.sum(-1) >= 3).float()
+    total = counted.sum((0, 2)).clamp(min=1)
+    mean = (entropy * counted).sum((0, 2)) / total
+    low = ((entropy < LOW_ENTROPY).float() * counted).sum((0, 2)) / total
+    return mean, low
+
+
+def fused_scores(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,  # noqa: ARG001
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,  # noqa: ARG001
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scores (batch, heads, queries, keys) of a few queries of a `scaled_dot_product_attention` call."""
+    query, key = query.detach(), key.detach()
+    while query.dim() < 4:
+        query, key = query.unsqueeze(0), key.unsqueeze(0)
+    if query.dim() > 4:
+        query, key = query.flatten(0, -4), key.flatten(0, -4)
+    rows, places = _spread(query.shape[0], _BATCH_ROWS), _spread(query.shape[2], _QUERIES)
+    chosen, keys = query[rows][:, :, places].float(), key[rows].float()
+    if enable_gqa or keys.shape[1] != chosen.shape[1]:
+        keys = keys.repeat_interleave(chosen.shape[1] // keys.shape[1], 1)
+    scores = chosen @ keys.transpose(-1, -2) * (scale if scale is not None else query.shape[-1] ** -0.5)
+    if is_causal:
+        at = torch.tensor(places, device=scores.device)[:, None]
+        scores = scores.masked_fill(torch.arange(keys.shape[2], device=scores.device) > at, -math.inf)
+    if attn_mask is not None:
+        scores = _masked(scores, attn_mask.detach(), query.shape, rows, places)
+    return scores
+
+
+def module_scores(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Scores of a few queries of an `nn.MultiheadAttention` call, from its inputs and projections."""
+    given = dict(zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), args, strict=False))
+    given.update(kwargs)
+    query, key = given["query"].detach(), given["key"].detach()
+    if query.dim() == 3 and not module.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    q_weight, k_weight, q_bias, k_bias = _projections(module)
+    heads = module.num_heads
+    q = _by_head(F.linear(query, q_weight, q_bias), heads)
+    k = _by_head(F.linear(key, k_weight, k_bias), heads)
+    mask = given.get("attn_mask")
+    if mask is not None and mask.dim() == 3:
+        mask = mask.unflatten(0, (-1, heads))
+    if mask is not None and mask.dtype == torch.bool:
+        mask = ~mask  # here True hides a key; for the fused function it shows one
+    causal = bool(given.get("is_causal")) and mask is None
+    scores = fused_scores(q, k, k, attn_mask=mask, is_causal=causal)
+    padding = given.get("key_padding_mask")
+    if padding is not None and padding.dtype == torch.bool and padding.dim() == 2:
+        rows = _spread(padding.shape[0], _BATCH_ROWS)
+        scores = scores.masked_fill(padding[rows][:, None, None, :], -math.inf)
+    return scores
+
+
+def _by_head(projected: Tensor, heads: int) -> Tensor:
+    return projected.view(*projected.shape[:-1], heads, -1).transpose(-2, -3)
+
+
+def _projections(module: nn.MultiheadAttention) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    width = module.embed_dim
+    bias = module.in_proj_bias
+    q_bias, k_bias = (None, None) if bias is None else (bias[:width].detach(), bias[width : 2 * width].detach())
+    if module.in_proj_weight is None:
+        return module.q_proj_weight.detach(), module.k_proj_weight.detach(), q_bias, k_bias
+    joint = module.in_proj_weight.detach()
+    return joint[:width], joint[width : 2 * width], q_bias, k_bias
+
+
+def _masked(scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], places: list[int]) -> Tensor:
+    wide = mask.expand(*shape[:3], mask.shape[-1]) if mask.dim() <= 4 else mask.flatten(0, -4)
+    part = wide[rows][:, :, places]
+    return scores.masked_fill(~part, -math.inf) if part.dtype == torch.bool else scores + part.float()
+
+
+def _looks_like_attention(result: Any, _scores: Any = None, dim: Any = None, **_options: Any) -> bool:
+    """A softmax over the last of four dimensions: batch, heads, queries, keys."""
+    return isinstance(result, Tensor) and result.dim() == 4 and dim in (-1, 3) and result.is_floating_point()
+
+
+def _sampled(scores: Tensor) -> Tensor:
+    return scores[_spread(scores.shape[0], _BATCH_ROWS)][:, :, _spread(scores.shape[2], _QUERIES)]
+
+
+def _spread(size: int, most: int) -> list[int]:
+    """At most `most` places out of `size`, evenly spaced, the last among them."""
+    count = min(size, most)
+    return [size - 1 - round(place * (size - 1) / max(1, count - 1)) for place in range(count)][::-1]

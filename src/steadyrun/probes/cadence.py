@@ -1,0 +1,67 @@
+"""How often each probe measures."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from steadyrun.errors import UsageError
+
+DEFAULTS: Mapping[str, int] = {
+    "activations": 50,  # mean magnitude and deviation of every block's output
+    "blocks": 50,  # gradient and parameter norm per block, update-to-weight ratio
+    "moments": 50,  # norms of the optimizer's moments, its step count
+    "spectral": 100,  # largest singular value of every large matrix
+    "dead_units": 50,  # FFN units that are silent on the whole batch
+    "attention": 50,  # entropy per head, dead heads
+    "modes": 50,  # modules in evaluation mode during a training step
+    "system": 50,  # memory, GPU utilisation and temperature
+    "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
+}
+
+# The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
+EARLY = frozenset({0, 1, 2, 5, 10, 20})
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """Steps between two samples of each probe; 0 switches a probe off."""
+
+    every: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULTS))
+    first_step: int = 0
+
+    def due(self, probe: str, step: int) -> bool:
+        every = self.every[probe]
+        return every > 0 and (step % every == 0 or step - self.first_step in EARLY)
+
+    def any_due(self, probes: tuple[str, ...], step: int) -> bool:
+        return any(self.due(probe, step) for probe in probes)
+
+
+def parse_cadence(every: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    """`every=` as the user gave it: one number for all sampled probes, or a number per probe."""
+    if every is None:
+        return dict(DEFAULTS)
+    if isinstance(every, Mapping):
+        for name in every:
+            if name not in DEFAULTS:
+                raise UsageError(_unknown(str(name)))
+        return {**DEFAULTS, **{name: _count(name, value) for name, value in every.items()}}
+    everything = _count("all probes", every)
+    return {name: everything if default else 0 for name, default in DEFAULTS.items()}
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UsageError(
+            f"every: {name} must be a whole number of steps, 0 to switch it off, not {value!r}. "
+            "Example: every={'activations': 10}"
+        )
+    return value
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, DEFAULTS, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"every: there is no probe {name!r}.{hint} The probes are {', '.join(DEFAULTS)}."

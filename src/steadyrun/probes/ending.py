@@ -1,0 +1,54 @@
+"""How an attempt ends, and what is kept of it when the run is resumed."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from steadyrun.store.manifest import read_manifest
+from steadyrun.store.writer import RunWriter
+
+_KEPT = ("attempt", "state", "ended", "last_step", "failure", "config", "process", "versions", "git", "command_line")
+_MOST_FRAMES = 12
+
+
+def finish(writer: RunWriter, last_step: int, failure: BaseException | None) -> None:
+    """Write the end state, then close the files and compact them."""
+    state = "finished" if failure is None or _is_clean_exit(failure) else "crashed"
+    summary = None
+    if state == "crashed" and failure is not None:
+        summary = _summary(failure)
+        if _is_out_of_memory(failure):
+            writer.event("out-of-memory", last_step, why=summary["message"])
+        writer.event("crash", last_step, why=f"{summary['type']}: {summary['message']}")
+    writer.flush()
+    writer.save_manifest(state=state, ended=time.time(), last_step=last_step, failure=summary)
+    writer.close()
+
+
+def earlier_attempts(root: Path) -> list[dict[str, Any]]:
+    """What the manifest says of the attempts before this one."""
+    manifest = read_manifest(root)
+    last = {key: manifest[key] for key in _KEPT if key in manifest}
+    if last.get("state") == "running":
+        last["state"] = "killed"
+    return [*manifest.get("earlier_attempts", []), last]
+
+
+def _is_clean_exit(failure: BaseException) -> bool:
+    return isinstance(failure, SystemExit) and failure.code in (None, 0)
+
+
+def _is_out_of_memory(failure: BaseException) -> bool:
+    return isinstance(failure, MemoryError) or type(failure).__name__ == "OutOfMemoryError"
+
+
+def _summary(failure: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(failure.__traceback__)[-_MOST_FRAMES:]
+    return {
+        "type": type(failure).__name__,
+        "message": (str(failure).splitlines() or [""])[0][:500],
+        "traceback": [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames],
+    }

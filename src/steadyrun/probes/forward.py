@@ -1,0 +1,192 @@
+"""What a forward pass shows: activations, dead units, attention, modes, the output's width, autocast.
+
+Hooks are global and exist only while a sampled step runs. Hooks on the modules themselves would be copied
+and pickled along with the model (an EMA copy, `torch.save(model)`) and would cost time on every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from steadyrun.probes.attention import AttentionMode, head_entropies, module_scores
+from steadyrun.probes.blocks import Block
+from steadyrun.probes.histograms import magnitude_counts
+from steadyrun.probes.problems import Problems
+from steadyrun.probes.units import UnitsTap, dead_units
+
+
+@dataclass
+class ForwardSample:
+    """What one forward pass showed."""
+
+    activations: dict[str, Tensor] = field(default_factory=dict)  # name -> (mean magnitude, deviation)
+    histograms: dict[str, Tensor] = field(default_factory=dict)
+    dead_units: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
+    low_shares: dict[str, Tensor] = field(default_factory=dict)
+    modules_in_eval: int | None = None
+    output_width: int | None = None
+    compute_dtype: torch.dtype | None = None
+
+
+class ForwardProbe:
+    """Watches the first training forward pass of a sampled step."""
+
+    def __init__(self, model: nn.Module, blocks: list[Block], units: list[UnitsTap], problems: Problems) -> None:
+        self._model = model
+        self._problems = problems
+        self._outputs = {id(block.module): block for block in blocks if not block.input}
+        self._inputs = {id(block.module): block for block in blocks if block.input}
+        self._units = {id(tap.module): tap for tap in units}
+        self._attention_modules = {id(m) for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+        self._mode: AttentionMode | None = None
+        self._handles: list[Any] = []
+        self._sample = ForwardSample()
+        self._inside: list[str] = []
+        self._wanted: frozenset[str] = frozenset()
+        self._passes = 0
+
+    def arm(self, wanted: frozenset[str]) -> None:
+        """Listen to the next training forward pass for the `wanted` probes."""
+        self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
+        self._inside = []
+        if not self._handles:
+            self._handles = [
+                register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
+                register_module_forward_hook(
+                    lambda module, args, kwargs, output: self._left(module, args, kwargs, output),
+                    with_kwargs=True,
+                    always_call=True,
+                ),
+            ]
+
+    def disarm(self) -> ForwardSample | None:
+        """Stop listening; what was seen, or None where no watched module ran."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._leave_mode()
+        return self._sample if self._passes or self._sample.activations else None
+
+    # -- hooks: nothing they do may reach the model -----------------------------------------------
+
+    def _entered(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        try:
+            key = id(module)
+            if module is self._model:
+                self._pass_begins()
+            if key in self._inputs:
+                self._measure(self._inputs[key].name, args)
+            if key in self._outputs:
+                self._inside.append(self._outputs[key].name)
+            if (tap := self._units.get(key)) is not None and tap.input:
+                self._count_dead(tap, args)
+        except Exception as problem:
+            self._problems.report("forward probe", problem)
+
+    def _left(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        try:
+            key = id(module)
+            if module is self._model:
+                self._leave_mode()
+                self._passes += 1
+                self._sample.output_width = self._sample.output_width or output_width(output)
+            if output is None:  # the forward pass raised
+                return
+            if key in self._inputs:
+                self._measure(self._inputs[key].name, kwargs)
+            if key in self._outputs:
+                self._measure(self._outputs[key].name, output)
+                if self._inside:
+                    self._inside.pop()
+            if (tap := self._units.get(key)) is not None and not tap.input:
+                self._count_dead(tap, output)
+            if key in self._attention_modules:
+                self._attention(*head_entropies(module_scores(module, args, kwargs)))  # type: ignore[arg-type]
+        except Exception as problem:
+            self._problems.report("forward probe", problem)
+
+    def _pass_begins(self) -> None:
+        if self._passes:
+            return
+        sample = self._sample
+        device = next((p.device.type for p in self._model.parameters()), "cpu")
+        if torch.is_autocast_enabled(device):
+            sample.compute_dtype = torch.get_autocast_dtype(device)
+        if "modes" in self._wanted:
+            sample.modules_in_eval = sum(not module.training for module in self._model.modules())
+        if "attention" in self._wanted and self._mode is None:
+            self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _leave_mode(self) -> None:
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    # -- measurements -----------------------------------------------------------------------------
+
+    def _measure(self, name: str, held: Any) -> None:
+        sample = self._sample
+        if name in sample.activations or (tensor := first_float(held)) is None:
+            return
+        with torch.no_grad():
+            values = tensor.detach().float()
+            if "activations" in self._wanted:
+                sample.activations[name] = torch.stack([values.abs().mean(), values.std(correction=0)])
+            if "histograms" in self._wanted:
+                sample.histograms[name] = magnitude_counts(values)
+
+    def _count_dead(self, tap: UnitsTap, held: Any) -> None:
+        if "dead_units" not in self._wanted or tap.name in self._sample.dead_units:
+            return
+        tensor = first_float(held)
+        if tensor is not None and tensor.dim() >= 2:
+            with torch.no_grad():
+                self._sample.dead_units[tap.name] = dead_units(tensor)
+
+    def _attention(self, entropy: Tensor, low_share: Tensor) -> None:
+        if self._passes or "attention" not in self._wanted:
+            return
+        sample = self._sample
+        base = self._inside[-1] if self._inside else "attention"
+        name, place = base, 1
+        while name in sample.entropies:
+            place += 1
+            name = f"{base}#{place}"
+        sample.entropies[name], sample.low_shares[name] = entropy, low_share
+
+
+def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
+    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
+    if isinstance(held, Tensor):
+        if held.is_floating_point():
+            yield held
+    elif depth and isinstance(held, Mapping):
+        for item in held.values():
+            yield from floats_in(item, depth - 1)
+    elif depth and isinstance(held, list | tuple):
+        for item in held:
+            yield from floats_in(item, depth - 1)
+
+
+def first_float(held: Any) -> Tensor | None:
+    """The first floating tensor with elements."""
+    return next((tensor for tensor in floats_in(held) if tensor.numel() and tensor.dim()), None)
+
+
+def output_width(output: Any) -> int | None:
+    """The width of the model's output: of its logits where it names them, of its first matrix otherwise."""
+    named = getattr(output, "logits", None)
+    candidates = [named] if isinstance(named, Tensor) else list(floats_in(output))
+    return next((int(tensor.shape[-1]) for tensor in candidates if tensor.dim() >= 2), None)

@@ -1,0 +1,238 @@
+"""The global gradient norm before clipping, and whether and how it was clipped.
+
+Gradients must be seen between the end of backward and the optimizer's step; `run.step` may come after
+`zero_grad`. Two ways to know the norm before clipping:
+
+- torch's `clip_grad_norm_` was called on all gradients: it has computed the norm, nothing is added;
+- otherwise the norm is taken when backward ends and again when the optimizer steps, and the two compared.
+  That is right for clipping by hand, in any order, and for no clipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.probes import clipping
+from steadyrun.probes.clipping import ClipCall
+from steadyrun.probes.norms import global_norm, norms
+from steadyrun.probes.pending import Row, Values
+from steadyrun.probes.problems import Problems
+from steadyrun.probes.scaling import ScalerView
+
+# Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
+_SAME = 1e-3
+
+
+@dataclass(frozen=True)
+class SampledNorms:
+    """The gradient norms of the parameters at `places`; the others had no gradient."""
+
+    places: list[int]
+    norms: Tensor
+
+
+@dataclass
+class _Step:
+    """What was seen of the gradients since the last `run.step`."""
+
+    backwards: int = 0
+    at_backward: Tensor | None = None  # norm when backward ended, unscaled
+    at_step: Tensor | None = None  # norm when the optimizer stepped, unscaled
+    sampled: SampledNorms | None = None
+    loss_scale: Tensor | float | None = None
+    clip: ClipCall | None = None
+    clip_norm: Tensor | None = None  # the clip's norm, unscaled
+    clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
+    clip_came_late: bool = False
+    stepped: bool = False
+
+
+class GradientProbe:
+    """Follows the gradients of the watched parameters through backward, clip and step."""
+
+    def __init__(self, parameters: list[nn.Parameter], scaler: ScalerView, problems: Problems) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._ids = {id(parameter) for parameter in self._parameters}
+        self._scaler = scaler
+        self._problems = problems
+        self._seen = _Step()
+        self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
+        self._in_step = False
+        self._queued = False
+        self.sample = False  # keep the norm of every parameter's gradient in this step
+        self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
+        self._handles: dict[int, Any] = {}
+        self._order: list[int] | None = []
+
+    def attach(self) -> None:
+        for place in range(len(self._parameters)):
+            self._hook(place)
+        clipping.observe(self._clipped)
+
+    def detach(self) -> None:
+        clipping.forget(self._clipped)
+        for handle in self._handles.values():
+            handle.remove()
+        self._handles.clear()
+
+    # -- while a step runs ------------------------------------------------------------------------
+
+    def _hook(self, place: int) -> None:
+        parameter = self._parameters[place]
+        if place not in self._handles and parameter.is_leaf:
+            hook = _forwarding(self._accumulated, place)
+            self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _accumulated(self, place: int) -> None:
+        if self._order is not None:
+            self._order.append(place)
+        if not self._queued:
+            self._queued = True
+            # Twice, so that it comes after what others (DDP's all-reduce) queue during this backward.
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self._backward_ended))
+
+    def _backward_ended(self) -> None:
+        self._queued = False
+        try:
+            self._keep_first_and_last()
+            seen = self._seen
+            seen.backwards += 1
+            if self._in_step and seen.at_backward is not None:
+                return  # a closure that is called again: the first gradient is the step's
+            seen.loss_scale = self._scaler.snapshot()
+            if self.sample:
+                seen.sampled = self._sampled_norms()
+                seen.at_backward = torch.linalg.vector_norm(seen.sampled.norms) if seen.sampled else None
+            elif self._in_step or not self._clip_tells:
+                seen.at_backward = self._scaler.unscaled(global_norm(self._gradients()))
+            if self.when_ended is not None:
+                self.when_ended()
+        except Exception as problem:
+            self._problems.report("gradient norm", problem)
+
+    def _keep_first_and_last(self) -> None:
+        """After one backward it is known which parameters get theirs first and last; two hooks are enough.
+
+        The last one matters for re-entrant checkpointing, whose inner backward passes end early.
+        """
+        if self._order:
+            keep = {self._order[0], self._order[-1]}
+            for place in [place for place in self._handles if place not in keep]:
+                self._handles.pop(place).remove()
+            self._order = None
+
+    def _clipped(self, call: ClipCall) -> None:
+        try:
+            seen = self._seen
+            if not any(id(parameter) in self._ids for parameter in call.parameters[:1]):
+                return
+            if seen.stepped and not self._in_step:
+                seen.clip_came_late = True
+            elif seen.clip is None:
+                self._take_clip(call)
+        except Exception as problem:
+            self._problems.report("clipping", problem)
+
+    def _take_clip(self, call: ClipCall) -> None:
+        seen = self._seen
+        seen.clip, seen.clip_norm = call, call.total_norm
+        covered = {id(parameter) for parameter in call.parameters}
+        mine = {id(parameter) for parameter in self._parameters if parameter.grad is not None}
+        seen.clip_tells = call.norm_type == 2.0 and mine <= covered and covered <= self._ids
+        if self._scaler.gradients_are_scaled():
+            seen.clip_norm = self._scaler.unscaled(call.total_norm)
+            self._problems.notice(
+                "clip-before-unscale", "clip_grad_norm_ came before scaler.unscale_ and compared scaled gradients"
+            )
+
+    def before_step(self, optimizer: Any) -> None:
+        """The optimizer is about to step (or to call its closure)."""
+        self._in_step = True
+        seen = self._seen
+        seen.stepped = True
+        seen.clip_came_late = False
+        self._clip_tells = seen.clip_tells
+        if not seen.clip_tells:
+            found = global_norm(self._gradients())
+            still_scaled = getattr(optimizer, "grad_scale", None) is not None
+            seen.at_step = self._scaler.unscaled(found) if still_scaled else found
+
+    def after_step(self) -> None:
+        self._in_step = False
+
+    # -- at run.step ------------------------------------------------------------------------------
+
+    def fill(self, row: Row, declared_clip: float | None) -> SampledNorms | None:
+        """Put this step's numbers into `row` and begin anew; returns the sampled norms per parameter."""
+        seen, self._seen = self._seen, _Step()
+        if seen.backwards == 0 and not seen.clip_tells:
+            self._relearn()
+        if seen.clip_came_late:
+            self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
+        row.put("backwards", float(seen.backwards))
+        row.put("loss_scale", seen.loss_scale)
+        if seen.clip is not None and seen.clip_tells:
+            row.put("grad_norm", seen.clip_norm)
+            row.put("_compared_norm", seen.clip.total_norm)
+            row.finish = _finish_clip_call(seen.clip.max_norm)
+        else:
+            row.put("grad_norm", seen.at_step if seen.at_backward is None else seen.at_backward)
+            row.put("grad_norm_applied", seen.at_step)
+            row.finish = _finish_comparison(declared_clip if seen.clip is None else seen.clip.max_norm)
+        return seen.sampled
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters, in the order of the sampled norms."""
+        return self._parameters
+
+    def _relearn(self) -> None:
+        """No backward was seen: other parameters may be in use now. Listen to all of them once more."""
+        if self._order is None:
+            self._order = []
+            for place in range(len(self._parameters)):
+                self._hook(place)
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def _sampled_norms(self) -> SampledNorms | None:
+        places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        found = self._scaler.unscaled(norms(self._gradients())) if places else None
+        return None if found is None else SampledNorms(places, found)
+
+
+def _forwarding(receive: Callable[[int], None], place: int) -> Callable[[Tensor], None]:
+    def hook(_parameter: Tensor) -> None:
+        receive(place)
+
+    return hook
+
+
+def _finish_clip_call(max_norm: float) -> Callable[[Values], None]:
+    def finish(values: Values) -> None:
+        compared, norm = values.pop("_compared_norm", None), values.get("grad_norm")
+        values["clip_threshold"] = max_norm
+        if compared is not None and norm is not None:
+            clipped = compared > max_norm
+            values["clipped"] = float(clipped)
+            values["grad_norm_applied"] = norm * max_norm / (compared + 1e-6) if clipped else norm
+
+    return finish
+
+
+def _finish_comparison(threshold: float | None) -> Callable[[Values], None]:
+    def finish(values: Values) -> None:
+        before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
+        if threshold is not None:
+            values["clip_threshold"] = threshold
+        if before is not None and applied is not None:
+            values["clipped"] = float(applied < before * (1 - _SAME))
+
+    return finish

@@ -1,0 +1,38 @@
+"""Norms of many tensors at once: one implementation for gradients, parameters and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_SMALL_FLOATS = (torch.float16, torch.bfloat16)
+
+
+def norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of each tensor, as one float vector on the first tensor's device."""
+    plain = [_plain(tensor) for tensor in tensors]
+    if any(tensor.dtype in _SMALL_FLOATS for tensor in plain):
+        found = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in plain]
+    else:
+        found = list(torch._foreach_norm(plain))
+    first = found[0].device
+    return torch.stack([_whole(norm).to(first, torch.float32) for norm in found])
+
+
+def global_norm(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The Euclidean norm of all tensors together, None of none."""
+    return torch.linalg.vector_norm(norms(tensors)) if tensors else None
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
+
+
+def _whole(norm: Any) -> Tensor:
+    """A DTensor's norm is partial until it is reduced over its mesh."""
+    full: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return full

@@ -1,0 +1,181 @@
+"""Sees every optimizer step that touches the watched parameters: LR as used, step counts, rebuilt optimizers.
+
+Global optimizer hooks see an optimizer that the training loop rebuilt, too; hooks on one object would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from steadyrun.probes.norms import norms
+from steadyrun.probes.pending import Row, Values
+from steadyrun.probes.problems import Problems
+
+_FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
+_SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+
+
+class OptimizerProbe:
+    """Follows one or more optimizers."""
+
+    def __init__(
+        self, optimizers: list[Any], model: nn.Module, parameters: list[nn.Parameter], problems: Problems
+    ) -> None:
+        self._optimizers = optimizers
+        self._model = model
+        self._parameters = parameters
+        self._ids = {id(parameter) for parameter in parameters}
+        self._problems = problems
+        self._handles: list[Any] = []
+        self._rates: dict[int, list[float | Tensor]] = {}
+        self._training: bool | None = None
+        self._found_inf: Tensor | None = None
+        self._fingerprint: npt.NDArray[Any] | None = None
+        self._generation = 0  # of fingerprints that may be compared: no watched step lies between them
+        self.steps = 0
+        self.replaced = 0
+        self.before: list[Callable[[Any], None]] = []
+        self.after: list[Callable[[], None]] = []
+
+    def attach(self) -> None:
+        self._handles = [
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._before(optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: self._after(optimizer)),
+        ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    @property
+    def optimizers(self) -> list[Any]:
+        return self._optimizers
+
+    # -- while a step runs ------------------------------------------------------------------------
+
+    def _before(self, optimizer: Any) -> None:
+        try:
+            place = self._place(optimizer)
+            if place is None:
+                return
+            self.steps += 1
+            self._rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            self._training = self._model.training
+            found_inf = getattr(optimizer, "found_inf", None)
+            self._found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
+            for action in self.before:
+                action(optimizer)
+        except Exception as problem:
+            self._problems.report("optimizer step", problem)
+
+    def _after(self, optimizer: Any) -> None:
+        try:
+            if any(optimizer is mine for mine in self._optimizers):
+                for action in self.after:
+                    action()
+        except Exception as problem:
+            self._problems.report("optimizer step", problem)
+
+    def _place(self, optimizer: Any) -> int | None:
+        """Which watched optimizer this is; one that took over the watched parameters takes over its place."""
+        for place, mine in enumerate(self._optimizers):
+            if optimizer is mine:
+                return place
+        if not self._steps_watched(optimizer):
+            return None
+        for place, mine in enumerate(self._optimizers):
+            if getattr(mine, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
+                self._optimizers[place] = optimizer
+                return place
+        self.replaced += 1
+        self._problems.notice(
+            "optimizer-replaced", f"another {type(optimizer).__name__} than the watched one steps the parameters"
+        )
+        place = _most_alike(optimizer, self._optimizers)
+        self._optimizers[place] = optimizer
+        return place
+
+    def _steps_watched(self, optimizer: Any) -> bool:
+        groups = getattr(optimizer, "param_groups", [])
+        return any(id(parameter) in self._ids for group in groups for parameter in group["params"][:1])
+
+    # -- at run.step ------------------------------------------------------------------------------
+
+    def fill(self, row: Row) -> None:
+        """Put this step's numbers into `row` and begin anew."""
+        row.put("optimizer_steps", float(self.steps))
+        rates = [rate for place in sorted(self._rates) for rate in self._rates[place]]
+        for place, rate in enumerate(rates):
+            row.put(f"lr/{place}", rate)
+        if self._training is not None:
+            row.put("training", float(self._training))
+        row.put("skipped", self._found_inf if self.steps and self._found_inf is not None else float(not self.steps))
+        if self.steps:
+            self._generation += 1
+        else:
+            self._notice_silent_moves(row)
+        self._rates, self._training, self._found_inf, self.steps = {}, None, None, 0
+
+    def _notice_silent_moves(self, row: Row) -> None:
+        """No watched optimizer stepped: did the parameters move all the same?"""
+        generation = self._generation
+
+        def compare(now: npt.NDArray[Any]) -> Values:
+            if self._fingerprint is not None and self._generation == generation:
+                self._say_if_moved(self._fingerprint, now)
+            self._fingerprint = now.copy() if self._generation == generation else None
+            return {}
+
+        large = sorted(self._parameters, key=lambda parameter: -parameter.numel())[:4]
+        sample = [parameter.detach().flatten()[:64].float() for parameter in large]
+        row.put_many(torch.cat([part.to(sample[0].device) for part in sample]), compare)
+
+    def _say_if_moved(self, before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
+        if not np.array_equal(before, now, equal_nan=True):
+            self._problems.notice(
+                "moved-without-optimizer",
+                "parameters changed although no watched optimizer stepped: watch the optimizer that does, or call "
+                "run.watch again after rebuilding it",
+            )
+
+    def moments(self, row: Row) -> None:
+        """Norms of the first and second moments and the step count, per param group."""
+        place = 0
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                states = [optimizer.state[p] for p in group["params"] if p in optimizer.state]
+                self._group_moments(row, place, states)
+                place += 1
+
+    def _group_moments(self, row: Row, place: int, states: list[Any]) -> None:
+        for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
+            found = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
+            if found:
+                row.put(f"{name}/{place}", torch.linalg.vector_norm(norms(found)))
+        counts = [state["step"] for state in states if "step" in state]
+        if counts:
+            row.put(f"step_count/{place}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
+
+
+def _rate(rate: Any) -> float | Tensor:
+    """A learning rate may be a tensor (capturable optimizers); a copy, since a scheduler changes it in place."""
+    return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
+
+
+def _most_alike(optimizer: Any, others: list[Any]) -> int:
+    """The watched optimizer whose parameters the new one shares most."""
+    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+    def shared(place: int) -> int:
+        groups = getattr(others[place], "param_groups", [])
+        return sum(id(parameter) in mine for group in groups for parameter in group["params"])
+
+    return max(range(len(others)), key=shared)

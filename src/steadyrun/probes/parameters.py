@@ -1,0 +1,77 @@
+"""Per block: gradient norm, parameter norm, and how far one step moved the weights relative to their size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from steadyrun.probes.gradients import SampledNorms
+from steadyrun.probes.norms import norms
+from steadyrun.probes.pending import Row, Unpack, Values
+
+_MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
+
+
+@dataclass
+class ParameterProbe:
+    """Follows the watched parameters, each of which belongs to one named group."""
+
+    parameters: list[nn.Parameter]
+    groups: list[str]
+    _before: list[Tensor] = field(default_factory=list)
+
+    def snapshot(self) -> None:
+        """Keep (a part of) every parameter as it is before the optimizer steps."""
+        if not self._before:
+            self._before = [_part(parameter).clone() for parameter in self.parameters]
+
+    def forget(self) -> None:
+        self._before = []
+
+    def fill(self, row: Row) -> None:
+        """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
+        row.put_many(norms(self.parameters), self._summed("block_param_norm", self.groups))
+        if self._before:
+            before, self._before = self._before, []
+            # Weighted by how much of the tensor was looked at, so that blocks of mixed sizes come out right.
+            weights = [(p.numel() / old.numel()) ** 0.5 for p, old in zip(self.parameters, before, strict=True)]
+            moved = norms([_part(p).float() - old.float() for p, old in zip(self.parameters, before, strict=True)])
+            both = torch.stack([moved, norms(before).to(moved.device)])
+            row.put_many(both * torch.tensor(weights, device=both.device), self._ratio)
+
+    def fill_gradients(self, row: Row, sampled: SampledNorms, trainable: list[nn.Parameter]) -> None:
+        """Gradient norms per block, from the norms per parameter taken when backward ended."""
+        place_of = {id(parameter): place for place, parameter in enumerate(self.parameters)}
+        groups = [self.groups[place_of[id(trainable[place])]] for place in sampled.places]
+        row.put_many(sampled.norms, self._summed("block_grad_norm", groups))
+
+    def _summed(self, series: str, groups: list[str]) -> Unpack:
+        def unpack(array: npt.NDArray[Any]) -> Values:
+            return {f"{series}/{name}": value for name, value in _root_sum(groups, array).items()}
+
+        return unpack
+
+    def _ratio(self, array: npt.NDArray[Any]) -> Values:
+        moved, size = array.reshape(2, -1)
+        steps, sizes = _root_sum(self.groups, moved), _root_sum(self.groups, size)
+        return {f"update_ratio/{name}": steps[name] / sizes[name] for name in steps if sizes[name] != 0}
+
+
+def _root_sum(groups: list[str], values: npt.NDArray[Any]) -> dict[str, float]:
+    """The norm of each group from the norms of its members."""
+    totals: dict[str, float] = {}
+    with np.errstate(over="ignore"):
+        squares = np.square(values.astype(np.float64))
+    for group, square in zip(groups, squares, strict=True):
+        totals[group] = totals.get(group, 0.0) + float(square)
+    return {group: total**0.5 for group, total in totals.items()}
+
+
+def _part(parameter: Tensor) -> Tensor:
+    flat = parameter.detach().reshape(-1)
+    return flat[:: -(-flat.numel() // _MOST_ELEMENTS)] if flat.numel() > _MOST_ELEMENTS else flat

@@ -1,0 +1,153 @@
+"""Rows whose values may still be on an accelerator: they move to the host together, without a wait.
+
+On the CPU a row goes to the store at once. On an accelerator it waits here; at a flush all waiting values
+are joined, copied to the host asynchronously, and handed to the store when the copy has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Values = dict[str, float | None]
+Unpack = Callable[[npt.NDArray[Any]], Values]
+
+
+@dataclass
+class Row:
+    """A row of a table: what is known now, and what tensors will tell."""
+
+    table: str
+    step: int
+    at: float
+    values: Values = field(default_factory=dict)
+    late: list[tuple[Tensor, Unpack]] = field(default_factory=list)
+    finish: Callable[[Values], None] | None = None
+
+    def put(self, name: str, value: float | Tensor | None) -> None:
+        """Set one value, now or when its tensor arrives; None is missing and leaves no trace."""
+        if value is None:
+            return
+        if isinstance(value, float | int):
+            self.values[name] = value
+        elif value.device.type == "cpu":
+            self.values[name] = float(value.item())
+        else:
+            self.late.append((value, lambda array: {name: float(array[0])}))
+
+    def put_many(self, tensor: Tensor, unpack: Unpack) -> None:
+        """Set several values from one tensor."""
+        if tensor.device.type == "cpu":
+            self.values.update(unpack(_host(tensor.detach().flatten())))
+        else:
+            self.late.append((tensor.detach(), unpack))
+
+    def resolve(self, arrays: list[npt.NDArray[Any]]) -> None:
+        for (_, unpack), array in zip(self.late, arrays, strict=True):
+            self.values.update(unpack(array))
+        self.late = []
+        if self.finish is not None:
+            self.finish(self.values)
+
+
+class PendingRows:
+    """The queue of rows on their way from the accelerator to `sink`."""
+
+    def __init__(self, sink: Callable[[Row], None]) -> None:
+        self._sink = sink
+        self._waiting: list[Row] = []
+        self._moving: _Move | None = None
+
+    def add(self, row: Row) -> None:
+        if row.late or self._waiting or self._moving:
+            self._waiting.append(row)
+        else:
+            self._deliver(row, [])
+
+    def start(self) -> None:
+        """Begin to move what is waiting, unless a move is still under way."""
+        if self._waiting and self._moving is None:
+            self._moving, self._waiting = _Move(self._waiting), []
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Hand over what has arrived; with `wait`, everything."""
+        while self._moving is not None and (wait or self._moving.arrived()):
+            moved, self._moving = self._moving, None
+            for row, arrays in moved.rows():
+                self._deliver(row, arrays)
+            if wait:
+                self.start()
+
+    def drain(self) -> None:
+        """Hand over every row, waiting for the device."""
+        self.start()
+        self.collect(wait=True)
+        self.start()
+        self.collect(wait=True)
+
+    def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:
+        row.resolve(arrays)
+        self._sink(row)
+
+
+class _Move:
+    """One joint copy of many small tensors to the host."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        import torch
+
+        self._rows = rows
+        groups: dict[tuple[Any, Any], list[Tensor]] = {}
+        self._places: list[list[tuple[tuple[Any, Any], int, int]]] = []
+        sizes: dict[tuple[Any, Any], int] = {}
+        for row in rows:
+            places = []
+            for tensor, _ in row.late:
+                key = (tensor.device, tensor.dtype)
+                start = sizes.get(key, 0)
+                sizes[key] = start + tensor.numel()
+                groups.setdefault(key, []).append(tensor.reshape(-1))
+                places.append((key, start, sizes[key]))
+            self._places.append(places)
+        self._copies = {key: _to_host(torch.cat(tensors)) for key, tensors in groups.items()}
+        self._events = []
+        for device in {key[0] for key in groups if key[0].type == "cuda"}:
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(device))
+            self._events.append(event)
+
+    def arrived(self) -> bool:
+        return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
+
+    def rows(self) -> list[tuple[Row, list[npt.NDArray[Any]]]]:
+        for event in self._events:
+            event.synchronize()
+        arrays = {key: _host(copy) for key, copy in self._copies.items()}
+        return [
+            (row, [arrays[key][start:end] for key, start, end in places])
+            for row, places in zip(self._rows, self._places, strict=True)
+        ]
+
+
+def _to_host(joined: Tensor) -> Tensor:
+    import torch
+
+    if joined.device.type != "cuda":
+        return joined.cpu()
+    target = torch.empty(joined.shape, dtype=joined.dtype, pin_memory=True)
+    return target.copy_(joined, non_blocking=True)
+
+
+def _host(tensor: Tensor) -> npt.NDArray[Any]:
+    """A CPU tensor as numpy; bfloat16, which numpy lacks, by way of float32."""
+    import torch
+
+    array = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    return np.asarray(array)

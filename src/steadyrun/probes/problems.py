@@ -1,0 +1,71 @@
+"""Vow 1, second half: an internal error is reported once, the probe goes quiet, and training goes on."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Problems:
+    """Collects what went wrong inside steadyrun during a run."""
+
+    def __init__(self, write_event: Callable[..., None]) -> None:
+        self._write_event = write_event
+        self._seen: set[str] = set()
+        self._writing = False
+
+    def failed(self, what: str) -> bool:
+        """Whether this probe has failed before."""
+        return what in self._seen
+
+    @contextmanager
+    def contained(self, what: str) -> Iterator[None]:
+        """Run the body; an exception in it ends here."""
+        try:
+            yield
+        except Exception as problem:
+            self.report(what, problem)
+
+    def report(self, what: str, problem: Exception) -> None:
+        """Say once, on stderr and in the events, that `what` failed."""
+        if what in self._seen:
+            return
+        self._seen.add(what)
+        where = traceback.extract_tb(problem.__traceback__)[-1:]
+        text = f"{type(problem).__name__}: {problem}"
+        say(f"{what} could not be recorded and is left out from here on ({text}); training is not affected")
+        self._event("probe-failed", probe=what, why=text, where=[f"{f.name}:{f.lineno}" for f in where])
+
+    def unavailable(self, what: str, why: str, **fields: Any) -> None:
+        """Say once, in the events, that something cannot be measured on this model and why."""
+        if what not in self._seen:
+            self._seen.add(what)
+            self._event("not-recorded", probe=what, why=why, **fields)
+
+    def notice(self, kind: str, why: str, **fields: Any) -> None:
+        """Record once an event about how the training loop works, such as a clip in the wrong place."""
+        if kind not in self._seen:
+            self._seen.add(kind)
+            self._event(kind, why=why, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if self._writing:  # the event log itself is what failed
+            return
+        self._writing = True
+        try:
+            self._write_event(kind, **fields)
+        except Exception as problem:
+            say(f"the event {kind!r} could not be written ({problem})")
+        finally:
+            self._writing = False
+
+
+def say(message: str) -> None:
+    """One line on stderr. Not `warnings.warn`: under `-W error` that would raise into the training loop."""
+    try:
+        sys.stderr.write(f"steadyrun: {message}\n")
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,409 @@
+"""`steadyrun.record` and the `Run` it returns: the ten lines a user writes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.probes import ending
+from steadyrun.probes.cadence import Cadence, parse_cadence
+from steadyrun.probes.config import check_config
+from steadyrun.probes.environment import describe_environment
+from steadyrun.probes.pending import PendingRows, Row
+from steadyrun.probes.problems import Problems, say
+from steadyrun.probes.scalars import scalar
+from steadyrun.store.layout import MANIFEST, plain_name
+from steadyrun.store.manifest import read_manifest
+from steadyrun.store.reader import open_run
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from steadyrun.probes.examples import ExampleProbe
+    from steadyrun.probes.watcher import Watcher
+
+_ALIASES = {"lr": "lr/0"}
+
+
+def record(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    every: int | Mapping[str, int] | None = None,
+    flush_steps: int = 500,
+    flush_seconds: float = 2.0,
+    resume: bool = True,
+    first_step: int | None = None,
+    rank: int | None = None,
+) -> Run:
+    """Start recording into the run directory `path` (or `path/name`).
+
+    `config` declares what the run is meant to do and is kept whole in the manifest. `every` sets how often
+    the sampled probes measure: one number, or a number per probe (see `docs/recording.md`). A killed
+    process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is less.
+
+    A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
+    new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
+    """
+    root = _run_folder(path, name)
+    declared = check_config(config)
+    cadence = parse_cadence(every)
+    _check_flush(flush_steps, flush_seconds)
+    if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
+        raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
+    last = _last_recorded_step(root, resume=resume)
+    return Run(
+        root,
+        declared,
+        cadence,
+        flush_steps=flush_steps,
+        flush_seconds=flush_seconds,
+        last_step=last,
+        first_step=first_step,
+        rank=_rank(rank),
+    )
+
+
+class Run:
+    """A run being recorded. Use it as a context manager, or call `close()` at the end."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: dict[str, Any],
+        every: Mapping[str, int],
+        *,
+        flush_steps: int,
+        flush_seconds: float,
+        last_step: int | None,
+        first_step: int | None,
+        rank: int,
+    ) -> None:
+        self.path = root
+        self.config = config
+        self._every = every
+        self._flush_steps, self._flush_seconds = flush_steps, flush_seconds
+        self._last_step, self._given_first_step = last_step, first_step
+        self._next_step = first_step if first_step is not None else (-1 if last_step is None else last_step) + 1
+        self._pid = os.getpid()
+        self._closed = False
+        self._started = False
+        self._unflushed = 0
+        self._flushed_at = self._stepped_at = time.perf_counter()
+        self._batches = 0
+        self._watcher: Watcher | None = None
+        self._examples: ExampleProbe | None = None
+        self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._next_step, **fields))
+        self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
+        self._pending = PendingRows(self._store)
+        self._write_first_manifest()
+        atexit.register(self._at_exit)
+
+    # -- what users call --------------------------------------------------------------------------
+
+    def watch(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        *,
+        scheduler: Any | None = None,
+        loss_fn: Any | None = None,
+        scaler: Any | None = None,
+        tokenizer: Any | None = None,
+        blocks: Sequence[str] | None = None,
+    ) -> None:
+        """Attach the probes to a torch model and its optimizer (or a list of optimizers).
+
+        Call it before the first forward pass, and again after a resume or when the optimizer was rebuilt.
+        `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
+        does not suit.
+        """
+        from steadyrun.probes.watching import begin_watching
+
+        if self._watcher is not None:
+            self._watcher.detach()
+            self._watcher = None
+        self._infer_first_step(optimizer)
+        self._watcher = begin_watching(
+            self._writer,
+            model,
+            optimizer,
+            scheduler=scheduler,
+            loss_fn=loss_fn,
+            scaler=scaler,
+            tokenizer=tokenizer,
+            blocks=blocks,
+            config=self.config,
+            cadence=Cadence(self._every, self._next_step),
+            problems=self._problems,
+        )
+        self._watcher.attach(self._next_step)
+
+    def unwatch(self) -> None:
+        """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
+        if self._watcher is not None:
+            self._watcher.detach()
+            self._watcher = None
+
+    def step(
+        self,
+        loss: Any,
+        *,
+        batch: Any = None,
+        class_losses: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        batch_index: int | None = None,
+    ) -> None:
+        """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches.
+
+        It may be a tensor on any device (no `.item()` needed). It may come after `zero_grad`. `batch` gives
+        the batch's hash and size; `class_losses` any named losses ({"regular": …}).
+        """
+        if not self._usable():
+            return
+        try:
+            self._record_step(loss, batch, class_losses, step, batch_index)
+        except Exception as problem:
+            self._problems.report("run.step", problem)
+
+    def val(
+        self,
+        loss: Any,
+        *,
+        batches: Any = None,
+        class_losses: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        **metrics: Any,
+    ) -> None:
+        """Record a validation result at the last recorded step.
+
+        `batches` (the validation batches) let examples shared with training be found.
+        """
+        if not self._usable():
+            return
+        with self._problems.contained("run.val"):
+            at = self._last_done() if step is None else int(step)
+            values = {"val_loss": loss, **metrics}
+            values.update({f"val_class_loss/{name}": value for name, value in (class_losses or {}).items()})
+            shown = {name: float(scalar(value, name)) for name, value in values.items() if value is not None}
+            self._begin(at)
+            self._writer.event("validation", at, values=shown)
+            if batches is not None:
+                self._example_probe().validation(batches, at)
+
+    def log(self, step: int | None = None, **values: Any) -> None:
+        """Record any scalars at the last recorded step, or at `step`. Needs no framework at all."""
+        if not self._usable():
+            return
+        with self._problems.contained("run.log"):
+            at = self._last_done() if step is None else int(step)
+            if "val_loss" in values:
+                self.val(values.pop("val_loss"), step=at)
+            if values:
+                self._record_log(at, values)
+
+    def note(self, text: str) -> None:
+        """Add a remark to the event log at the last recorded step."""
+        if self._usable():
+            with self._problems.contained("run.note"):
+                self._writer.event("note", self._last_done(), message=str(text))
+
+    def flush(self) -> None:
+        """Write everything recorded so far to disk now; on an accelerator this waits for it."""
+        if self._usable():
+            with self._problems.contained("flush"):
+                self._pending.drain()
+                self._write()
+
+    def close(self, failure: BaseException | None = None) -> None:
+        """End the recording: state `finished`, or `crashed` with the failure. Safe to call twice."""
+        if not self._usable():
+            return
+        with self._problems.contained("close"):
+            self.unwatch()
+            self._pending.drain()
+            if self._examples is not None:
+                self._examples.flush()
+        with self._problems.contained("close"):
+            self._closed = True
+            atexit.unregister(self._at_exit)
+            ending.finish(self._writer, self._last_done(), failure)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, failure: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close(failure)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _record_step(
+        self,
+        loss: Any,
+        batch: Any,
+        class_losses: Mapping[str, Any] | None,
+        step: int | None,
+        batch_index: int | None,
+    ) -> None:
+        now = time.perf_counter()
+        at = self._next_step if step is None else int(step)
+        row = Row("steps", at, time.time())
+        rows: list[Row] = []
+        row.put("step_time", now - self._stepped_at if self._started else None)
+        self._stepped_at = now
+        self._begin(at)
+        with self._problems.contained("loss"):
+            row.put("loss", scalar(loss, "loss"))
+        for name, value in (class_losses or {}).items():
+            if value is not None:
+                with self._problems.contained(f"class loss {name}"):
+                    row.put(f"class_loss/{name}", scalar(value, name))
+        row.put("batch_index", float(self._batches if batch_index is None else batch_index))
+        self._batches += 1
+        if batch is not None and not self._problems.failed("batch"):
+            with self._problems.contained("batch"):
+                self._example_probe().training(batch, row)
+        if self._watcher is not None:
+            rows = self._watcher.fill(row)
+        for each in (row, *rows):
+            self._pending.add(each)
+        self._next_step = at + 1
+        self._unflushed += 1
+        self._flush_if_due(now)
+        if self._watcher is not None:
+            self._watcher.prepare(at + 1)
+
+    def _record_log(self, at: int, values: dict[str, Any]) -> None:
+        self._begin(at)
+        row = Row("log", at, time.time())
+        for name, value in values.items():
+            if value is not None:
+                with self._problems.contained(f"run.log {name}"):
+                    row.put(_ALIASES.get(name, name), scalar(value, name))
+        self._pending.add(row)
+        if at >= self._next_step:  # a loop that only logs, with steps of its own
+            self._next_step = at + 1
+            self._unflushed += 1
+        self._flush_if_due(time.perf_counter())
+
+    def _store(self, row: Row) -> None:
+        put = self._writer.merge if row.table == "log" else self._writer.append
+        put(row.table, row.step, row.values, row.at)
+
+    def _flush_if_due(self, now: float) -> None:
+        self._pending.collect()
+        if self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
+            self._pending.start()
+            self._write()
+
+    def _write(self) -> None:
+        if self._examples is not None:
+            self._examples.flush()
+        self._writer.flush()
+        self._unflushed, self._flushed_at = 0, time.perf_counter()
+
+    def _begin(self, step: int) -> None:
+        """With the first thing recorded it is known where this attempt starts."""
+        if self._started:
+            return
+        self._started = True
+        attempt = self._writer.attempt
+        if self._last_step is None:
+            self._writer.event("start", step, attempt=attempt)
+            return
+        self._writer.event(
+            "resume",
+            step,
+            attempt=attempt,
+            after_step=self._last_step,
+            why=f"attempt {attempt} goes on at step {step}; the one before ended after step {self._last_step}",
+        )
+
+    def _infer_first_step(self, optimizer: Any) -> None:
+        """On a resume the optimizer's own counter tells where training goes on, if the user did not."""
+        if self._started or self._last_step is None or self._given_first_step is not None:
+            return
+        from steadyrun.probes.watching import optimizer_step_count
+
+        with self._problems.contained("first step after resume"):
+            count = optimizer_step_count(optimizer)
+            if 0 < count <= self._last_step + 1:
+                self._next_step = count
+
+    def _write_first_manifest(self) -> None:
+        earlier = ending.earlier_attempts(self.path) if self._last_step is not None else []
+        self._writer.save_manifest(
+            state="running",
+            attempt=self._writer.attempt,
+            earlier_attempts=earlier,
+            config=self.config,
+            every=dict(self._every),
+            flush={"steps": self._flush_steps, "seconds": self._flush_seconds},
+            **describe_environment(),
+        )
+        if self._last_step is not None:
+            say(f"continuing {self.path} after step {self._last_step} (attempt {self._writer.attempt})")
+
+    def _example_probe(self) -> ExampleProbe:
+        if self._examples is None:
+            from steadyrun.probes.examples import ExampleProbe
+
+            self._examples = ExampleProbe(self._writer, self.config.get("pad_id"))
+        return self._examples
+
+    def _last_done(self) -> int:
+        return max(0, self._next_step - 1)
+
+    def _usable(self) -> bool:
+        """Not after close, and not in a forked child: a data loader's worker must not write our files."""
+        return not self._closed and os.getpid() == self._pid
+
+    def _at_exit(self) -> None:
+        self.close(getattr(sys, "last_value", None))
+
+
+def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise UsageError(f"path must be the folder to record into, such as 'experiments/my-run', not {path!r}")
+    folder = Path(path).expanduser()
+    root = folder if name is None else folder / plain_name(name)
+    if root.exists() and not root.is_dir():
+        raise RunDirectoryError(f"{root} is a file; give a folder to record into")
+    return root
+
+
+def _check_flush(steps: int, seconds: float) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"flush_steps must be a whole number of at least 1, not {steps!r}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
+
+
+def _last_recorded_step(root: Path, *, resume: bool) -> int | None:
+    """The last step of the run in `root`, None where there is none yet."""
+    if not (root / MANIFEST).exists():
+        return None
+    read_manifest(root)
+    if not resume:
+        raise UsageError(f"{root} already holds a run: choose another folder, or leave out resume=False")
+    return open_run(root).last_step
+
+
+def _rank(rank: int | None) -> int:
+    if rank is None:
+        given = os.environ.get("RANK", "0")
+        return int(given) if given.isdigit() else 0
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+        raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
+    return rank

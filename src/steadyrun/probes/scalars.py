@@ -1,0 +1,34 @@
+"""Numbers as users hand them over: Python, numpy, torch on any device, JAX."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Scalar = float | Tensor
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether `value` is a torch tensor, without importing torch for those who do not use it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def scalar(value: Any, name: str) -> Scalar:
+    """`value` as a float; a tensor on an accelerator stays there, copied, until the next flush.
+
+    The copy matters: the memory of a compiled model's output may be reused by its next call.
+    """
+    if is_tensor(value):
+        if value.numel() != 1:
+            raise TypeError(f"{name} must be one number, not a tensor of shape {tuple(value.shape)}")
+        found = value.detach()
+        if hasattr(found, "full_tensor"):  # DTensor
+            found = found.full_tensor()
+        return float(found.item()) if found.device.type == "cpu" else found.reshape(()).clone()
+    if isinstance(value, str | bytes) or value is None:
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)

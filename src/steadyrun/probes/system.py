@@ -1,0 +1,75 @@
+"""Memory of the process and the devices, GPU utilisation and temperature where the driver tells."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadyrun.probes.pending import Values
+
+_STATM = Path("/proc/self/statm")
+_MIB = 2.0**20
+
+
+class SystemProbe:
+    """Reads the host and, where there is one, the GPU."""
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        self._page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+        self._nvml = _nvml(note) if torch.cuda.is_available() else None
+
+    def measure(self) -> Values:
+        """Sizes in MiB, utilisation in percent, temperature in degrees Celsius."""
+        values: Values = {}
+        if _STATM.exists():
+            values["memory/process"] = int(_STATM.read_text().split()[1]) * self._page / _MIB
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            device = torch.cuda.current_device()
+            values["memory/device"] = torch.cuda.memory_allocated(device) / _MIB
+            values["memory/device_reserved"] = torch.cuda.memory_reserved(device) / _MIB
+            values["memory/device_peak"] = torch.cuda.max_memory_allocated(device) / _MIB
+            values.update(self._driver_values(device))
+        return values
+
+    def _driver_values(self, device: int) -> Values:
+        if self._nvml is None:
+            return {}
+        handle = self._nvml.nvmlDeviceGetHandleByIndex(_physical(device))
+        return {
+            "gpu/utilisation": float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            "gpu/temperature": float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU)),
+        }
+
+
+def _nvml(note: Callable[[str, str], None]) -> Any | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml
+    except Exception as problem:
+        note("gpu utilisation and temperature", f"{problem}; install nvidia-ml-py: pip install 'steadyrun[gpu]'")
+        return None
+
+
+def _physical(device: int) -> int:
+    """The driver counts all GPUs, torch only those in CUDA_VISIBLE_DEVICES."""
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return int(visible[device]) if device < len(visible) and visible[device].isdigit() else device
+
+
+def on_out_of_memory(tell: Callable[[dict[str, Any]], None]) -> bool:
+    """Call `tell` whenever the CUDA allocator gives up, also where the training loop catches the error."""
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if attach is None or not torch.cuda.is_available():
+        return False
+
+    def observer(device: int, size: int, allocated: int, free: int) -> None:
+        tell({"device": device, "asked_mib": size / _MIB, "allocated_mib": allocated / _MIB, "free_mib": free / _MIB})
+
+    attach(observer)
+    return True

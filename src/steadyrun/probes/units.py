@@ -1,0 +1,88 @@
+"""Dead units: hidden units of a feed-forward layer that are silent on (almost) the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from steadyrun.probes.blocks import Block, clean
+
+SILENT_BELOW = 1e-6
+SILENT_SHARE = 0.99
+_MOST_ELEMENTS = 2**21
+
+_ACTIVATIONS = (
+    nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Mish, nn.Hardswish,
+    nn.Softplus, nn.PReLU, nn.CELU, nn.SELU,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class UnitsTap:
+    """Where hidden units are seen: a module's input, or its output."""
+
+    name: str
+    module: nn.Module
+    input: bool
+
+
+def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
+    """Down-projections of feed-forward pairs; else activation modules; else inputs of all but the first layer."""
+    modules = [(clean(path), module) for path, module in model.named_modules() if path]
+    inside = [(path, module, _block_of(path, blocks)) for path, module in modules]
+    pairs = [
+        UnitsTap(block or path, module, input=True)
+        for place, (path, module, block) in enumerate(inside)
+        if (sizes := _sizes(module)) and _has_up_projection(inside[:place], sizes, block)
+    ]
+    if pairs:
+        return _distinct(pairs)
+    acting = [UnitsTap(path, module, input=False) for path, module, _ in inside if isinstance(module, _ACTIVATIONS)]
+    layers = [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
+    return _distinct(acting or layers[1:])
+
+
+def dead_units(hidden: Tensor) -> tuple[Tensor, int]:
+    """How many units are silent on more than 99% of the batch, and how many there are."""
+    values = hidden.detach()
+    if values.dim() == 4:  # images: a unit is a channel
+        values = values.movedim(1, -1)
+    rows = values.reshape(-1, values.shape[-1])
+    stride = -(-rows.numel() // _MOST_ELEMENTS)
+    silent = (rows[::stride].abs() < SILENT_BELOW).float().mean(0)
+    return (silent > SILENT_SHARE).sum(), rows.shape[1]
+
+
+def _sizes(module: nn.Module) -> tuple[int, int] | None:
+    """(inputs, outputs) of a linear layer, that of the GPT-2 code in transformers included."""
+    if isinstance(module, nn.Linear):
+        return module.in_features, module.out_features
+    weight = getattr(module, "weight", None)
+    if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor) and weight.dim() == 2:
+        return weight.shape[0], weight.shape[1]
+    return None
+
+
+def _has_up_projection(
+    before: list[tuple[str, nn.Module, str | None]], down: tuple[int, int], block: str | None
+) -> bool:
+    width, hidden = down[1], down[0]
+    return hidden > width and any(_sizes(m) == (width, hidden) for _, m, b in before if b == block)
+
+
+def _block_of(path: str, blocks: Sequence[Block]) -> str | None:
+    inside = (b.name for b in blocks if not b.input and path.startswith(b.name + "."))
+    return next(inside, None)
+
+
+def _distinct(taps: list[UnitsTap]) -> list[UnitsTap]:
+    """One line per name: a block with several feed-forward layers (experts) gets them numbered."""
+    counts: dict[str, int] = {}
+    found = []
+    for tap in taps:
+        counts[tap.name] = counts.get(tap.name, 0) + 1
+        suffix = "" if counts[tap.name] == 1 else f"#{counts[tap.name]}"
+        found.append(UnitsTap(tap.name + suffix, tap.module, tap.input))
+    return found

@@ -1,0 +1,228 @@
+"""Everything that `run.watch` attaches to a model and its optimizers, and its work at each `run.step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from steadyrun.probes.attention import LOW_SHARE
+from steadyrun.probes.blocks import find_blocks, groups_of
+from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.describe import dtype_name, is_compiled, named_parameters
+from steadyrun.probes.forward import ForwardProbe, ForwardSample
+from steadyrun.probes.gradients import GradientProbe
+from steadyrun.probes.histograms import NAMES, magnitude_counts
+from steadyrun.probes.optimizers import OptimizerProbe
+from steadyrun.probes.parameters import ParameterProbe
+from steadyrun.probes.pending import Row, Unpack, Values
+from steadyrun.probes.problems import Problems
+from steadyrun.probes.scaling import ScalerView
+from steadyrun.probes.spectral import SpectralProbe, large_matrices
+from steadyrun.probes.system import SystemProbe
+from steadyrun.probes.units import find_units
+
+FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms")
+_MOST_HEADS = 256
+
+
+class Watcher:
+    """The probes of one watched model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: list[Any],
+        *,
+        scheduler: Any | None,
+        scaler: Any | None,
+        blocks: list[str] | None,
+        cadence: Cadence,
+        problems: Problems,
+        learned: Callable[..., None],
+        declared_clip: float | None,
+    ) -> None:
+        named = named_parameters(model)
+        parameters = [parameter for _, parameter in named]
+        self.blocks = find_blocks(model, blocks)
+        self.units = find_units(model, self.blocks)
+        self.matrices = large_matrices(list(named))
+        self._cadence = cadence
+        self._problems = problems
+        self._learned = learned
+        self._declared_clip = declared_clip
+        self._scheduler = scheduler
+        self._model = model
+        self._scaler = ScalerView(scaler)
+        self._gradients = GradientProbe(parameters, self._scaler, problems)
+        self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
+        self._optimizer.before = [self._before_step]
+        self._optimizer.after = [self._gradients.after_step]
+        self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
+        self._named = named
+        self._spectral = SpectralProbe(list(self.matrices))
+        self._system = SystemProbe(problems.unavailable)
+        self._forward = ForwardProbe(model, self.blocks, self.units, problems)
+        self._compiled = is_compiled(model)
+        self._forward_seen = False
+        self._armed: frozenset[str] = frozenset()
+        self._sampling: frozenset[str] = frozenset()
+        self._gradient_counts: dict[str, Tensor] = {}
+
+    def attach(self, step: int) -> None:
+        self._gradients.attach()
+        self._optimizer.attach()
+        if self._compiled:
+            self._problems.unavailable(
+                "forward probe",
+                "the model is compiled: nothing is put into its graph, so activations, dead units and attention are "
+                "not recorded; run a few eager steps to see them",
+                missing=list(FORWARD_PROBES[:3]),
+            )
+        self.prepare(step)
+
+    def detach(self) -> None:
+        self._forward.disarm()
+        self._optimizer.detach()
+        self._gradients.detach()
+
+    def prepare(self, step: int) -> None:
+        """Decide what the coming step will measure; called before its forward pass."""
+        due = frozenset(probe for probe in self._cadence.every if self._cadence.due(probe, step))
+        self._sampling = due
+        self._gradients.sample = "blocks" in due
+        self._gradients.when_ended = self._count_gradients if "histograms" in due else None
+        wanted = due & frozenset(FORWARD_PROBES)
+        self._armed = wanted if not self._compiled and not self._problems.failed("forward probe") else frozenset()
+        if self._armed:
+            self._forward.arm(self._armed)
+
+    def _before_step(self, optimizer: Any) -> None:
+        if self._scaler.search():
+            self._learned(scaler=type(self._scaler.scaler).__name__)
+        self._gradients.before_step(optimizer)
+        if "blocks" in self._sampling and not self._problems.failed("update ratio"):
+            with self._problems.contained("update ratio"):
+                self._parameters.snapshot()
+
+    # -- at run.step ------------------------------------------------------------------------------
+
+    def fill(self, row: Row) -> list[Row]:
+        """Complete the step's row and return the rows of the sampled tables."""
+        trainable = self._gradients.parameters
+        sampled_norms = self._gradients.fill(row, self._declared_clip)
+        self._optimizer.fill(row)
+        if self._scheduler is not None:
+            row.put("scheduler_steps", float(getattr(self._scheduler, "last_epoch", -1)))
+        samples = Row("samples", row.step, row.at)
+        if self._armed:
+            self._take_forward(samples)
+        if self._sampling:
+            self._sample(samples)
+            if sampled_norms is not None:
+                self._contained("block gradients", self._parameters.fill_gradients, samples, sampled_norms, trainable)
+        return [samples] if samples.values or samples.late else []
+
+    def _sample(self, row: Row) -> None:
+        due = self._sampling
+        if "blocks" in due:
+            self._contained("parameter norms", self._parameters.fill, row)
+        if "moments" in due:
+            self._contained("moments", self._optimizer.moments, row)
+        if "spectral" in due and self.matrices:
+            self._contained("spectral norms", self._put_spectral, row)
+        if "system" in due:
+            self._contained("system", lambda target: target.values.update(self._system.measure()), row)
+        if "histograms" in due:
+            self._contained("histograms", self._put_histograms, row)
+
+    def _contained(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
+        if not self._problems.failed(what):
+            with self._problems.contained(what):
+                action(*arguments)
+
+    def _put_spectral(self, row: Row) -> None:
+        names = [f"spectral_norm/{name}" for name, _ in self.matrices]
+        row.put_many(self._spectral.measure(), _named(names))
+
+    def _count_gradients(self) -> None:
+        self._gradient_counts = {
+            name: magnitude_counts(parameter.grad) for name, parameter in self._named if parameter.grad is not None
+        }
+
+    def _put_histograms(self, row: Row) -> None:
+        for name, parameter in self._named:
+            row.put_many(magnitude_counts(parameter), _named(_histogram_names("weight", name)))
+        for name, counts in self._gradient_counts.items():
+            row.put_many(counts, _named(_histogram_names("gradient", name)))
+        self._gradient_counts = {}
+
+    def _take_forward(self, row: Row) -> None:
+        sample = self._forward.disarm()
+        if sample is None:
+            self._problems.unavailable(
+                "forward probe",
+                "no training forward pass of the watched model was seen: it may run inside a compiled function, in "
+                "another process, or without gradients",
+                missing=list(FORWARD_PROBES[:3]),
+            )
+            return
+        self._contained("forward sample", self._put_forward, row, sample)
+        if not self._forward_seen:
+            self._forward_seen = True
+            self._contained("forward facts", self._learn, sample)
+
+    def _put_forward(self, row: Row, sample: ForwardSample) -> None:
+        for name, pair in sample.activations.items():
+            row.put_many(pair, _named([f"activation/{name}", f"activation_std/{name}"]))
+        for name, counts in sample.histograms.items():
+            row.put_many(counts, _named(_histogram_names("activation", name)))
+        for name, (dead, _total) in sample.dead_units.items():
+            row.put(f"dead_units/{name}", dead)
+        heads = sum(share.numel() for share in sample.low_shares.values())
+        for name, share in sample.low_shares.items():
+            row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
+            row.put(f"attention_entropy/{name}", sample.entropies[name].mean())
+        if sample.modules_in_eval is not None:
+            row.put("modules_in_eval", float(sample.modules_in_eval))
+
+    def _learn(self, sample: ForwardSample) -> None:
+        """What only a forward pass can tell, for the manifest."""
+        facts: dict[str, Any] = {
+            "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
+            "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
+        }
+        if sample.output_width is not None:
+            facts["output_width"] = sample.output_width
+        if sample.compute_dtype is not None:
+            facts["dtype"] = dtype_name(sample.compute_dtype)
+        self._learned(**facts)
+        if not sample.dead_units and "dead_units" in self._armed:
+            self._problems.unavailable("dead units", "no feed-forward layer or activation module was found")
+        if not sample.low_shares and "attention" in self._armed:
+            self._problems.unavailable("attention", "no attention was seen in the forward pass")
+
+
+def _named(names: list[str]) -> Unpack:
+    def unpack(array: npt.NDArray[Any]) -> Values:
+        return dict(zip(names, array.tolist(), strict=True))
+
+    return unpack
+
+
+def _heads(name: str, *, every: bool) -> Unpack:
+    """The count of dead heads of a block and, unless there are too many, each head's share of low entropy."""
+
+    def unpack(array: npt.NDArray[Any]) -> Values:
+        values: Values = {f"dead_heads/{name}": float((array > LOW_SHARE).sum())}
+        if every:
+            values.update({f"low_entropy_share/{name}/{head}": float(x) for head, x in enumerate(array)})
+        return values
+
+    return unpack
+
+
+def _histogram_names(kind: str, name: str) -> list[str]:
+    return [f"histogram/{kind}/{name}/{bin_name}" for bin_name in NAMES]

@@ -1,0 +1,66 @@
+"""Where things lie in a run directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from steadyrun.errors import UsageError
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+
+_SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})-(?P<part>\d{5,})\.arrow")
+_PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})\.parquet")
+_PLAIN_NAME = re.compile(r"[^/\\\0]{1,200}")
+
+
+def plain_name(name: str) -> str:
+    """`name` if it is one plain path component, so that it cannot leave the folder it is joined to."""
+    if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name) or name in {".", ".."}:
+        raise UsageError(f"{name!r} is not a usable name: give one folder name without slashes, such as 'run-1'")
+    return name
+
+
+def metrics_folder(root: Path, rank: int) -> Path:
+    return root / "metrics" / f"rank-{rank:05d}"
+
+
+def events_file(root: Path, rank: int) -> Path:
+    return root / "events" / f"rank-{rank:05d}.jsonl"
+
+
+def segment_name(table: str, attempt: int, part: int) -> str:
+    return f"{table}-{attempt:03d}-{part:05d}.arrow"
+
+
+def parquet_name(table: str, attempt: int) -> str:
+    return f"{table}-{attempt:03d}.parquet"
+
+
+def parse_segment(name: str) -> tuple[str, int, int] | None:
+    """(table, attempt, part) of an Arrow segment's file name, or None where it is something else."""
+    found = _SEGMENT.fullmatch(name)
+    return (found["table"], int(found["attempt"]), int(found["part"])) if found else None
+
+
+def parse_parquet(name: str) -> tuple[str, int] | None:
+    """(table, attempt) of a compacted file's name, or None where it is something else."""
+    found = _PARQUET.fullmatch(name)
+    return (found["table"], int(found["attempt"])) if found else None
+
+
+def ranks(root: Path) -> list[int]:
+    """The ranks that have written anything into this run directory."""
+    folders = (root / "metrics").glob("rank-*")
+    files = (root / "events").glob("rank-*.jsonl")
+    stems = {path.stem.removeprefix("rank-") for path in [*folders, *files]}
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def last_attempt(root: Path, rank: int) -> int:
+    """The number of the newest attempt of this rank that left a metrics file, 0 where there is none."""
+    folder = metrics_folder(root, rank)
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    parsed = [parse_segment(name) or parse_parquet(name) for name in names]
+    return max((found[1] for found in parsed if found), default=0)

@@ -1,0 +1,37 @@
+"""manifest.json: what the run declared, what was inferred, where it ran and how it ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import NewerSchemaError, RunDirectoryError
+from steadyrun.store.jsonio import dumps, replace_file
+from steadyrun.store.layout import MANIFEST, SCHEMA
+
+
+def write_manifest(root: Path, manifest: dict[str, Any]) -> None:
+    """Replace the manifest by rename."""
+    replace_file(root / MANIFEST, dumps({"schema": SCHEMA, **manifest}, indent=1) + "\n")
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of the run in `root`; a clear error where it is none, damaged, or newer than this version."""
+    path = root / MANIFEST
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunDirectoryError(
+            f"{root} is not a run directory: it has no {MANIFEST}. Give the folder that steadyrun.record wrote."
+        ) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
+        raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), int):
+        raise RunDirectoryError(f"{path} was not written by steadyrun: it has no schema number")
+    if found["schema"] > SCHEMA:
+        raise NewerSchemaError(
+            f"{path} has schema {found['schema']}, this version of steadyrun reads up to {SCHEMA}: "
+            "upgrade with `pip install --upgrade steadyrun`"
+        )
+    return found

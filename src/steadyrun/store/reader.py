@@ -1,0 +1,191 @@
+"""The reading side of a run directory. Works on finished, killed, damaged and still running runs alike."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.records import Dropped, Event, Series
+from steadyrun.store import summary
+from steadyrun.store.columns import DataFile, Points, data_files, despite_compaction, read_points
+from steadyrun.store.events import read_events
+from steadyrun.store.jsonio import number
+from steadyrun.store.layout import events_file, metrics_folder, ranks
+from steadyrun.store.manifest import read_manifest
+
+_FIRST_TABLE = "steps"
+
+
+def open_run(path: str | os.PathLike[str]) -> RunView:
+    """Open a run directory for reading; a clear error where it is none."""
+    root = Path(path)
+    if not root.is_dir():
+        raise RunDirectoryError(f"{root} is not a folder. Give the folder that steadyrun.record wrote.")
+    return RunView(root)
+
+
+class RunView:
+    """What a run directory holds. Every call reads the files as they are now."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._dropped: dict[Dropped, None] = {}
+        read_manifest(root)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as it is now."""
+        return read_manifest(self.root)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that wrote into this run."""
+        return ranks(self.root)
+
+    @property
+    def state(self) -> str:
+        """`running`, `finished`, `crashed`; or `killed` where it says running but its process is gone."""
+        manifest = self.manifest
+        state = str(manifest.get("state", "unknown"))
+        return "killed" if state == "running" and _process_is_gone(manifest.get("process", {})) else state
+
+    @property
+    def dropped(self) -> list[Dropped]:
+        """What the reads so far could not read, and why. `verify()` reads everything."""
+        return list(self._dropped)
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step that anything was recorded for; None where nothing was."""
+        dropped: list[Dropped] = []
+        parts = despite_compaction(lambda: [read_points(file, "step", dropped) for file in self._files(0)])
+        return max((int(part.steps.max()) for part in parts if len(part.steps)), default=None)
+
+    def names(self, rank: int = 0) -> list[str]:
+        """The names of all recorded series."""
+        found = {name: None for file in self._files(rank) for name in file.names if name not in {"step", "time"}}
+        found.update(dict.fromkeys(_validation_series(self.events("validation", rank))))
+        return sorted(found)
+
+    def series(self, name: str, rank: int = 0, *, every_attempt: bool = False) -> Series:
+        """One series as numpy arrays, without loading the others.
+
+        After a resume the newer attempt replaces the steps it repeats; `every_attempt=True` keeps both.
+        """
+        points = despite_compaction(lambda: self._points(name, rank))
+        if points and not every_attempt:
+            points = self._current(points, rank)
+        if not points:
+            points = _validation_series(self.events("validation", rank, every_attempt=every_attempt)).get(name, [])
+        if not points:
+            raise self._unknown(name, rank)
+        steps = np.concatenate([part.steps for part in points])
+        values = np.concatenate([part.values for part in points])
+        times = np.concatenate([part.times for part in points])
+        if not every_attempt and np.any(np.diff(steps) < 0):
+            order = np.argsort(steps, kind="stable")
+            steps, values, times = steps[order], values[order], times[order]
+        return Series(name, steps, values, times)
+
+    def events(self, kind: str | None = None, rank: int = 0, *, every_attempt: bool = False) -> list[Event]:
+        """The events of one rank, oldest first; of one kind if it is given."""
+        events, dropped = read_events(events_file(self.root, rank), rank)
+        self._dropped.update(dict.fromkeys(dropped))
+        if not every_attempt:
+            events = _without_repeated_steps(events)
+        return [event for event in events if kind in (None, event.kind)]
+
+    def verify(self) -> list[Dropped]:
+        """Read every column of every rank and return all that is damaged."""
+        for rank in self.ranks:
+            self.events(rank=rank)
+            for name in self.names(rank):
+                self.series(name, rank)
+        return self.dropped
+
+    def __str__(self) -> str:
+        return summary.describe(self)
+
+    def __repr__(self) -> str:
+        return f"<steadyrun run {str(self.root)!r}, {self.state}>"
+
+    def _files(self, rank: int) -> list[DataFile]:
+        dropped: list[Dropped] = []
+        files = despite_compaction(lambda: data_files(metrics_folder(self.root, rank), dropped))
+        self._dropped.update(dict.fromkeys(dropped))
+        return files
+
+    def _points(self, name: str, rank: int) -> list[Points]:
+        files = [file for file in self._files(rank) if name in file.names]
+        tables = sorted({file.table for file in files}, key=lambda table: (table != _FIRST_TABLE, table))
+        dropped: list[Dropped] = []
+        for table in tables:
+            points = [read_points(file, name, dropped) for file in files if file.table == table]
+            self._dropped.update(dict.fromkeys(dropped))
+            if any(len(part.steps) for part in points) or table == tables[-1]:
+                return points
+        return []
+
+    def _current(self, points: list[Points], rank: int) -> list[Points]:
+        starts = _attempt_starts(self.events(rank=rank, every_attempt=True))
+        kept = []
+        for part in points:
+            later = [start for attempt, start in starts.items() if attempt > part.attempt]
+            keep = part.steps < min(later) if later else np.full(len(part.steps), True)
+            kept.append(Points(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
+        return kept
+
+    def _unknown(self, name: str, rank: int) -> UsageError:
+        names = self.names(rank)
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else f"it has {len(names)}: {', '.join(names[:12])} …"
+        return UsageError(f"{self.root} has no series {name!r}; {hint}")
+
+
+def _attempt_starts(events: list[Event]) -> dict[int, int]:
+    """The first step that each attempt recorded."""
+    starts = [event for event in events if event.kind in {"start", "resume"} and event.step is not None]
+    return {int(event.fields.get("attempt", 1)): event.step for event in starts if event.step is not None}
+
+
+def _without_repeated_steps(events: list[Event]) -> list[Event]:
+    """Drop what an earlier attempt said of steps that a later attempt ran again."""
+    kept: list[Event] = []
+    for event in events:
+        if event.kind == "resume" and (seam := event.step) is not None:
+            kept = [old for old in kept if old.kind != "validation" or old.step is None or old.step < seam]
+        kept.append(event)
+    return kept
+
+
+def _validation_series(events: list[Event]) -> dict[str, list[Points]]:
+    """Validation events as series: val_loss, val_class_loss/<class> and every other number given."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for event in events:
+        for name, value in event.fields.get("values", {}).items():
+            if event.step is not None:
+                found.setdefault(name, []).append((event.step, number(value), event.time))
+    return {name: [_as_points(rows)] for name, rows in found.items()}
+
+
+def _as_points(rows: list[tuple[int, float, float]]) -> Points:
+    steps, values, times = zip(*rows, strict=True)
+    return Points(0, np.array(steps, np.int64), np.array(values, float), np.array(times, float))
+
+
+def _process_is_gone(process: dict[str, Any]) -> bool:
+    if process.get("host") != platform.node() or not isinstance(process.get("pid"), int):
+        return False
+    try:
+        os.kill(process["pid"], 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,216 @@
+"""One Arrow IPC stream file: written append-only, a checksum on every column of every record batch.
+
+Arrow itself notices neither a flipped byte nor a zero-filled tail. So each batch's metadata holds its row
+count, one CRC-32 per column, and the CRC-32 of the column names. A column can be verified without reading
+the others, and a batch is one `write`, so what a killed process leaves is a whole number of batches and at
+most one torn one.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from steadyrun.records import Dropped
+
+STEP, TIME = "step", "time"
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_MESSAGE_START = b"\xff\xff\xff\xff"
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    fields = [pa.field(STEP, pa.int64()), pa.field(TIME, pa.float64())]
+    return pa.schema(fields + [pa.field(name, pa.float64()) for name in columns])
+
+
+def checksum(column: pa.Array) -> int:
+    """CRC-32 over the bytes that carry meaning: the validity bits, if any value is missing, then the values."""
+    rows = len(column)
+    validity, values = column.buffers()
+    crc = zlib.crc32(memoryview(validity)[: (rows + 7) // 8]) if column.null_count else 0
+    return zlib.crc32(memoryview(values)[: rows * 8], crc)
+
+
+def names_checksum(names: Sequence[str]) -> str:
+    return f"{zlib.crc32(chr(0).join(names).encode()):08x}"
+
+
+class SegmentWriter:
+    """Appends record batches to one new file. It never opens an existing one: one writer per file."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self.columns = tuple(columns)
+        self._schema = schema_of(columns)
+        self._names_crc = names_checksum(self._schema.names)
+        head = self._schema.serialize().to_pybytes()
+        self._head_size = len(head)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self.size = 0
+        self._write(head)
+
+    def write(self, columns: Sequence[Sequence[float | None]]) -> None:
+        """Append one batch: steps, times, then the values of each column in order; None is a missing value."""
+        batch = pa.record_batch(
+            [pa.array(values, type=field.type) for values, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
+        metadata = {
+            "rows": str(batch.num_rows),
+            "names": self._names_crc,
+            "crc": "".join(f"{checksum(column):08x}" for column in batch.columns),
+        }
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_stream(sink, self._schema).write_batch(batch, custom_metadata=metadata)
+        self._write(memoryview(sink.getvalue())[self._head_size :])
+
+    def close(self) -> None:
+        try:
+            self._write(END_OF_STREAM)
+        finally:
+            os.close(self._descriptor)
+
+    def abandon(self) -> None:
+        """Close after a failed write; the reader skips the torn tail."""
+        os.close(self._descriptor)
+
+    def _write(self, data: Any) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.write(self._descriptor, view)
+            self.size += written
+            view = view[written:]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Columns of one verified record batch; a column whose checksum failed is None."""
+
+    rows: int
+    columns: dict[str, pa.Array | None]
+
+
+class SegmentReader:
+    """Reads chosen columns of a segment through a memory map, so the others are never loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dropped: list[Dropped] = []
+        self._data = _map(path)
+        self._head_size = 0
+        self.names: list[str] = []
+        try:
+            source = pa.BufferReader(self._data)
+            schema = pa.ipc.open_stream(source).schema
+        except (pa.ArrowInvalid, OSError) as problem:
+            if len(self._data):
+                self._drop(len(self._data), f"no readable header ({_first_line(problem)})")
+            return
+        self._head_size = source.tell()
+        self.names = list(schema.names)
+
+    def batches(self, wanted: Sequence[str]) -> Iterator[Batch]:
+        """Verified batches with the `wanted` columns; what cannot be read goes to `dropped`."""
+        present = [index for index, name in enumerate(self.names) if name in wanted]
+        position: int | None = self._head_size
+        while position is not None and position < len(self._data):
+            position = yield from self._run_of_batches(position, present)
+
+    def _run_of_batches(self, start: int, present: list[int]) -> Generator[Batch, None, int | None]:
+        """Batches from `start` to the end or to damage; returns where reading can go on, None at the end."""
+        source, offset = self._stream_at(start)
+        reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=present))
+        while True:
+            position = source.tell() + offset
+            try:
+                batch, metadata = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                if position + len(END_OF_STREAM) >= len(self._data):
+                    tail = len(self._data) - position
+                    if tail and bytes(self._data[position:]) != END_OF_STREAM:
+                        self._drop(tail, "a torn or zero-filled tail")
+                    return None
+                return self._skip_damage(position)
+            except (pa.ArrowInvalid, OSError, pa.ArrowKeyError, pa.ArrowNotImplementedError):
+                return self._skip_damage(position)
+            if (verified := self._verify(batch, metadata, present)) is not None:
+                yield verified
+
+    def _stream_at(self, start: int) -> tuple[pa.BufferReader, int]:
+        """A source that reads the schema, then the batches from `start`; and what to add to its positions."""
+        if start == self._head_size:
+            return pa.BufferReader(self._data), 0
+        rest = bytes(self._data[: self._head_size]) + bytes(self._data[start:])
+        return pa.BufferReader(rest), start - self._head_size
+
+    def _skip_damage(self, start: int) -> int | None:
+        """Drop bytes from `start` up to the next batch that reads."""
+        position = start + 8
+        data = bytes(self._data)
+        while (position := _find_aligned(data, position)) >= 0:
+            source, _ = self._stream_at(position)
+            try:
+                pa.ipc.open_stream(source).read_next_batch()
+            except (StopIteration, pa.ArrowInvalid, OSError, pa.ArrowKeyError, pa.ArrowNotImplementedError):
+                position += 8
+                continue
+            self._drop(position - start, "damaged")
+            return position
+        zero = not any(data[start:])
+        self._drop(
+            len(data) - start,
+            "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now",
+        )
+        return None
+
+    def _verify(self, batch: pa.RecordBatch, metadata: Any, present: list[int]) -> Batch | None:
+        try:
+            rows, crc = int(metadata[b"rows"]), metadata[b"crc"].decode()
+            known = metadata[b"names"].decode() == names_checksum(self.names)
+        except (KeyError, TypeError, ValueError, UnicodeDecodeError):
+            rows, crc, known = -1, "", False
+        if not known or rows != batch.num_rows or len(crc) != 8 * len(self.names):
+            self._drop(batch.num_rows, "row count or names do not match their checksum", "rows")
+            return None
+        columns: dict[str, pa.Array | None] = {}
+        for index, column in zip(present, batch.columns, strict=True):
+            good = _sound(column, rows) and f"{checksum(column):08x}" == crc[8 * index : 8 * index + 8]
+            columns[self.names[index]] = column if good else None
+            if not good:
+                self._drop(rows, f"checksum of {self.names[index]!r} does not match", "rows")
+        return Batch(rows, columns)
+
+    def _drop(self, size: int, reason: str, unit: str = "bytes") -> None:
+        self.dropped.append(Dropped(self.path.name, reason, size, unit))
+
+
+def _sound(column: pa.Array, rows: int) -> bool:
+    """Whether the buffers are as large as the row count needs (damaged metadata can say otherwise)."""
+    validity, values = column.buffers()
+    enough = values is not None and values.size >= rows * 8
+    return enough and (not column.null_count or (validity is not None and validity.size >= (rows + 7) // 8))
+
+
+def _find_aligned(data: bytes, start: int) -> int:
+    """The next 8-byte aligned place at or after `start` where a message may begin, -1 where there is none."""
+    position = data.find(_MESSAGE_START, start)
+    while position >= 0 and position % 8:
+        position = data.find(_MESSAGE_START, position + 1)
+    return position
+
+
+def _map(path: Path) -> pa.Buffer:
+    if path.stat().st_size == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer()
+
+
+def _first_line(problem: BaseException) -> str:
+    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__

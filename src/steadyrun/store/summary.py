@@ -1,0 +1,35 @@
+"""A run directory in a few lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from steadyrun.store.reader import RunView
+
+_PLAIN_KINDS = {"start", "validation"}
+
+
+def describe(run: RunView) -> str:
+    """State, steps, losses, what was noted and what could not be read."""
+    names = run.names()
+    lines = [f"{run.root}: {run.state}{_why(run)}", f"  {len(names)} series"]
+    for name, label in (("loss", "loss"), ("val_loss", "validation loss")):
+        if name in names and len(series := run.series(name)):
+            first, last = series.values[0], series.values[-1]
+            lines.append(f"  {label} {first:.4g} at step {series.steps[0]}, {last:.4g} at step {series.steps[-1]}")
+    for event in run.events():
+        if event.kind not in _PLAIN_KINDS:
+            text = event.fields.get("why") or event.fields.get("message") or ""
+            lines.append(f"  {event.kind}{_at(event.step)}: {text}")
+    lines += [f"  not read: {drop}" for drop in run.dropped]
+    return "\n".join(lines)
+
+
+def _why(run: RunView) -> str:
+    failure = run.manifest.get("failure") or {}
+    return f" ({failure.get('type')}: {failure.get('message')})" if failure else ""
+
+
+def _at(step: int | None) -> str:
+    return "" if step is None else f" at step {step}"

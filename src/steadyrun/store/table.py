@@ -1,0 +1,111 @@
+"""Rows of one table on their way to disk: a wide table whose columns may grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from steadyrun.store.layout import segment_name
+from steadyrun.store.segment import SegmentWriter
+
+SEGMENT_BYTES = 64 * 2**20
+PENDING_ROWS = 20_000
+
+
+class Table:
+    """Buffers rows and writes them as record batches, one segment file after another.
+
+    A step costs one Python list; the conversion to columns happens once per flush. When the disk refuses
+    a flush the rows stay here and are tried again, up to `PENDING_ROWS`; then the oldest are given up and
+    counted in `lost_rows`.
+    """
+
+    def __init__(self, folder: Path, name: str, attempt: int, columns: Iterable[str] = ()) -> None:
+        self.name = name
+        self.lost_rows = 0
+        self._folder = folder
+        self._attempt = attempt
+        self._part = 0
+        self._index = {column: place for place, column in enumerate(columns)}
+        self._steps: list[int] = []
+        self._times: list[float] = []
+        self._rows: list[list[float | None]] = []
+        self._segment: SegmentWriter | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
+        """Add a row; an unknown name becomes a new column."""
+        index = self._index
+        row: list[float | None] = [None] * len(index)
+        try:
+            for name, value in values.items():
+                row[index[name]] = value
+        except KeyError:
+            row = self._widened(values)
+        self._steps.append(step)
+        self._times.append(time)
+        self._rows.append(row)
+
+    def merge(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
+        """Add values to the last row if it is of the same step and lacks them all; else add a row."""
+        if not self._rows or self._steps[-1] != step:
+            return self.append(step, time, values)
+        last = self._rows[-1]
+        places = [self._index.get(name) for name in values]
+        if any(place is not None and place < len(last) and last[place] is not None for place in places):
+            return self.append(step, time, values)
+        new = self._widened(values)
+        old = last + [None] * (len(new) - len(last))
+        self._rows[-1] = [was if now is None else now for was, now in zip(old, new, strict=True)]
+        return None
+
+    def flush(self) -> None:
+        """Write the pending rows as one batch. On an OSError they stay pending."""
+        if not self._rows:
+            return
+        width = len(self._index)
+        rows = [row if len(row) == width else row + [None] * (width - len(row)) for row in self._rows]
+        columns: list[Sequence[float | None]] = [self._steps, self._times, *zip(*rows, strict=True)]
+        try:
+            self._segment_for(tuple(self._index)).write(columns)
+        except OSError:
+            self._give_up_segment()
+            self._trim()
+            raise
+        self._steps, self._times, self._rows = [], [], []
+
+    def close(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def _widened(self, values: Mapping[str, float | None]) -> list[float | None]:
+        for name in values:
+            self._index.setdefault(name, len(self._index))
+        row: list[float | None] = [None] * len(self._index)
+        for name, value in values.items():
+            row[self._index[name]] = value
+        return row
+
+    def _segment_for(self, columns: tuple[str, ...]) -> SegmentWriter:
+        current = self._segment
+        if current is not None and current.columns == columns and current.size < SEGMENT_BYTES:
+            return current
+        self.close()
+        path = self._folder / segment_name(self.name, self._attempt, self._part)
+        self._part += 1
+        self._segment = SegmentWriter(path, columns)
+        return self._segment
+
+    def _give_up_segment(self) -> None:
+        if self._segment is not None:
+            self._segment.abandon()
+            self._segment = None
+
+    def _trim(self) -> None:
+        surplus = len(self._rows) - PENDING_ROWS
+        if surplus > 0:
+            del self._steps[:surplus], self._times[:surplus], self._rows[:surplus]
+            self.lost_rows += surplus

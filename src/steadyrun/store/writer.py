@@ -1,0 +1,105 @@
+"""The writing side of a run directory: one `RunWriter` per process, one process per rank."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import RunDirectoryError
+from steadyrun.store.compact import compact
+from steadyrun.store.events import EventLog
+from steadyrun.store.layout import events_file, last_attempt, metrics_folder
+from steadyrun.store.manifest import write_manifest
+from steadyrun.store.table import Table
+
+
+class RunWriter:
+    """Tables, events and manifest of one rank of one attempt.
+
+    Opening raises a clear error when the directory cannot be written. Afterwards a disk that refuses is
+    reported once through `on_problem(what, error)` and recording goes on with what it can.
+    """
+
+    def __init__(self, root: Path, rank: int = 0, on_problem: Callable[[str, Exception], None] | None = None) -> None:
+        self.root = root
+        self.rank = rank
+        self.manifest: dict[str, Any] = {}
+        self._on_problem = on_problem or _ignore
+        self._lock = threading.RLock()
+        self._tables: dict[str, Table] = {}
+        self._folder = metrics_folder(root, rank)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.attempt = last_attempt(root, rank) + 1
+            self._events = EventLog(events_file(root, rank))
+        except OSError as problem:
+            raise RunDirectoryError(
+                f"cannot write to {root}: {problem}. Choose a folder you may write to."
+            ) from problem
+
+    def define(self, table: str, columns: Iterable[str]) -> None:
+        """Name the columns of a table ahead of its rows."""
+        with self._lock:
+            self._tables.setdefault(table, Table(self._folder, table, self.attempt, columns))
+
+    def append(self, table: str, step: int, values: Mapping[str, float | None], at: float) -> None:
+        """Add a row to a table."""
+        with self._lock:
+            self._table(table).append(step, at, values)
+
+    def merge(self, table: str, step: int, values: Mapping[str, float | None], at: float) -> None:
+        """Add values to the row of this step, or a row where there is none or it has such values already."""
+        with self._lock:
+            self._table(table).merge(step, at, values)
+
+    def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
+        """Append one event at once."""
+        with self._lock:
+            self._try("the event log", lambda: self._events.write(kind, step, time.time(), fields))
+
+    def save_manifest(self, **changes: Any) -> None:
+        """Merge `changes` into the manifest and replace the file; rank 0 alone writes it."""
+        with self._lock:
+            self.manifest.update(changes)
+            if self.rank == 0:
+                self._try("the manifest", lambda: write_manifest(self.root, self.manifest))
+
+    def flush(self) -> None:
+        """Write every pending row."""
+        with self._lock:
+            for table in self._tables.values():
+                self._try(f"table {table.name}", table.flush)
+
+    def close(self) -> None:
+        """Write what is pending, end the segments and compact them to Parquet."""
+        with self._lock:
+            self.flush()
+            lost = {name: table.lost_rows for name, table in self._tables.items() if table.lost_rows}
+            if lost:
+                self.event("rows-lost", rows=lost, why="the disk refused them for too long")
+            for table in self._tables.values():
+                self._try(f"table {table.name}", table.close)
+            self._try("compaction", self._compact)
+            self._events.close()
+
+    def _compact(self) -> None:
+        for drop in compact(self._folder, self.attempt):
+            self.event("dropped", file=drop.file, size=drop.size, unit=drop.unit, why=drop.reason)
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            self.define(name, ())
+        return self._tables[name]
+
+    def _try(self, what: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as problem:
+            self._on_problem(what, problem)
+
+
+def _ignore(_what: str, _problem: Exception) -> None:
+    return None

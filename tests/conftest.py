@@ -1,0 +1,30 @@
+"""Shared by all tests: one thread, warnings are errors, and runs that are trained once per test process."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import steadyrun
+
+
+@pytest.fixture(scope="session")
+def tutor_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., steadyrun.RunView]:
+    """`tutor_run(fault, **config)`: a recorded run of the grammar tutor, trained once and kept."""
+    kept: dict[tuple[object, ...], Path] = {}
+
+    def run(fault: str = "healthy", **config: object) -> steadyrun.RunView:
+        from steadyrun.tutor.faults import load_recipe
+        from steadyrun.tutor.train import train_recorded
+
+        key = (fault, *sorted(config.items()))
+        if key not in kept:
+            kept[key] = tmp_path_factory.mktemp("tutor") / fault
+            train_recorded(load_recipe(fault, **config), kept[key])
+        return steadyrun.open_run(kept[key])
+
+    return run
