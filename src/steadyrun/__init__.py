@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steadyrun.errors import NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
-    from steadyrun.probes.recorder import Run, record
+    from steadyrun.probes.opening import record
+    from steadyrun.probes.recorder import Run
     from steadyrun.records import Dropped, Event, Series
     from steadyrun.store.reader import RunView, open_run
 
@@ -22,7 +23,7 @@ __version__ = "0.1.0"
 
 # Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
 _HOMES = {
-    "record": "steadyrun.probes.recorder",
+    "record": "steadyrun.probes.opening",
     "Run": "steadyrun.probes.recorder",
     "open_run": "steadyrun.store.reader",
     "RunView": "steadyrun.store.reader",

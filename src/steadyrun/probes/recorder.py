@@ -1,4 +1,4 @@
-"""`steadyrun.record` and the `Run` it returns: the ten lines a user writes."""
+"""The `Run` that `steadyrun.record` returns: what a training loop calls."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes import ending
-from steadyrun.probes.cadence import Cadence, parse_cadence
-from steadyrun.probes.config import check_config
+from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.environment import describe_environment
 from steadyrun.probes.pending import PendingRows, Row
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.scalars import scalar
-from steadyrun.store.layout import MANIFEST, plain_name
-from steadyrun.store.manifest import read_manifest
-from steadyrun.store.reader import open_run
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -31,46 +26,6 @@ if TYPE_CHECKING:
     from steadyrun.probes.watcher import Watcher
 
 _ALIASES = {"lr": "lr/0"}
-
-
-def record(
-    path: str | os.PathLike[str],
-    config: Mapping[str, Any] | None = None,
-    *,
-    name: str | None = None,
-    every: int | Mapping[str, int] | None = None,
-    flush_steps: int = 500,
-    flush_seconds: float = 2.0,
-    resume: bool = True,
-    first_step: int | None = None,
-    rank: int | None = None,
-) -> Run:
-    """Start recording into the run directory `path` (or `path/name`).
-
-    `config` declares what the run is meant to do and is kept whole in the manifest. `every` sets how often
-    the sampled probes measure: one number, or a number per probe (see `docs/recording.md`). A killed
-    process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is less.
-
-    A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
-    new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
-    """
-    root = _run_folder(path, name)
-    declared = check_config(config)
-    cadence = parse_cadence(every)
-    _check_flush(flush_steps, flush_seconds)
-    if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
-        raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
-    last = _last_recorded_step(root, resume=resume)
-    return Run(
-        root,
-        declared,
-        cadence,
-        flush_steps=flush_steps,
-        flush_seconds=flush_seconds,
-        last_step=last,
-        first_step=first_step,
-        rank=_rank(rank),
-    )
 
 
 class Run:
@@ -97,6 +52,7 @@ class Run:
         self._pid = os.getpid()
         self._closed = False
         self._started = False
+        self._steps_are_called = False
         self._unflushed = 0
         self._flushed_at = self._stepped_at = time.perf_counter()
         self._batches = 0
@@ -201,11 +157,14 @@ class Run:
                 self._example_probe().validation(batches, at)
 
     def log(self, step: int | None = None, **values: Any) -> None:
-        """Record any scalars at the last recorded step, or at `step`. Needs no framework at all."""
+        """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
+
+        In a loop that never calls `run.step`, a call with a `loss` in it is a step of its own.
+        """
         if not self._usable():
             return
         with self._problems.contained("run.log"):
-            at = self._last_done() if step is None else int(step)
+            at = self._log_step(values) if step is None else int(step)
             if "val_loss" in values:
                 self.val(values.pop("val_loss"), step=at)
             if values:
@@ -257,6 +216,7 @@ class Run:
         batch_index: int | None,
     ) -> None:
         now = time.perf_counter()
+        self._steps_are_called = True
         at = self._next_step if step is None else int(step)
         row = Row("steps", at, time.time())
         rows: list[Row] = []
@@ -284,6 +244,9 @@ class Run:
         if self._watcher is not None:
             self._watcher.prepare(at + 1)
 
+    def _log_step(self, values: dict[str, Any]) -> int:
+        return self._next_step if "loss" in values and not self._steps_are_called else self._last_done()
+
     def _record_log(self, at: int, values: dict[str, Any]) -> None:
         self._begin(at)
         row = Row("log", at, time.time())
@@ -292,9 +255,9 @@ class Run:
                 with self._problems.contained(f"run.log {name}"):
                     row.put(_ALIASES.get(name, name), scalar(value, name))
         self._pending.add(row)
-        if at >= self._next_step:  # a loop that only logs, with steps of its own
+        if not self._steps_are_called and ("loss" in values or at > self._next_step):
             self._next_step = at + 1
-            self._unflushed += 1
+        self._unflushed += 1
         self._flush_if_due(time.perf_counter())
 
     def _store(self, row: Row) -> None:
@@ -363,7 +326,8 @@ class Run:
         return self._examples
 
     def _last_done(self) -> int:
-        return max(0, self._next_step - 1)
+        """The last recorded step; before the first of this attempt, the one to come."""
+        return max(0, self._next_step - 1) if self._started else self._next_step
 
     def _usable(self) -> bool:
         """Not after close, and not in a forked child: a data loader's worker must not write our files."""
@@ -371,39 +335,3 @@ class Run:
 
     def _at_exit(self) -> None:
         self.close(getattr(sys, "last_value", None))
-
-
-def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
-    if not isinstance(path, str | os.PathLike) or not str(path):
-        raise UsageError(f"path must be the folder to record into, such as 'experiments/my-run', not {path!r}")
-    folder = Path(path).expanduser()
-    root = folder if name is None else folder / plain_name(name)
-    if root.exists() and not root.is_dir():
-        raise RunDirectoryError(f"{root} is a file; give a folder to record into")
-    return root
-
-
-def _check_flush(steps: int, seconds: float) -> None:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UsageError(f"flush_steps must be a whole number of at least 1, not {steps!r}")
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
-
-
-def _last_recorded_step(root: Path, *, resume: bool) -> int | None:
-    """The last step of the run in `root`, None where there is none yet."""
-    if not (root / MANIFEST).exists():
-        return None
-    read_manifest(root)
-    if not resume:
-        raise UsageError(f"{root} already holds a run: choose another folder, or leave out resume=False")
-    return open_run(root).last_step
-
-
-def _rank(rank: int | None) -> int:
-    if rank is None:
-        given = os.environ.get("RANK", "0")
-        return int(given) if given.isdigit() else 0
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
-        raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
-    return rank

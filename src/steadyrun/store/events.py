@@ -13,22 +13,23 @@ _OWN_KEYS = {"kind", "step", "time"}
 
 
 class EventLog:
-    """Appends events; each line is one write, so a killed process tears at most the last."""
+    """Appends events, opening the file for each: other clients of a network filesystem see it at once.
+
+    A line is one write, so a killed process tears at most the last.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
+        path.touch()
+        self._path = path
         self._torn = _ends_torn(path)
 
     def write(self, kind: str, step: int | None, time: float, fields: dict[str, Any]) -> None:
         line = dumps({"kind": kind, "step": step, "time": time, **fields}).encode() + b"\n"
         data = b"\n" + line if self._torn else line
         self._torn = True
-        if self._file.write(data) == len(data):
-            self._torn = False
-
-    def close(self) -> None:
-        self._file.close()
+        with self._path.open("ab", buffering=0) as file:
+            self._torn = file.write(data) != len(data)
 
 
 def _ends_torn(path: Path) -> bool:

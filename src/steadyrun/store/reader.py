@@ -62,10 +62,11 @@ class RunView:
 
     @property
     def last_step(self) -> int | None:
-        """The last step that anything was recorded for; None where nothing was."""
-        dropped: list[Dropped] = []
-        parts = despite_compaction(lambda: [read_points(file, "step", dropped) for file in self._files(0)])
-        return max((int(part.steps.max()) for part in parts if len(part.steps)), default=None)
+        """The last recorded step; where `run.step` was never called, the last that anything was logged for."""
+        parts = despite_compaction(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(0)])
+        ends = [(table, int(part.steps.max())) for table, part in parts if len(part.steps)]
+        of_steps = [end for table, end in ends if table == _FIRST_TABLE]
+        return max(of_steps or [end for _, end in ends], default=None)
 
     def names(self, rank: int = 0) -> list[str]:
         """The names of all recorded series."""

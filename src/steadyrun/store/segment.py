@@ -22,6 +22,7 @@ from steadyrun.records import Dropped
 STEP, TIME = "step", "time"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _MESSAGE_START = b"\xff\xff\xff\xff"
+_UNREADABLE = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, OSError)
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -105,21 +106,38 @@ class SegmentReader:
         self._data = _map(path)
         self._head_size = 0
         self.names: list[str] = []
+        source = pa.BufferReader(self._data)
         try:
-            source = pa.BufferReader(self._data)
             schema = pa.ipc.open_stream(source).schema
-        except (pa.ArrowInvalid, OSError) as problem:
+            names = list(schema.names)
+        except (UnicodeDecodeError, *_UNREADABLE):
+            names = []
+        if not names or schema != schema_of(names[2:]):
             if len(self._data):
-                self._drop(len(self._data), f"no readable header ({_first_line(problem)})")
+                self._drop(len(self._data), "its header is damaged or incomplete")
             return
         self._head_size = source.tell()
-        self.names = list(schema.names)
+        self.names = names
+        self._names_crc = names_checksum(self.names)
+        if self._first_batch_disagrees():
+            self._drop(len(self._data), "its header is damaged")
+            self.names = []
+
+    def _first_batch_disagrees(self) -> bool:
+        """Whether a first batch reads but says that the columns have other names: a flip in the header."""
+        try:
+            reader = pa.ipc.open_stream(self._data, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+            _, metadata = reader.read_next_batch_with_custom_metadata()
+        except (StopIteration, *_UNREADABLE):
+            return False
+        said = (metadata or {}).get(b"names")
+        return said is not None and said.decode(errors="replace") != self._names_crc
 
     def batches(self, wanted: Sequence[str]) -> Iterator[Batch]:
         """Verified batches with the `wanted` columns; what cannot be read goes to `dropped`."""
         present = [index for index, name in enumerate(self.names) if name in wanted]
         position: int | None = self._head_size
-        while position is not None and position < len(self._data):
+        while self.names and position is not None and position < len(self._data):
             position = yield from self._run_of_batches(position, present)
 
     def _run_of_batches(self, start: int, present: list[int]) -> Generator[Batch, None, int | None]:
@@ -137,10 +155,14 @@ class SegmentReader:
                         self._drop(tail, "a torn or zero-filled tail")
                     return None
                 return self._skip_damage(position)
-            except (pa.ArrowInvalid, OSError, pa.ArrowKeyError, pa.ArrowNotImplementedError):
+            except _UNREADABLE:
                 return self._skip_damage(position)
-            if (verified := self._verify(batch, metadata, present)) is not None:
-                yield verified
+            if (checksums := self._trusted(batch, metadata)) is None:
+                return self._skip_damage(position)
+            verified = self._verified(batch, checksums, present)
+            yield verified
+            if None in verified.columns.values():  # then its stated length may be wrong as well
+                return self._next_batch(position + 8)
 
     def _stream_at(self, start: int) -> tuple[pa.BufferReader, int]:
         """A source that reads the schema, then the batches from `start`; and what to add to its positions."""
@@ -150,37 +172,45 @@ class SegmentReader:
         return pa.BufferReader(rest), start - self._head_size
 
     def _skip_damage(self, start: int) -> int | None:
-        """Drop bytes from `start` up to the next batch that reads."""
-        position = start + 8
+        """Drop what lies between `start` and the next batch that reads."""
+        found = self._next_batch(start + 8)
+        if found is not None:
+            self._drop(found - start, "damaged")
+            return found
+        zero = not any(bytes(self._data[start:]))
+        why = "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now"
+        self._drop(len(self._data) - start, why)
+        return None
+
+    def _next_batch(self, start: int) -> int | None:
+        """Where the next batch that reads begins, at or after `start`."""
+        position = start
         data = bytes(self._data)
         while (position := _find_aligned(data, position)) >= 0:
             source, _ = self._stream_at(position)
             try:
-                pa.ipc.open_stream(source).read_next_batch()
-            except (StopIteration, pa.ArrowInvalid, OSError, pa.ArrowKeyError, pa.ArrowNotImplementedError):
-                position += 8
-                continue
-            self._drop(position - start, "damaged")
-            return position
-        zero = not any(data[start:])
-        self._drop(
-            len(data) - start,
-            "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now",
-        )
+                batch, metadata = pa.ipc.open_stream(source).read_next_batch_with_custom_metadata()
+            except (StopIteration, *_UNREADABLE):
+                metadata = None
+            if metadata is not None and self._trusted(batch, metadata) is not None:
+                return position
+            position += 8
         return None
 
-    def _verify(self, batch: pa.RecordBatch, metadata: Any, present: list[int]) -> Batch | None:
+    def _trusted(self, batch: pa.RecordBatch, metadata: Any) -> str | None:
+        """The batch's column checksums, if its metadata fits the batch and this file; else None."""
         try:
-            rows, crc = int(metadata[b"rows"]), metadata[b"crc"].decode()
-            known = metadata[b"names"].decode() == names_checksum(self.names)
-        except (KeyError, TypeError, ValueError, UnicodeDecodeError):
-            rows, crc, known = -1, "", False
-        if not known or rows != batch.num_rows or len(crc) != 8 * len(self.names):
-            self._drop(batch.num_rows, "row count or names do not match their checksum", "rows")
+            fits = int(metadata[b"rows"]) == batch.num_rows and metadata[b"names"].decode() == self._names_crc
+            checksums: str = metadata[b"crc"].decode()
+        except (KeyError, TypeError, ValueError):
             return None
+        return checksums if fits and len(checksums) == 8 * len(self.names) else None
+
+    def _verified(self, batch: pa.RecordBatch, checksums: str, present: list[int]) -> Batch:
+        rows = batch.num_rows
         columns: dict[str, pa.Array | None] = {}
         for index, column in zip(present, batch.columns, strict=True):
-            good = _sound(column, rows) and f"{checksum(column):08x}" == crc[8 * index : 8 * index + 8]
+            good = _sound(column, rows) and f"{checksum(column):08x}" == checksums[8 * index : 8 * index + 8]
             columns[self.names[index]] = column if good else None
             if not good:
                 self._drop(rows, f"checksum of {self.names[index]!r} does not match", "rows")
@@ -210,7 +240,3 @@ def _map(path: Path) -> pa.Buffer:
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as source:
         return source.read_buffer()
-
-
-def _first_line(problem: BaseException) -> str:
-    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__

@@ -83,7 +83,6 @@ class RunWriter:
             for table in self._tables.values():
                 self._try(f"table {table.name}", table.close)
             self._try("compaction", self._compact)
-            self._events.close()
 
     def _compact(self) -> None:
         for drop in compact(self._folder, self.attempt):

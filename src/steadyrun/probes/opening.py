@@ -1,0 +1,92 @@
+"""`steadyrun.record`: every argument is checked here, before training starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.probes.cadence import parse_cadence
+from steadyrun.probes.config import check_config
+from steadyrun.probes.recorder import Run
+from steadyrun.store.layout import MANIFEST, plain_name
+from steadyrun.store.manifest import read_manifest
+from steadyrun.store.reader import open_run
+
+
+def record(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    every: int | Mapping[str, int] | None = None,
+    flush_steps: int = 500,
+    flush_seconds: float = 2.0,
+    resume: bool = True,
+    first_step: int | None = None,
+    rank: int | None = None,
+) -> Run:
+    """Start recording into the run directory `path` (or `path/name`).
+
+    `config` declares what the run is meant to do and is kept whole in the manifest. `every` sets how often
+    the sampled probes measure: one number, or a number per probe (see `docs/recording.md`). A killed
+    process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is less.
+
+    A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
+    new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
+    """
+    root = _run_folder(path, name)
+    declared = check_config(config)
+    cadence = parse_cadence(every)
+    _check_flush(flush_steps, flush_seconds)
+    if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
+        raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
+    last = _last_recorded_step(root, resume=resume)
+    return Run(
+        root,
+        declared,
+        cadence,
+        flush_steps=flush_steps,
+        flush_seconds=flush_seconds,
+        last_step=last,
+        first_step=first_step,
+        rank=_rank(rank),
+    )
+
+
+def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise UsageError(f"path must be the folder to record into, such as 'experiments/my-run', not {path!r}")
+    folder = Path(path).expanduser()
+    root = folder if name is None else folder / plain_name(name)
+    if root.exists() and not root.is_dir():
+        raise RunDirectoryError(f"{root} is a file; give a folder to record into")
+    return root
+
+
+def _check_flush(steps: int, seconds: float) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"flush_steps must be a whole number of at least 1, not {steps!r}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
+
+
+def _last_recorded_step(root: Path, *, resume: bool) -> int | None:
+    """The last step of the run in `root`, None where there is none yet."""
+    if not (root / MANIFEST).exists():
+        return None
+    read_manifest(root)
+    if not resume:
+        raise UsageError(f"{root} already holds a run: choose another folder, or leave out resume=False")
+    return open_run(root).last_step
+
+
+def _rank(rank: int | None) -> int:
+    if rank is None:
+        given = os.environ.get("RANK", "0")
+        return int(given) if given.isdigit() else 0
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+        raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
+    return rank

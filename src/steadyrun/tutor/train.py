@@ -1,0 +1,160 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.tutor.config import TutorConfig, declared
+from steadyrun.tutor.data import Batch, Data
+from steadyrun.tutor.recipe import Recipe, TrainState
+from steadyrun.tutor.tokenizer import PAD_ID
+
+if TYPE_CHECKING:
+    from steadyrun import Run
+
+OnStep = Callable[[int, Tensor, float, Tensor], None]
+"""Called after each step with the step, its loss, the learning rate it used and its gradient norm before
+clipping. Loss and norm are tensors: turn them into floats only when they are shown."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step measured: the mean loss of its micro-batches and the losses token by token."""
+
+    loss: Tensor
+    by_token: list[Tensor]
+    lr: float
+    grad_norm: Tensor
+
+
+@dataclass
+class TrainResult:
+    """What a run leaves in memory; `val_steps` says after which steps the validation losses were taken."""
+
+    model: nn.Module
+    baseline_loss: float
+    losses: list[float] = field(default_factory=list)
+    val_steps: list[int] = field(default_factory=list)
+    val_losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = None) -> TrainResult:
+    """Train and leave a run directory at `path`."""
+    import steadyrun
+
+    baseline_loss = recipe.load_data(recipe.config).baseline_loss()
+    with steadyrun.record(path, config=declared(recipe.config, baseline_loss)) as run:
+        return train(recipe, run, on_step)
+
+
+def train(recipe: Recipe, run: Run | None = None, on_step: OnStep | None = None) -> TrainResult:
+    """Train from scratch; the seed in the recipe's configuration fixes everything.
+
+    `run` records and `on_step` watches; neither changes the result.
+    """
+    config = recipe.config
+    torch.manual_seed(config.seed)
+    data = recipe.load_data(config)
+    order = recipe.batch_order(data, config)
+    state = start(recipe)
+    result = TrainResult(state.model, data.baseline_loss())
+    if run is not None:
+        watch(run, recipe, state, data)
+
+    losses: list[Tensor] = []
+    began = time.perf_counter()
+    for state.step in range(config.steps):
+        rows = [next(order) for _ in range(config.accumulation)]
+        batches = [data.train_batch(indices) for indices in rows]
+        done = train_step(recipe, state, batches)
+        losses.append(done.loss)
+        if run is not None:
+            seen = batches[0] if len(batches) == 1 else data.train_batch([i for row in rows for i in row])
+            run.step(done.loss, batch=seen, class_losses=class_losses(done.by_token, batches))
+        if on_step is not None:
+            on_step(state.step, done.loss, done.lr, done.grad_norm)
+        if (state.step + 1) % config.val_every == 0 or state.step + 1 == config.steps:
+            val_loss, val_classes = validate(recipe, state.model, data)
+            result.val_steps.append(state.step)
+            result.val_losses.append(val_loss.item())
+            if run is not None:
+                run.val(val_loss, batches=[data.val_batch()], class_losses=val_classes)
+
+    result.losses = torch.stack(losses).tolist()
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def train_step(recipe: Recipe, state: TrainState, batches: Sequence[Batch]) -> Step:
+    """One optimizer step over its micro-batches."""
+    by_token = []
+    by_batch = []
+    for batch in batches:
+        with autocast(state.config):
+            by_token.append(recipe.token_losses(state.model, batch))
+            by_batch.append(recipe.reduce_loss(by_token[-1], batch))
+        recipe.backward(state, by_batch[-1])
+    lr = state.optimizer.param_groups[0]["lr"]
+    grad_norm = recipe.update(state)
+    return Step(torch.stack(by_batch).detach().mean(), by_token, lr, grad_norm)
+
+
+def start(recipe: Recipe) -> TrainState:
+    """Model, optimizer, scheduler and scaler of a new run."""
+    config = recipe.config
+    model = recipe.build_model(config)
+    recipe.init_weights(model)
+    optimizer = recipe.build_optimizer(model, config)
+    scheduler = recipe.build_scheduler(optimizer, config)
+    # A disabled scaler hands everything through, so that one loop serves every dtype.
+    scaler = torch.amp.GradScaler("cpu", enabled=config.dtype == "fp16")
+    return TrainState(config, model, optimizer, scheduler, scaler)
+
+
+def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
+    """Show the recorder what to look at."""
+    run.watch(
+        state.model,
+        state.optimizer,
+        scheduler=state.scheduler,
+        scaler=state.scaler if state.scaler.is_enabled() else None,
+        loss_fn=recipe.loss,
+        tokenizer=data.tokenizer,
+    )
+
+
+def autocast(config: TutorConfig) -> torch.autocast:
+    """The precision of the forward pass; fp32 leaves it as it is."""
+    dtype = torch.float16 if config.dtype == "fp16" else torch.bfloat16
+    return torch.autocast("cpu", dtype=dtype, enabled=config.dtype != "fp32")
+
+
+@torch.no_grad()
+def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss on the validation sentences, over all of them and by verb class."""
+    batch = data.val_batch()
+    model.eval()
+    with autocast(recipe.config):
+        by_token = recipe.token_losses(model, batch)
+    model.train()
+    return recipe.reduce_loss(by_token, batch), class_losses([by_token], [batch])
+
+
+@torch.no_grad()
+def class_losses(by_token: Sequence[Tensor], batches: Sequence[Batch]) -> dict[str, Tensor]:
+    """Mean token loss of the regular and of the irregular sentences; an absent class is left out."""
+    total, count = torch.zeros(2), torch.zeros(2)
+    for losses, batch in zip(by_token, batches, strict=True):
+        member = nn.functional.one_hot(batch["irregular"].long(), 2).T.float()
+        total += member @ losses.detach().sum(dim=1)
+        count += member @ (batch["targets"] != PAD_ID).sum(dim=1).float()
+    means = dict(zip(("regular", "irregular"), (total / count).unbind(), strict=True))
+    return {name: mean for (name, mean), tokens in zip(means.items(), count.tolist(), strict=True) if tokens}

@@ -1,0 +1,66 @@
+"""Vow 2: `kill -9` at a random moment costs at most the last flush interval."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import steadyrun
+
+FLUSH = 20
+KILLS = 32
+
+LOOP = f"""
+import sys, steadyrun
+run = steadyrun.record(sys.argv[1], flush_steps={FLUSH}, flush_seconds=30.0)
+step = 0
+while True:
+    run.log(extra=step / 2)
+    run.step(float(step))
+    if step % 10 == 0:
+        run.val(step / 3)
+    step += 1
+    sys.stdout.write(f"{{step}}\\n")
+    sys.stdout.flush()
+"""
+
+
+def killed_run(path: Path, seconds: float) -> int:
+    """Start the loop, kill it without mercy, return how many steps it had said were recorded."""
+    child = subprocess.Popen([sys.executable, "-c", LOOP, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(seconds)
+    child.kill()
+    said, _ = child.communicate()
+    whole = said[: said.rfind(b"\n") + 1].split()
+    return int(whole[-1]) if whole else 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for attempt in range(KILLS // 4):
+        path = tmp_path / str(attempt)
+        done = killed_run(path, chance.uniform(0, 0.12))
+        view = steadyrun.open_run(path)
+        loss = view.series("loss") if "loss" in view.names() else None
+        kept = 0 if loss is None else len(loss)
+        assert kept > done - FLUSH - 1
+        if loss is not None:
+            assert loss.values.tolist() == [float(step) for step in range(kept)]
+            assert view.series("val_loss").steps.tolist()[: kept // 10] == list(range(0, kept, 10))[: kept // 10]
+        assert view.state == "killed"
+        assert str(view)
+
+
+def test_killed_and_resumed_again_and_again(tmp_path: Path) -> None:
+    for _ in range(4):
+        killed_run(tmp_path, 0.05)
+    view = steadyrun.open_run(tmp_path)
+    steps = view.series("loss").steps.tolist()
+    assert steps == list(range(len(steps)))
+    assert [event.fields["attempt"] for event in view.events("resume")] == [2, 3, 4]
