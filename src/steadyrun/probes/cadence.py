@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from steadyrun.errors import UsageError
 
 DEFAULTS: Mapping[str, int] = {
     "activations": 50,  # mean magnitude and deviation of every block's output
-    "blocks": 50,  # gradient and parameter norm per block, update-to-weight ratio
-    "moments": 50,  # norms of the optimizer's moments, its step count
+    "blocks": 100,  # gradient and parameter norm per block, update-to-weight ratio
+    "moments": 100,  # norms of the optimizer's moments, its step count
     "spectral": 100,  # largest singular value of every large matrix
-    "dead_units": 50,  # FFN units that are silent on the whole batch
-    "attention": 50,  # entropy per head, dead heads
+    "dead_units": 100,  # FFN units that are silent on the whole batch
+    "attention": 100,  # entropy per head, dead heads
     "modes": 50,  # modules in evaluation mode during a training step
     "system": 50,  # memory, GPU utilisation and temperature
     "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
@@ -22,6 +24,8 @@ DEFAULTS: Mapping[str, int] = {
 
 # The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
 EARLY = frozenset({0, 1, 2, 5, 10, 20})
+
+_NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,17 @@ class Cadence:
     every: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULTS))
     first_step: int = 0
 
-    def due(self, probe: str, step: int) -> bool:
-        every = self.every[probe]
-        return every > 0 and (step % every == 0 or step - self.first_step in EARLY)
+    def due(self, step: int) -> frozenset[str]:
+        """The probes that measure at `step`."""
+        early = step - self.first_step in EARLY
+        if not early and (self._common == 0 or step % self._common):
+            return _NOTHING
+        return frozenset(probe for probe, every in self.every.items() if every and (early or step % every == 0))
 
-    def any_due(self, probes: tuple[str, ...], step: int) -> bool:
-        return any(self.due(probe, step) for probe in probes)
+    @cached_property
+    def _common(self) -> int:
+        """Only multiples of this can be a multiple of any cadence."""
+        return math.gcd(*self.every.values())
 
 
 def parse_cadence(every: int | Mapping[str, int] | None) -> Mapping[str, int]:

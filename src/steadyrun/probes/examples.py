@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.probes.batches import batch_hash, count_tokens, example_hashes, tensors_of
+from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
 from steadyrun.probes.pending import Row, Values
 from steadyrun.store.writer import RunWriter
 
 _MOST_KEPT = 50_000
+_SMALL_BYTES = 16_384
 
 
 class ExampleProbe:
@@ -29,26 +30,37 @@ class ExampleProbe:
         self._kept = {"train": _Sample(), "val": _Sample()}
 
     def training(self, batch: Any, row: Row) -> None:
-        """Put the hash and the sizes of a step's batch into its row."""
-        if isinstance(batch, list | tuple) and batch and all(_is_batch(part) for part in batch):
-            hashes = [found for part in batch if (found := example_hashes(part, self._pad_id)) is not None]
-        else:
-            hashes = [found for found in [example_hashes(batch, self._pad_id)] if found is not None]
-        if not hashes:
+        """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
+        parts = [list(arrays_of(part)) for part in (batch if _is_list_of_batches(batch) else [batch])]
+        arrays = [array for part in parts for array in part]
+        if any(not isinstance(array, np.ndarray) or array.nbytes > _SMALL_BYTES for array in arrays):
+            self._describe(parts, row)
             return
-        examples = hashes[0] if len(hashes) == 1 else _joined(hashes)
-        row.put("examples", float(examples.numel()))
-        row.put("tokens", count_tokens(batch, self._pad_id))
-        row.put("batch_hash", batch_hash(examples))
-        row.put_many(examples, lambda array: self._keep("train", array, row.step))
+        # Looked at later; the training loop may reuse its buffers, so it is a copy that waits.
+        copies = [[array.copy() for array in part] for part in parts]
+        row.work.append(lambda _values: self._describe(copies, row))
+
+    def _describe(self, parts: list[list[Any]], row: Row) -> None:
+        found = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
+        if not found:
+            return
+        examples = found[0] if len(found) == 1 else _joined(found)
+        row.put("examples", float(examples.shape[0]))
+        row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
+        if isinstance(examples, np.ndarray):
+            row.put("batch_hash", float(batch_hash(examples)))
+            self._keep("train", examples, row.step)
+        else:
+            row.put("batch_hash", batch_hash(examples))
+            row.put_many(examples, lambda array: self._keep("train", array, row.step))
 
     def validation(self, batches: Any, step: int) -> None:
         """Keep the example hashes of the validation batches, once per distinct example."""
         found = batches if isinstance(batches, list | tuple) else list(batches)
         for batch in found:
-            hashes = example_hashes(batch, self._pad_id)
+            hashes = example_hashes(list(arrays_of(batch)), self._pad_id)
             if hashes is not None:
-                self._keep("val", hashes.cpu().numpy(), step)
+                self._keep("val", hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy(), step)
 
     def flush(self) -> None:
         """Hand the newly kept hashes to the store."""
@@ -82,12 +94,18 @@ class _Sample:
         return taken
 
 
-def _is_batch(part: Any) -> bool:
-    """Whether `part` is a micro-batch of its own (a tuple, list or mapping) rather than one tensor of a batch."""
-    return not hasattr(part, "shape") and next(tensors_of(part), None) is not None
+def _is_list_of_batches(batch: Any) -> bool:
+    """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
+    return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
 
 
 def _joined(hashes: list[Any]) -> Any:
+    if all(isinstance(part, np.ndarray) for part in hashes):
+        return np.concatenate(hashes)
     import torch
 
-    return torch.cat([part.to(hashes[0].device) for part in hashes])
+    return torch.cat([torch.as_tensor(part) for part in hashes])
+
+
+def _total(counts: list[Any]) -> Any:
+    return None if None in counts else sum(counts)

@@ -10,6 +10,7 @@ Gradients must be seen between the end of backward and the optimizer's step; `ru
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class SampledNorms:
 
 
 @dataclass
-class _Step:
+class GradientFacts:
     """What was seen of the gradients since the last `run.step`."""
 
     backwards: int = 0
@@ -60,7 +61,7 @@ class GradientProbe:
         self._ids = {id(parameter) for parameter in self._parameters}
         self._scaler = scaler
         self._problems = problems
-        self._seen = _Step()
+        self._seen = GradientFacts()
         self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
         self._in_step = False
         self._queued = False
@@ -142,14 +143,20 @@ class GradientProbe:
     def _take_clip(self, call: ClipCall) -> None:
         seen = self._seen
         seen.clip, seen.clip_norm = call, call.total_norm
-        covered = {id(parameter) for parameter in call.parameters}
-        mine = {id(parameter) for parameter in self._parameters if parameter.grad is not None}
-        seen.clip_tells = call.norm_type == 2.0 and mine <= covered and covered <= self._ids
+        seen.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():
             seen.clip_norm = self._scaler.unscaled(call.total_norm)
             self._problems.notice(
                 "clip-before-unscale", "clip_grad_norm_ came before scaler.unscale_ and compared scaled gradients"
             )
+
+    def _covers(self, clipped: list[Tensor]) -> bool:
+        """Whether all gradients were clipped together, and nothing else."""
+        if len(clipped) == len(self._parameters) and all(map(operator.is_, clipped, self._parameters)):
+            return True
+        covered = {id(parameter) for parameter in clipped}
+        mine = {id(parameter) for parameter in self._parameters if parameter.grad is not None}
+        return mine <= covered <= self._ids
 
     def before_step(self, optimizer: Any) -> None:
         """The optimizer is about to step (or to call its closure)."""
@@ -168,11 +175,15 @@ class GradientProbe:
 
     # -- at run.step ------------------------------------------------------------------------------
 
-    def fill(self, row: Row, declared_clip: float | None) -> SampledNorms | None:
-        """Put this step's numbers into `row` and begin anew; returns the sampled norms per parameter."""
-        seen, self._seen = self._seen, _Step()
+    def take(self) -> GradientFacts:
+        """What was seen since the last `run.step`; the next one begins anew."""
+        seen, self._seen = self._seen, GradientFacts()
         if seen.backwards == 0 and not seen.clip_tells:
             self._relearn()
+        return seen
+
+    def fill(self, row: Row, seen: GradientFacts, declared_clip: float | None) -> None:
+        """Put a step's numbers into its row."""
         if seen.clip_came_late:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
         row.put("backwards", float(seen.backwards))
@@ -180,12 +191,11 @@ class GradientProbe:
         if seen.clip is not None and seen.clip_tells:
             row.put("grad_norm", seen.clip_norm)
             row.put("_compared_norm", seen.clip.total_norm)
-            row.finish = _finish_clip_call(seen.clip.max_norm)
+            row.work.append(_finish_clip_call(seen.clip.max_norm))
         else:
             row.put("grad_norm", seen.at_step if seen.at_backward is None else seen.at_backward)
             row.put("grad_norm_applied", seen.at_step)
-            row.finish = _finish_comparison(declared_clip if seen.clip is None else seen.clip.max_norm)
-        return seen.sampled
+            row.work.append(_finish_comparison(declared_clip if seen.clip is None else seen.clip.max_norm))
 
     @property
     def parameters(self) -> list[nn.Parameter]:

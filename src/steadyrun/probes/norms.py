@@ -18,8 +18,10 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
         found = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in plain]
     else:
         found = list(torch._foreach_norm(plain))
-    first = found[0].device
-    return torch.stack([_whole(norm).to(first, torch.float32) for norm in found])
+    first = found[0]
+    if any(norm.device != first.device or norm.dtype != torch.float32 or type(norm) is not Tensor for norm in found):
+        found = [_whole(norm).to(first.device, torch.float32) for norm in found]
+    return torch.stack(found)
 
 
 def global_norm(tensors: Sequence[Tensor]) -> Tensor | None:

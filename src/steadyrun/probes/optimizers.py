@@ -6,6 +6,7 @@ Global optimizer hooks see an optimizer that the training loop rebuilt, too; hoo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,16 @@ _FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 _SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
 
 
+@dataclass
+class OptimizerFacts:
+    """What was seen of the optimizers since the last `run.step`."""
+
+    steps: int = 0
+    rates: dict[int, list[float | Tensor]] = field(default_factory=dict)
+    training: bool | None = None
+    found_inf: Tensor | None = None
+
+
 class OptimizerProbe:
     """Follows one or more optimizers."""
 
@@ -34,13 +45,9 @@ class OptimizerProbe:
         self._ids = {id(parameter) for parameter in parameters}
         self._problems = problems
         self._handles: list[Any] = []
-        self._rates: dict[int, list[float | Tensor]] = {}
-        self._training: bool | None = None
-        self._found_inf: Tensor | None = None
+        self._seen = OptimizerFacts()
         self._fingerprint: npt.NDArray[Any] | None = None
         self._generation = 0  # of fingerprints that may be compared: no watched step lies between them
-        self.steps = 0
-        self.replaced = 0
         self.before: list[Callable[[Any], None]] = []
         self.after: list[Callable[[], None]] = []
 
@@ -66,11 +73,12 @@ class OptimizerProbe:
             place = self._place(optimizer)
             if place is None:
                 return
-            self.steps += 1
-            self._rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-            self._training = self._model.training
+            seen = self._seen
+            seen.steps += 1
+            seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            seen.training = self._model.training
             found_inf = getattr(optimizer, "found_inf", None)
-            self._found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
+            seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
             for action in self.before:
                 action(optimizer)
         except Exception as problem:
@@ -95,7 +103,6 @@ class OptimizerProbe:
             if getattr(mine, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
                 self._optimizers[place] = optimizer
                 return place
-        self.replaced += 1
         self._problems.notice(
             "optimizer-replaced", f"another {type(optimizer).__name__} than the watched one steps the parameters"
         )
@@ -109,20 +116,24 @@ class OptimizerProbe:
 
     # -- at run.step ------------------------------------------------------------------------------
 
-    def fill(self, row: Row) -> None:
-        """Put this step's numbers into `row` and begin anew."""
-        row.put("optimizer_steps", float(self.steps))
-        rates = [rate for place in sorted(self._rates) for rate in self._rates[place]]
-        for place, rate in enumerate(rates):
-            row.put(f"lr/{place}", rate)
-        if self._training is not None:
-            row.put("training", float(self._training))
-        row.put("skipped", self._found_inf if self.steps and self._found_inf is not None else float(not self.steps))
-        if self.steps:
+    def take(self, row: Row) -> OptimizerFacts:
+        """What was seen since the last `run.step`; the next one begins anew."""
+        seen, self._seen = self._seen, OptimizerFacts()
+        if seen.steps:
             self._generation += 1
         else:
             self._notice_silent_moves(row)
-        self._rates, self._training, self._found_inf, self.steps = {}, None, None, 0
+        return seen
+
+    def fill(self, row: Row, seen: OptimizerFacts) -> None:
+        """Put a step's numbers into its row."""
+        row.put("optimizer_steps", float(seen.steps))
+        rates = [rate for place in sorted(seen.rates) for rate in seen.rates[place]]
+        for place, rate in enumerate(rates):
+            row.put(f"lr/{place}", rate)
+        if seen.training is not None:
+            row.put("training", float(seen.training))
+        row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
 
     def _notice_silent_moves(self, row: Row) -> None:
         """No watched optimizer stepped: did the parameters move all the same?"""

@@ -35,14 +35,14 @@ class ParameterProbe:
 
     def fill(self, row: Row) -> None:
         """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
-        row.put_many(norms(self.parameters), self._summed("block_param_norm", self.groups))
+        sizes = norms(self.parameters)
+        row.put_many(sizes, self._summed("block_param_norm", self.groups))
         if self._before:
             before, self._before = self._before, []
-            # Weighted by how much of the tensor was looked at, so that blocks of mixed sizes come out right.
-            weights = [(p.numel() / old.numel()) ** 0.5 for p, old in zip(self.parameters, before, strict=True)]
-            moved = norms([_part(p).float() - old.float() for p, old in zip(self.parameters, before, strict=True)])
-            both = torch.stack([moved, norms(before).to(moved.device)])
-            row.put_many(both * torch.tensor(weights, device=both.device), self._ratio)
+            parts = [_part(parameter) for parameter in self.parameters]
+            moved = norms(torch._foreach_sub(parts, before))
+            shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
+            row.put_many(torch.stack([moved, sizes]), self._ratio(shares))
 
     def fill_gradients(self, row: Row, sampled: SampledNorms, trainable: list[nn.Parameter]) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""
@@ -56,10 +56,15 @@ class ParameterProbe:
 
         return unpack
 
-    def _ratio(self, array: npt.NDArray[Any]) -> Values:
-        moved, size = array.reshape(2, -1)
-        steps, sizes = _root_sum(self.groups, moved), _root_sum(self.groups, size)
-        return {f"update_ratio/{name}": steps[name] / sizes[name] for name in steps if sizes[name] != 0}
+    def _ratio(self, shares: list[float]) -> Unpack:
+        def unpack(array: npt.NDArray[Any]) -> Values:
+            # A tensor of which one element in n was looked at has moved about sqrt(n) times as far as those did.
+            moved, size = array.reshape(2, -1)
+            steps = _root_sum(self.groups, moved * np.sqrt(shares))
+            sizes = _root_sum(self.groups, size)
+            return {f"update_ratio/{name}": steps[name] / sizes[name] for name in steps if sizes[name] != 0}
+
+        return unpack
 
 
 def _root_sum(groups: list[str], values: npt.NDArray[Any]) -> dict[str, float]:

@@ -1,7 +1,9 @@
-"""Rows whose values may still be on an accelerator: they move to the host together, without a wait.
+"""Rows on their way to the store: work on them is done for many at a time.
 
-On the CPU a row goes to the store at once. On an accelerator it waits here; at a flush all waiting values
-are joined, copied to the host asynchronously, and handed to the store when the copy has arrived.
+On an accelerator the values of waiting rows are joined at a flush, copied to the host asynchronously, and
+handed to the store when the copy has arrived: no step waits for the device. On the CPU, small work on a row
+(a hash of its batch) waits until some dozens are together: in a loop of its own it costs a fifth of what it
+costs between two training steps, whose data has pushed everything else out of the caches.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
+_TOGETHER = 50
+
 Values = dict[str, float | None]
 Unpack = Callable[[npt.NDArray[Any]], Values]
 
@@ -29,7 +33,7 @@ class Row:
     at: float
     values: Values = field(default_factory=dict)
     late: list[tuple[Tensor, Unpack]] = field(default_factory=list)
-    finish: Callable[[Values], None] | None = None
+    work: list[Callable[[Values], None]] = field(default_factory=list)
 
     def put(self, name: str, value: float | Tensor | None) -> None:
         """Set one value, now or when its tensor arrives; None is missing and leaves no trace."""
@@ -52,9 +56,9 @@ class Row:
     def resolve(self, arrays: list[npt.NDArray[Any]]) -> None:
         for (_, unpack), array in zip(self.late, arrays, strict=True):
             self.values.update(unpack(array))
-        self.late = []
-        if self.finish is not None:
-            self.finish(self.values)
+        for action in self.work:
+            action(self.values)
+        self.late, self.work = [], []
 
 
 class PendingRows:
@@ -63,18 +67,23 @@ class PendingRows:
     def __init__(self, sink: Callable[[Row], None]) -> None:
         self._sink = sink
         self._waiting: list[Row] = []
+        self._late = False
         self._moving: _Move | None = None
 
     def add(self, row: Row) -> None:
-        if row.late or self._waiting or self._moving:
-            self._waiting.append(row)
-        else:
-            self._deliver(row, [])
+        self._waiting.append(row)
+        self._late = self._late or bool(row.late)
+        if len(self._waiting) >= _TOGETHER and not self._late and self._moving is None:
+            self._deliver_waiting()
 
     def start(self) -> None:
         """Begin to move what is waiting, unless a move is still under way."""
-        if self._waiting and self._moving is None:
-            self._moving, self._waiting = _Move(self._waiting), []
+        if self._moving is not None:
+            return
+        if self._late:
+            self._moving, self._waiting, self._late = _Move(self._waiting), [], False
+        else:
+            self._deliver_waiting()
 
     def collect(self, *, wait: bool = False) -> None:
         """Hand over what has arrived; with `wait`, everything."""
@@ -91,6 +100,11 @@ class PendingRows:
         self.collect(wait=True)
         self.start()
         self.collect(wait=True)
+
+    def _deliver_waiting(self) -> None:
+        rows, self._waiting = self._waiting, []
+        for row in rows:
+            self._deliver(row, [])
 
     def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:
         row.resolve(arrays)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 
@@ -21,13 +20,9 @@ class Problems:
         """Whether this probe has failed before."""
         return what in self._seen
 
-    @contextmanager
-    def contained(self, what: str) -> Iterator[None]:
-        """Run the body; an exception in it ends here."""
-        try:
-            yield
-        except Exception as problem:
-            self.report(what, problem)
+    def contained(self, what: str) -> _Contained:
+        """`with problems.contained("…"):` an exception in the body ends here."""
+        return _Contained(self, what)
 
     def report(self, what: str, problem: Exception) -> None:
         """Say once, on stderr and in the events, that `what` failed."""
@@ -61,6 +56,24 @@ class Problems:
             say(f"the event {kind!r} could not be written ({problem})")
         finally:
             self._writing = False
+
+
+class _Contained:
+    """A context manager by hand: it is entered several times a step, and a generator costs three times as much."""
+
+    __slots__ = ("_problems", "_what")
+
+    def __init__(self, problems: Problems, what: str) -> None:
+        self._problems, self._what = problems, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: Any, problem: BaseException | None, _trace: Any) -> bool:
+        if not isinstance(problem, Exception):
+            return False
+        self._problems.report(self._what, problem)
+        return True
 
 
 def say(message: str) -> None:

@@ -219,30 +219,35 @@ class Run:
         self._steps_are_called = True
         at = self._next_step if step is None else int(step)
         row = Row("steps", at, time.time())
-        rows: list[Row] = []
-        row.put("step_time", now - self._stepped_at if self._started else None)
+        row.values["batch_index"] = float(self._batches if batch_index is None else batch_index)
+        if self._started:
+            row.values["step_time"] = now - self._stepped_at
+        else:
+            self._begin(at)
         self._stepped_at = now
-        self._begin(at)
-        with self._problems.contained("loss"):
-            row.put("loss", scalar(loss, "loss"))
-        for name, value in (class_losses or {}).items():
-            if value is not None:
-                with self._problems.contained(f"class loss {name}"):
-                    row.put(f"class_loss/{name}", scalar(value, name))
-        row.put("batch_index", float(self._batches if batch_index is None else batch_index))
         self._batches += 1
+        self._put_losses(row, loss, class_losses)
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
                 self._example_probe().training(batch, row)
         if self._watcher is not None:
-            rows = self._watcher.fill(row)
-        for each in (row, *rows):
-            self._pending.add(each)
+            for sample in self._watcher.fill(row):
+                self._pending.add(sample)
+        self._pending.add(row)
         self._next_step = at + 1
         self._unflushed += 1
         self._flush_if_due(now)
         if self._watcher is not None:
             self._watcher.prepare(at + 1)
+
+    def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
+        try:
+            row.put("loss", scalar(loss, "loss"))
+            for name, value in (class_losses or {}).items():
+                if value is not None:
+                    row.put(f"class_loss/{name}", scalar(value, name))
+        except Exception as problem:
+            self._problems.report("loss", problem)
 
     def _log_step(self, values: dict[str, Any]) -> int:
         return self._next_step if "loss" in values and not self._steps_are_called else self._last_done()

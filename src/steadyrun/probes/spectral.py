@@ -1,7 +1,7 @@
 """The largest singular value of every large matrix, by block power iteration with vectors that are kept.
 
-Between two samples a matrix moves little, so the vectors of the last sample are nearly right and two
-iterations follow the change. The first sample iterates longer. Several vectors at once cost hardly more
+Between two samples a matrix moves little, so the vectors of the last sample are nearly right and one
+iteration follows the change. The first sample iterates longer. Several vectors at once cost hardly more
 than one and converge where the leading singular values lie close together, as in a fresh random matrix.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 SMALLEST_SIDE = 16
 SMALLEST_SIZE = 2_048
 _VECTORS = 8
-_FIRST, _NEXT = 24, 2
+_FIRST, _NEXT = 24, 1
 _MOST_MATRICES = 96
 
 

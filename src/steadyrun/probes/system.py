@@ -20,12 +20,13 @@ class SystemProbe:
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self._page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+        self._has_statm = _STATM.exists()
         self._nvml = _nvml(note) if torch.cuda.is_available() else None
 
     def measure(self) -> Values:
         """Sizes in MiB, utilisation in percent, temperature in degrees Celsius."""
         values: Values = {}
-        if _STATM.exists():
+        if self._has_statm:
             values["memory/process"] = int(_STATM.read_text().split()[1]) * self._page / _MIB
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             device = torch.cuda.current_device()

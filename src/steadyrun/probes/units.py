@@ -51,8 +51,9 @@ def dead_units(hidden: Tensor) -> tuple[Tensor, int]:
         values = values.movedim(1, -1)
     rows = values.reshape(-1, values.shape[-1])
     stride = -(-rows.numel() // _MOST_ELEMENTS)
-    silent = (rows[::stride].abs() < SILENT_BELOW).float().mean(0)
-    return (silent > SILENT_SHARE).sum(), rows.shape[1]
+    seen = rows[::stride]
+    silent = (seen.abs() < SILENT_BELOW).sum(0)
+    return (silent > SILENT_SHARE * seen.shape[0]).sum(), rows.shape[1]
 
 
 def _sizes(module: nn.Module) -> tuple[int, int] | None:

@@ -13,9 +13,9 @@ from steadyrun.probes.blocks import find_blocks, groups_of
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.describe import dtype_name, is_compiled, named_parameters
 from steadyrun.probes.forward import ForwardProbe, ForwardSample
-from steadyrun.probes.gradients import GradientProbe
+from steadyrun.probes.gradients import GradientFacts, GradientProbe
 from steadyrun.probes.histograms import NAMES, magnitude_counts
-from steadyrun.probes.optimizers import OptimizerProbe
+from steadyrun.probes.optimizers import OptimizerFacts, OptimizerProbe
 from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.pending import Row, Unpack, Values
 from steadyrun.probes.problems import Problems
@@ -66,6 +66,7 @@ class Watcher:
         self._system = SystemProbe(problems.unavailable)
         self._forward = ForwardProbe(model, self.blocks, self.units, problems)
         self._compiled = is_compiled(model)
+        self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
         self._forward_seen = False
         self._armed: frozenset[str] = frozenset()
         self._sampling: frozenset[str] = frozenset()
@@ -90,7 +91,7 @@ class Watcher:
 
     def prepare(self, step: int) -> None:
         """Decide what the coming step will measure; called before its forward pass."""
-        due = frozenset(probe for probe in self._cadence.every if self._cadence.due(probe, step))
+        due = self._cadence.due(step)
         self._sampling = due
         self._gradients.sample = "blocks" in due
         self._gradients.when_ended = self._count_gradients if "histograms" in due else None
@@ -111,19 +112,29 @@ class Watcher:
 
     def fill(self, row: Row) -> list[Row]:
         """Complete the step's row and return the rows of the sampled tables."""
-        trainable = self._gradients.parameters
-        sampled_norms = self._gradients.fill(row, self._declared_clip)
-        self._optimizer.fill(row)
+        gradients, stepped = self._gradients.take(), self._optimizer.take(row)
         if self._scheduler is not None:
             row.put("scheduler_steps", float(getattr(self._scheduler, "last_epoch", -1)))
+        if self._on_cpu:
+            row.work.append(lambda _values: self._describe(row, gradients, stepped))
+        else:
+            self._describe(row, gradients, stepped)
+        if not self._sampling:
+            return []
         samples = Row("samples", row.step, row.at)
         if self._armed:
             self._take_forward(samples)
-        if self._sampling:
-            self._sample(samples)
-            if sampled_norms is not None:
-                self._contained("block gradients", self._parameters.fill_gradients, samples, sampled_norms, trainable)
+        self._sample(samples)
+        if gradients.sampled is not None:
+            trainable = self._gradients.parameters
+            self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled, trainable)
         return [samples] if samples.values or samples.late else []
+
+    def _describe(self, row: Row, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
+        with self._problems.contained("gradient norm"):
+            self._gradients.fill(row, gradients, self._declared_clip)
+        with self._problems.contained("optimizer"):
+            self._optimizer.fill(row, stepped)
 
     def _sample(self, row: Row) -> None:
         due = self._sampling

@@ -138,7 +138,7 @@ def autocast(config: TutorConfig) -> torch.autocast:
 
 
 @torch.no_grad()
-def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, Tensor]]:
+def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, float]]:
     """Loss on the validation sentences, over all of them and by verb class."""
     batch = data.val_batch()
     model.eval()
@@ -148,13 +148,14 @@ def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict
     return recipe.reduce_loss(by_token, batch), class_losses([by_token], [batch])
 
 
-@torch.no_grad()
-def class_losses(by_token: Sequence[Tensor], batches: Sequence[Batch]) -> dict[str, Tensor]:
+def class_losses(by_token: Sequence[Tensor], batches: Sequence[Batch]) -> dict[str, float]:
     """Mean token loss of the regular and of the irregular sentences; an absent class is left out."""
-    total, count = torch.zeros(2), torch.zeros(2)
+    totals, counts = [0.0, 0.0], [0, 0]
     for losses, batch in zip(by_token, batches, strict=True):
-        member = nn.functional.one_hot(batch["irregular"].long(), 2).T.float()
-        total += member @ losses.detach().sum(dim=1)
-        count += member @ (batch["targets"] != PAD_ID).sum(dim=1).float()
-    means = dict(zip(("regular", "irregular"), (total / count).unbind(), strict=True))
-    return {name: mean for (name, mean), tokens in zip(means.items(), count.tolist(), strict=True) if tokens}
+        sums = losses.detach().sum(dim=1).tolist()
+        tokens = (batch["targets"] != PAD_ID).sum(dim=1).tolist()
+        for irregular, total, count in zip(batch["irregular"].tolist(), sums, tokens, strict=True):
+            totals[irregular] += total
+            counts[irregular] += count
+    names = ("regular", "irregular")
+    return {name: total / count for name, total, count in zip(names, totals, counts, strict=True) if count}
