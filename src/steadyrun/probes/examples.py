@@ -85,7 +85,7 @@ class _Sample:
         fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._seen
         self._seen |= fresh
         self._new += [(float(value), step) for value in sorted(fresh)]
-        if len(self._seen) > _MOST_KEPT:
+        while len(self._seen) > _MOST_KEPT:
             self._modulus *= 2
             self._seen = {value for value in self._seen if value % self._modulus == 0}
 

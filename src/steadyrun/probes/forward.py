@@ -60,7 +60,8 @@ class ForwardProbe:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
                 register_module_forward_hook(
-                    lambda module, args, kwargs, output: self._left(module, args, kwargs, output),
+                    # When forward raised, torch calls a hook without the keyword arguments it was registered for.
+                    lambda module, args, *rest: self._left(module, args, rest[0] if rest[1:] else {}, rest[-1]),
                     with_kwargs=True,
                     always_call=True,
                 ),

@@ -46,8 +46,8 @@ class OptimizerProbe:
         self._problems = problems
         self._handles: list[Any] = []
         self._seen = OptimizerFacts()
-        self._fingerprint: npt.NDArray[Any] | None = None
-        self._generation = 0  # of fingerprints that may be compared: no watched step lies between them
+        self._fingerprint: tuple[int, npt.NDArray[Any]] | None = None
+        self._generation = 0  # fingerprints of one generation may be compared: no watched step lies between them
         self.before: list[Callable[[Any], None]] = []
         self.after: list[Callable[[], None]] = []
 
@@ -140,9 +140,9 @@ class OptimizerProbe:
         generation = self._generation
 
         def compare(now: npt.NDArray[Any]) -> Values:
-            if self._fingerprint is not None and self._generation == generation:
-                self._say_if_moved(self._fingerprint, now)
-            self._fingerprint = now.copy() if self._generation == generation else None
+            earlier, self._fingerprint = self._fingerprint, (generation, now.copy())
+            if earlier is not None and earlier[0] == generation:
+                self._say_if_moved(earlier[1], now)
             return {}
 
         large = sorted(self._parameters, key=lambda parameter: -parameter.numel())[:4]

@@ -36,6 +36,15 @@ class _StandIn(torch.optim.Optimizer):
         return None
 
 
+def steps_taken(scheduler: Any) -> float | None:
+    """How often the scheduler was stepped, None where it does not say."""
+    counted = getattr(scheduler, "last_epoch", None)
+    parts = getattr(scheduler, "_schedulers", None)  # ChainedScheduler has no count of its own
+    if counted is None and parts:
+        return steps_taken(parts[0])
+    return float(counted) if isinstance(counted, int) else None
+
+
 def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> ExpectedRates:
     """Dry-run `scheduler` for `steps` steps from its present state."""
     name = type(scheduler).__name__

@@ -1,8 +1,9 @@
 """The largest singular value of every large matrix, by block power iteration with vectors that are kept.
 
-Between two samples a matrix moves little, so the vectors of the last sample are nearly right and one
-iteration follows the change. The first sample iterates longer. Several vectors at once cost hardly more
-than one and converge where the leading singular values lie close together, as in a fresh random matrix.
+Between two samples a matrix moves little, so the vectors of the last sample are nearly right and an
+iteration or two follow the change; it goes on only for matrices whose value still moves. Several vectors at
+once cost hardly more than one and converge where the leading singular values lie close together, as in a
+fresh random matrix.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch import Tensor
 SMALLEST_SIDE = 16
 SMALLEST_SIZE = 2_048
 _VECTORS = 8
-_FIRST, _NEXT = 24, 1
+_MOST_ROUNDS = 24
+_SETTLED = 3e-4  # relative change of the value in one round
 _MOST_MATRICES = 96
 
 
@@ -44,36 +46,51 @@ class SpectralProbe:
     _vectors: dict[str, Tensor] = field(default_factory=dict)
 
     def measure(self) -> Tensor:
-        """The largest singular value of each matrix, in order."""
+        """The largest singular value of each matrix, in order; NaN where a matrix is not finite."""
         with torch.no_grad():
-            return torch.stack([self._norm(name, parameter) for name, parameter in self.matrices])
+            return self._measure()
 
-    def _norm(self, name: str, parameter: Tensor) -> Tensor:
-        matrix = parameter.detach().flatten(1).float()
-        if matrix.shape[0] < matrix.shape[1]:
-            matrix = matrix.T
+    def _measure(self) -> Tensor:
+        tall = [_tall(parameter) for _, parameter in self.matrices]
+        blocks = [self._kept(name, matrix) for (name, _), matrix in zip(self.matrices, tall, strict=True)]
+        images = [matrix @ block for matrix, block in zip(tall, blocks, strict=True)]
+        values = _largest(images)
+        moving = list(range(len(tall)))
+        for _ in range(_MOST_ROUNDS):
+            for place in moving:
+                blocks[place] = torch.linalg.qr(tall[place].T @ images[place])[0]
+                images[place] = tall[place] @ blocks[place]
+            before, values = values, _largest(images)
+            change = ((values - before).abs() > _SETTLED * values).tolist()
+            moving = [place for place in moving if change[place]]
+            if not moving:
+                break
+        finite = torch.isfinite(values).tolist()
+        self._vectors = {
+            name: block for (name, _), block, good in zip(self.matrices, blocks, finite, strict=True) if good
+        }
+        return values
+
+    def _kept(self, name: str, matrix: Tensor) -> Tensor:
         vectors = self._vectors.get(name)
-        fresh = vectors is None or vectors.device != matrix.device
-        block = _start(matrix) if vectors is None or fresh else vectors
-        for _ in range(_FIRST if fresh else _NEXT):
-            block = matrix.T @ (matrix @ _orthonormal(block))
-        self._vectors[name] = block = _orthonormal(block)
-        image = matrix @ block
-        try:
-            largest: Tensor = torch.linalg.eigvalsh(image.T @ image)[-1]
-            return largest.clamp(min=0).sqrt()
-        except RuntimeError:  # the matrix holds a NaN or an infinity, and so do the vectors now
-            del self._vectors[name]
-            return image.new_tensor(float("nan"))
+        return _start(matrix) if vectors is None or vectors.device != matrix.device else vectors
+
+
+def _tall(parameter: Tensor) -> Tensor:
+    matrix = parameter.detach().flatten(1).float()
+    return matrix.T if matrix.shape[0] < matrix.shape[1] else matrix
+
+
+def _largest(images: list[Tensor]) -> Tensor:
+    """The largest singular value of each image, from one joint eigenvalue problem."""
+    grams = torch.stack([image.T @ image for image in images])
+    sound = torch.isfinite(grams).all(-1).all(-1)
+    top: Tensor = torch.linalg.eigvalsh(torch.where(sound[:, None, None], grams, 0.0))[:, -1]
+    return torch.where(sound, top.clamp(min=0).sqrt(), float("nan"))
 
 
 def _start(matrix: Tensor) -> Tensor:
     """Fixed start vectors from a generator of our own: the training run's random state stays untouched."""
     random = np.random.Generator(np.random.PCG64(0))
-    start = random.standard_normal((matrix.shape[1], min(_VECTORS, matrix.shape[1])))
+    start = np.linalg.qr(random.standard_normal((matrix.shape[1], _VECTORS)))[0]
     return torch.from_numpy(start).to(matrix.device, torch.float32)
-
-
-def _orthonormal(block: Tensor) -> Tensor:
-    basis: Tensor = torch.linalg.qr(block)[0]
-    return basis

@@ -20,6 +20,7 @@ from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.pending import Row, Unpack, Values
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.scaling import ScalerView
+from steadyrun.probes.schedule import steps_taken
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.system import SystemProbe
 from steadyrun.probes.units import find_units
@@ -114,7 +115,7 @@ class Watcher:
         """Complete the step's row and return the rows of the sampled tables."""
         gradients, stepped = self._gradients.take(), self._optimizer.take(row)
         if self._scheduler is not None:
-            row.put("scheduler_steps", float(getattr(self._scheduler, "last_epoch", -1)))
+            row.put("scheduler_steps", steps_taken(self._scheduler))
         if self._on_cpu:
             row.work.append(lambda _values: self._describe(row, gradients, stepped))
         else:

@@ -1,0 +1,66 @@
+"""Every series the recorder writes, once: the docs page is generated from here and a test holds it to the truth."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One series, or a family of them where the pattern has a `*`."""
+
+    pattern: str
+    meaning: str
+    unit: str = ""
+    probe: str = "every step"
+    panel: int | None = None
+
+
+CATALOGUE: tuple[Entry, ...] = (
+    Entry("loss", "training loss as given to `run.step`", panel=1),
+    Entry("val_loss", "validation loss as given to `run.val`", probe="run.val", panel=1),
+    Entry("lr/*", "learning rate of each param group as used by the optimizer's step", panel=2),
+    Entry("grad_norm", "global gradient norm before clipping, unscaled", panel=3),
+    Entry("grad_norm_applied", "the same when the optimizer stepped: after clipping", panel=3),
+    Entry("clip_threshold", "the norm that gradients were clipped to", panel=3),
+    Entry("clipped", "1 where clipping made the gradient smaller", panel=3),
+    Entry("loss_scale", "the GradScaler's scale during the step", panel=3),
+    Entry("skipped", "1 where no optimizer step happened", panel=3),
+    Entry("backwards", "backward passes in the step (micro-batches)"),
+    Entry("optimizer_steps", "optimizer steps since the last `run.step`"),
+    Entry("scheduler_steps", "how often the scheduler had been stepped when `run.step` was called", panel=2),
+    Entry("training", "1 where the model was in training mode when the optimizer stepped"),
+    Entry("step_time", "time since the last `run.step`", "s"),
+    Entry("batch_index", "number of the batch: counted from the start of the attempt, or as given"),
+    Entry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
+    Entry("examples", "examples in the batch"),
+    Entry("tokens", "tokens in the batch, without padding where `pad_id` is declared"),
+    Entry("class_loss/*", "loss per class as given to `run.step`", panel=7),
+    Entry("val_class_loss/*", "loss per class as given to `run.val`", probe="run.val", panel=7),
+    Entry("activation/*", "mean magnitude of a block's output", probe="activations", panel=4),
+    Entry("activation_std/*", "standard deviation of a block's output", probe="activations", panel=4),
+    Entry("block_grad_norm/*", "gradient norm of a block's parameters before clipping", probe="blocks", panel=3),
+    Entry("block_param_norm/*", "norm of a block's parameters", probe="blocks", panel=5),
+    Entry("update_ratio/*", "how far the step moved a block's parameters, relative to their norm", probe="blocks"),
+    Entry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
+    Entry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
+    Entry("step_count/*", "the optimizer's own step count in a param group", probe="moments"),
+    Entry("spectral_norm/*", "largest singular value of a matrix", probe="spectral", panel=5),
+    Entry("dead_units/*", "hidden units silent (below 1e-6) on over 99% of the batch", probe="dead_units", panel=6),
+    Entry("dead_heads/*", "heads with entropy below log 2 on over 99% of the queries", probe="attention", panel=6),
+    Entry("low_entropy_share/*", "share of a head's queries with entropy below log 2", probe="attention", panel=6),
+    Entry("attention_entropy/*", "mean attention entropy of a block", "nats", "attention", 6),
+    Entry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
+    Entry("memory/*", "memory of the process and the device", "MiB", "system"),
+    Entry("gpu/utilisation", "as the driver tells", "%", "system"),
+    Entry("gpu/temperature", "as the driver tells", "°C", "system"),
+    Entry("histogram/*", "share of values per power of two, of activations, gradients and weights", "", "histograms"),
+    Entry("example_hash/train", "52-bit hashes of (a sample of) the training examples", probe="new examples"),
+    Entry("example_hash/val", "the same of the validation examples, from `run.val(batches=…)`", probe="new examples"),
+)
+
+
+def entry_for(name: str) -> Entry | None:
+    """The entry that documents a series, None for a series of the user's own."""
+    return next((entry for entry in CATALOGUE if fnmatch.fnmatchcase(name, entry.pattern)), None)

@@ -1,0 +1,116 @@
+"""Batch hashes: the same batch has the same hash, another one does not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import values
+
+import steadyrun
+from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
+from steadyrun.probes.examples import ExampleProbe
+
+
+def hashes(batch: object, pad_id: int | None = None) -> list[int]:
+    found = example_hashes(list(arrays_of(batch)), pad_id)
+    assert found is not None
+    return [int(value) for value in found]
+
+
+def slow_hash(row: list[int], weights: list[int]) -> int:
+    """The definition, with Python's unbounded integers."""
+    total = sum(value * weight for value, weight in zip(row, weights, strict=True)) % 2**64
+    total = total - 2**64 if total >= 2**63 else total
+    return ((total ^ (total >> 29)) % 2**64) & (2**52 - 1)
+
+
+def test_against_the_definition() -> None:
+    rows = np.random.default_rng(0).integers(-(2**40), 2**40, size=(5, 7))
+    weights = np.random.Generator(np.random.PCG64(0)).integers(-(2**62), 2**62, size=7, dtype=np.int64) * 2 + 1
+    assert hashes(rows) == [slow_hash(row, weights.tolist()) for row in rows.tolist()]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8]),
+    shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+)
+def test_rows_follow_their_content(seed: int, dtype: torch.dtype, shape: list[int]) -> None:
+    data = (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 200).to(dtype)
+    found = hashes(data)
+    assert found == hashes(data.clone())
+    order = torch.randperm(shape[0], generator=torch.Generator().manual_seed(seed))
+    assert hashes(data[order]) == [found[place] for place in order.tolist()]
+    changed = data.clone()
+    changed.reshape(-1)[-1] += 1
+    assert hashes(changed) != found
+    assert all(0 <= value < 2**52 for value in found)
+
+
+def test_numpy_and_torch_agree_and_layout_does_not_matter() -> None:
+    data = torch.randn(6, 4, 5)
+    assert hashes(data) == hashes(data.numpy()) == hashes(data.transpose(1, 2).contiguous().transpose(1, 2))
+    assert hashes((data, data * 2)) == hashes({"a": data, "b": data * 2})
+    assert hashes((data, data * 2)) != hashes((data * 2, data))
+
+
+def test_padding_does_not_change_an_example() -> None:
+    rows = torch.tensor([[5, 6, 7], [8, 9, 3]])
+    padded = torch.nn.functional.pad(rows, (0, 4), value=3)
+    labels = torch.nn.functional.pad(rows, (0, 4), value=-100)
+    assert hashes((rows, rows), pad_id=3) == hashes((padded, labels), pad_id=3)
+    assert hashes((rows, rows)) != hashes((padded, labels))
+
+
+def test_a_huge_batch_is_hashed_by_a_part() -> None:
+    data = torch.zeros(4, 3, 256, 256)
+    other = data.clone()
+    other[2] += 0.5
+    one, two = hashes(data), hashes(other)
+    assert [a == b for a, b in zip(one, two, strict=True)] == [True, True, False, True]
+
+
+def test_tokens_are_counted_without_padding() -> None:
+    batch = {"x": torch.tensor([[1, 2, 0], [3, 0, 0]]), "mask": torch.ones(2, 3).bool()}
+    assert count_tokens(list(arrays_of(batch)), None) == 6
+    assert count_tokens(list(arrays_of(batch)), 0) == 3
+    assert count_tokens(list(arrays_of(torch.randn(3, 3))), None) is None
+
+
+def test_what_a_run_records(tmp_path: Path) -> None:
+    batches = [torch.randint(0, 100, (4, 6), generator=torch.Generator().manual_seed(n)) for n in (0, 1, 0)]
+    buffer = torch.empty(4, 6, dtype=torch.long)  # a loop that reuses its buffer
+    with steadyrun.record(tmp_path, config={"pad_id": 0}) as run:
+        for batch in batches:
+            buffer.copy_(batch)
+            run.step(1.0, batch=buffer)
+        run.val(1.0, batches=[batches[1], torch.full((2, 6), 7)])
+    found = values(tmp_path, "batch_hash")
+    assert found[0] == found[2] != found[1]
+    assert found[0] == float(batch_hash(example_hashes(list(arrays_of(batches[0])), 0)))
+    assert values(tmp_path, "examples") == [4, 4, 4]
+    assert values(tmp_path, "tokens") == [float((batch != 0).sum()) for batch in batches]
+    view = steadyrun.open_run(tmp_path)
+    train, val = (set(view.series(f"example_hash/{split}").values) for split in ("train", "val"))
+    assert len(train) == 8
+    assert len(val) == 5
+    assert len(train & val) == 4
+
+
+def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from steadyrun.probes import examples
+
+    monkeypatch.setattr(examples, "_MOST_KEPT", 200)
+    with steadyrun.record(tmp_path) as run:
+        for step in range(100):
+            run.step(1.0, batch=torch.arange(step * 64, step * 64 + 64).view(64, 1))
+        run.val(1.0, batches=[torch.arange(6400).view(-1, 1)])
+    probe: ExampleProbe | None = run._examples
+    assert probe is not None
+    kept = [sample._seen for sample in probe._kept.values()]
+    assert all(len(seen) <= 200 for seen in kept)
+    assert kept[0] & kept[1] == min(kept, key=len)
