@@ -15,7 +15,7 @@ from steadyrun.probes.examples import ExampleProbe
 
 
 def hashes(batch: object, pad_id: int | None = None) -> list[int]:
-    found = example_hashes(list(arrays_of(batch)), pad_id)
+    found = example_hashes(arrays_of(batch), pad_id)
     assert found is not None
     return [int(value) for value in found]
 
@@ -76,9 +76,9 @@ def test_a_huge_batch_is_hashed_by_a_part() -> None:
 
 def test_tokens_are_counted_without_padding() -> None:
     batch = {"x": torch.tensor([[1, 2, 0], [3, 0, 0]]), "mask": torch.ones(2, 3).bool()}
-    assert count_tokens(list(arrays_of(batch)), None) == 6
-    assert count_tokens(list(arrays_of(batch)), 0) == 3
-    assert count_tokens(list(arrays_of(torch.randn(3, 3))), None) is None
+    assert count_tokens(arrays_of(batch), None) == 6
+    assert count_tokens(arrays_of(batch), 0) == 3
+    assert count_tokens(arrays_of(torch.randn(3, 3)), None) is None
 
 
 def test_what_a_run_records(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_a_run_records(tmp_path: Path) -> None:
         run.val(1.0, batches=[batches[1], torch.full((2, 6), 7)])
     found = values(tmp_path, "batch_hash")
     assert found[0] == found[2] != found[1]
-    assert found[0] == float(batch_hash(example_hashes(list(arrays_of(batches[0])), 0)))
+    assert found[0] == float(batch_hash(example_hashes(arrays_of(batches[0]), 0)))
     assert values(tmp_path, "examples") == [4, 4, 4]
     assert values(tmp_path, "tokens") == [float((batch != 0).sum()) for batch in batches]
     view = steadyrun.open_run(tmp_path)

@@ -309,7 +309,6 @@ def test_torch_is_as_it_was_after_the_run(tmp_path: Path) -> None:
     from torch.nn.modules import module
     from torch.optim import optimizer
 
-    assert not module._global_forward_hooks
-    assert not module._global_forward_pre_hooks
+    assert not module._has_any_global_hook()
     assert not optimizer._global_optimizer_pre_hooks
     assert not optimizer._global_optimizer_post_hooks

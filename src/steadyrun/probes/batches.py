@@ -8,7 +8,7 @@ accelerator the hash is a reduction that moves to the host with everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,20 +26,27 @@ SAMPLED_ELEMENTS = 65_536  # of a larger batch, evenly spaced elements of every 
 _IGNORED_LABEL = -100  # what torch's losses skip by default
 
 
-def arrays_of(batch: Any) -> Iterator[Array]:
+def arrays_of(batch: Any) -> list[Array]:
     """Every array in a batch, in tuples, lists and mappings: on the CPU as numpy, elsewhere as torch tensors."""
-    if is_tensor(batch):
-        if not batch.is_sparse and not batch.is_complex():
-            yield _from_tensor(batch.detach())
-    elif isinstance(batch, np.ndarray):
-        if batch.dtype.kind in "biuf":
-            yield batch
-    elif isinstance(batch, Mapping):
-        for item in batch.values():
-            yield from arrays_of(item)
-    elif isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
-        for item in batch:
-            yield from arrays_of(item)
+    found: list[Array] = []
+    _collect(batch, found)
+    return found
+
+
+def _collect(held: Any, found: list[Array]) -> None:
+    if is_tensor(held):
+        array = _from_tensor(held.detach())
+        if array is not None:
+            found.append(array)
+    elif isinstance(held, np.ndarray):
+        if held.dtype.kind in "biuf":
+            found.append(held)
+    elif isinstance(held, Mapping):
+        for item in held.values():
+            _collect(item, found)
+    elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
+        for item in held:
+            _collect(item, found)
 
 
 def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array | None:
@@ -77,13 +84,17 @@ def _fold(total: Array) -> Array:
     return (total ^ (total >> 29)) & ((1 << HASH_BITS) - 1)
 
 
-def _from_tensor(tensor: Tensor) -> Array:
-    """A CPU tensor as numpy; bfloat16, which numpy lacks, as its bits."""
-    import torch
-
+def _from_tensor(tensor: Tensor) -> Array | None:
+    """A CPU tensor as numpy; bfloat16, which numpy lacks, as its bits; None for what has no plain elements."""
     if tensor.device.type != "cpu":
-        return tensor
-    return tensor.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+        return None if tensor.is_sparse or tensor.is_complex() else tensor
+    try:
+        array = tensor.numpy()
+    except TypeError:
+        import torch
+
+        return tensor.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else None
+    return array if array.dtype.kind in "biuf" else None
 
 
 def _is_float(array: Array) -> bool:

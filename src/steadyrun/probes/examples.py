@@ -31,7 +31,7 @@ class ExampleProbe:
 
     def training(self, batch: Any, row: Row) -> None:
         """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
-        parts = [list(arrays_of(part)) for part in (batch if _is_list_of_batches(batch) else [batch])]
+        parts = [arrays_of(part) for part in (batch if _is_list_of_batches(batch) else [batch])]
         arrays = [array for part in parts for array in part]
         if any(not isinstance(array, np.ndarray) or array.nbytes > _SMALL_BYTES for array in arrays):
             self._describe(parts, row)
@@ -58,7 +58,7 @@ class ExampleProbe:
         """Keep the example hashes of the validation batches, once per distinct example."""
         found = batches if isinstance(batches, list | tuple) else list(batches)
         for batch in found:
-            hashes = example_hashes(list(arrays_of(batch)), self._pad_id)
+            hashes = example_hashes(arrays_of(batch), self._pad_id)
             if hashes is not None:
                 self._keep("val", hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy(), step)
 

@@ -20,6 +20,8 @@ from steadyrun.probes.histograms import magnitude_counts
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.units import UnitsTap, dead_units
 
+_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
+
 
 @dataclass
 class ForwardSample:
@@ -71,6 +73,8 @@ class ForwardProbe:
         """Stop listening; what was seen, or None where no watched module ran."""
         for handle in self._handles:
             handle.remove()
+            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
+            _hook_kwargs.pop(handle.id, None)
         self._handles = []
         self._leave_mode()
         return self._sample if self._passes or self._sample.activations else None

@@ -18,7 +18,7 @@ SMALLEST_SIDE = 16
 SMALLEST_SIZE = 2_048
 _VECTORS = 8
 _MOST_ROUNDS = 24
-_SETTLED = 3e-4  # relative change of the value in one round
+_SETTLED_FIRST, _SETTLED = 3e-4, 1e-3  # relative change of the value in one round
 _MOST_MATRICES = 96
 
 
@@ -56,12 +56,13 @@ class SpectralProbe:
         images = [matrix @ block for matrix, block in zip(tall, blocks, strict=True)]
         values = _largest(images)
         moving = list(range(len(tall)))
+        settled = _SETTLED if self._vectors else _SETTLED_FIRST
         for _ in range(_MOST_ROUNDS):
             for place in moving:
                 blocks[place] = torch.linalg.qr(tall[place].T @ images[place])[0]
                 images[place] = tall[place] @ blocks[place]
             before, values = values, _largest(images)
-            change = ((values - before).abs() > _SETTLED * values).tolist()
+            change = ((values - before).abs() > settled * values).tolist()
             moving = [place for place in moving if change[place]]
             if not moving:
                 break

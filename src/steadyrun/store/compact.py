@@ -20,7 +20,7 @@ from steadyrun.store.layout import parquet_name, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader, schema_of
 
 REPLACES = b"steadyrun.replaces"
-_ROWS_PER_GROUP = 32_768
+_CELLS_PER_GROUP, _FEWEST_ROWS = 2_000_000, 4_096
 
 
 def compact(folder: Path, attempt: int) -> list[Dropped]:
@@ -38,45 +38,50 @@ def compact(folder: Path, attempt: int) -> list[Dropped]:
 
 
 def _compact_table(target: Path, paths: list[Path]) -> list[Dropped]:
-    segments = [SegmentReader(path) for path in paths]
-    names = dict.fromkeys(name for segment in segments for name in segment.names)
+    names = dict.fromkeys(name for path in paths for name in SegmentReader(path).names)
     schema = schema_of([name for name in names if name not in {STEP, TIME}]).with_metadata(
         {REPLACES: json.dumps([path.name for path in paths])}
     )
+    dropped: list[Dropped] = []
     temporary = target.with_suffix(".parquet.tmp")
     try:
-        _write_groups(temporary, schema, segments)
-        os.replace(temporary, target)  # noqa: PTH105
+        _write_groups(temporary, schema, _groups(schema, paths, dropped))
+        temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    for segment in segments:
-        if not segment.dropped:
-            segment.path.unlink()
-    return [drop for segment in segments for drop in segment.dropped]
+    damaged = {drop.file for drop in dropped}
+    for path in paths:
+        if path.name not in damaged:
+            path.unlink()
+    return dropped
 
 
-def _write_groups(path: Path, schema: pa.Schema, segments: list[SegmentReader]) -> None:
+def _write_groups(path: Path, schema: pa.Schema, groups: Iterator[pa.Table]) -> None:
     with path.open("wb") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
-            for group in _groups(schema, segments):
+            for group in groups:
                 writer.write_table(group)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _groups(schema: pa.Schema, segments: list[SegmentReader]) -> Iterator[pa.Table]:
+def _groups(schema: pa.Schema, paths: list[Path], dropped: list[Dropped]) -> Iterator[pa.Table]:
+    """The rows of all segments in groups of bounded size; one segment is mapped at a time."""
+    most = max(_FEWEST_ROWS, _CELLS_PER_GROUP // len(schema))
     pending: list[pa.RecordBatch] = []
     rows = 0
-    for segment in segments:
+    for path in paths:
+        segment = SegmentReader(path)
         for batch in segment.batches(segment.names):
             if batch.columns[STEP] is None or batch.columns[TIME] is None:
                 continue
             pending.append(_aligned(schema, batch.rows, batch.columns))
             rows += batch.rows
-            if rows >= _ROWS_PER_GROUP:
+            if rows >= most:
                 yield pa.Table.from_batches(pending, schema)
                 pending, rows = [], 0
+        dropped += segment.dropped
     if pending:
         yield pa.Table.from_batches(pending, schema)
 
