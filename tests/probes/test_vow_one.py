@@ -41,6 +41,14 @@ def test_the_tutor_is_bit_equal(tmp_path: Path, case: str) -> None:
     assert view.events("probe-failed") == []
 
 
+@pytest.mark.slow
+def test_the_whole_demo_is_bit_equal(tmp_path: Path) -> None:
+    bare = train(load_recipe())
+    recorded = train_recorded(load_recipe(), tmp_path)
+    assert recorded.losses == bare.losses
+    assert all(torch.equal(*pair) for pair in zip(bare.model.parameters(), recorded.model.parameters(), strict=True))
+
+
 def test_every_probe_at_every_step_is_bit_equal(tmp_path: Path) -> None:
     def go(run: Any) -> list[torch.Tensor]:
         torch.manual_seed(1)

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -190,7 +191,16 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
         f"  run directory    {directory} ({series} series)\n"
         "\n"
         "Next:\n"
-        f"  python -c {shlex.quote(look)}\n"
-        "  steadyrun demo --list\n"
-        f"  steadyrun demo {other}"
+        f"  {_as_typed('python', sys.executable)} -c {shlex.quote(look)}\n"
+        f"  {_as_typed('steadyrun', sys.argv[0])} demo --list\n"
+        f"  {_as_typed('steadyrun', sys.argv[0])} demo {other}"
     )
+
+
+def _as_typed(name: str, path: str) -> str:
+    """How the reader starts this program: by its name if the shell finds it so, else by its path."""
+    found = shutil.which(name)
+    if found is not None and Path(found).absolute() == Path(path).absolute():
+        return name
+    short = os.path.relpath(path)
+    return shlex.quote(path if short.startswith("..") else short)

@@ -142,7 +142,8 @@ class _Move:
 
     def rows(self) -> list[tuple[Row, list[npt.NDArray[Any]]]]:
         for event in self._events:
-            event.synchronize()
+            if not event.query():  # type: ignore[no-untyped-call]
+                event.synchronize()
         arrays = {key: _host(copy) for key, copy in self._copies.items()}
         return [
             (row, [arrays[key][start:end] for key, start, end in places])

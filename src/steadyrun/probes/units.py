@@ -29,7 +29,7 @@ class UnitsTap:
 
 
 def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
-    """Down-projections of feed-forward pairs; else activation modules; else inputs of all but the first layer."""
+    """Down-projections of feed-forward pairs; else activation modules; else, in a plain network, all layers' inputs."""
     modules = [(clean(path), module) for path, module in model.named_modules() if path]
     inside = [(path, module, _block_of(path, blocks)) for path, module in modules]
     pairs = [
@@ -40,7 +40,8 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
     if pairs:
         return _distinct(pairs)
     acting = [UnitsTap(path, module, input=False) for path, module, _ in inside if isinstance(module, _ACTIVATIONS)]
-    layers = [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
+    stacked = any(block.role == "block" for block in blocks)
+    layers = [] if stacked else [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
     return _distinct(acting or layers[1:])
 
 
