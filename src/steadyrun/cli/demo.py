@@ -191,16 +191,17 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
         f"  run directory    {directory} ({series} series)\n"
         "\n"
         "Next:\n"
-        f"  {_as_typed('python', sys.executable)} -c {shlex.quote(look)}\n"
-        f"  {_as_typed('steadyrun', sys.argv[0])} demo --list\n"
-        f"  {_as_typed('steadyrun', sys.argv[0])} demo {other}"
+        f"  {_as_typed('python')} -c {shlex.quote(look)}\n"
+        f"  {_as_typed('steadyrun')} demo --list\n"
+        f"  {_as_typed('steadyrun')} demo {other}"
     )
 
 
-def _as_typed(name: str, path: str) -> str:
-    """How the reader starts this program: by its name if the shell finds it so, else by its path."""
+def _as_typed(name: str) -> str:
+    """How the reader starts a program of this environment: by its name if the shell finds it, else by its path."""
+    program = Path(sys.executable).with_name(name)
     found = shutil.which(name)
-    if found is not None and Path(found).absolute() == Path(path).absolute():
+    if not program.exists() or (found is not None and Path(found).absolute() == program):
         return name
-    short = os.path.relpath(path)
-    return shlex.quote(path if short.startswith("..") else short)
+    short = os.path.relpath(program)
+    return shlex.quote(str(program) if short.startswith("..") else short)
