@@ -1,6 +1,8 @@
 """A run goes on in the directory it began in; the seam is recorded."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,44 @@ def test_a_killed_attempt_is_called_killed(tmp_path: Path) -> None:
     assert steadyrun.open_run(tmp_path).manifest["earlier_attempts"][0]["state"] == "killed"
 
 
+def test_a_notebook_cell_that_is_run_again(tmp_path: Path) -> None:
+    first = steadyrun.record(tmp_path)
+    first.step(1.0)
+    second = steadyrun.record(tmp_path)
+    first.step(99.0)
+    second.step(2.0)
+    second.close()
+    view = steadyrun.open_run(tmp_path)
+    assert view.series("loss").values.tolist() == [1.0, 2.0]
+    assert view.manifest["earlier_attempts"][0]["state"] == "finished"
+
+
+def test_two_processes_at_once_do_not_mix(tmp_path: Path) -> None:
+    program = """
+import sys, steadyrun
+run = steadyrun.record(sys.argv[1], flush_steps=1)
+run.step(float(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.read()
+run.step(float(sys.argv[2]))
+run.close()
+"""
+    start = [sys.executable, "-c", program, str(tmp_path)]
+    children = []
+    for value in ("1", "2"):
+        child = subprocess.Popen(
+            [*start, value], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        children.append(child)
+    said = [child.communicate("")[1] for child in children]
+    assert "as well" in said[1]
+    view = steadyrun.open_run(tmp_path)
+    assert view.series("loss", every_attempt=True).values.tolist() == [1, 1, 2, 2]
+    assert view.series("loss").values.tolist() == [1, 2, 2]
+
+
 def test_resume_can_be_refused(tmp_path: Path) -> None:
     record_steps(tmp_path, range(3), 0.0)
     with pytest.raises(steadyrun.UsageError, match="already holds a run"):
@@ -85,7 +125,7 @@ def test_resume_can_be_refused(tmp_path: Path) -> None:
 
 def test_another_rank_writes_beside(tmp_path: Path) -> None:
     record_steps(tmp_path, range(3), 0.0)
-    record_steps(tmp_path, range(3), 50.0, rank=1, first_step=0)
+    record_steps(tmp_path, range(3), 50.0, rank=1)
     view = steadyrun.open_run(tmp_path)
     assert view.ranks == [0, 1]
     assert view.series("loss").values.tolist() == [0, 1, 2]

@@ -45,10 +45,14 @@ def _is_out_of_memory(failure: BaseException) -> bool:
     return isinstance(failure, MemoryError) or type(failure).__name__ == "OutOfMemoryError"
 
 
+def _without_words(failure: BaseException) -> str:
+    return "stopped by the user" if isinstance(failure, KeyboardInterrupt) else ""
+
+
 def _summary(failure: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(failure.__traceback__)[-_MOST_FRAMES:]
     return {
         "type": type(failure).__name__,
-        "message": (str(failure).splitlines() or [""])[0][:500],
+        "message": (str(failure).splitlines() or [_without_words(failure)])[0][:500],
         "traceback": [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames],
     }

@@ -142,7 +142,8 @@ class GradientProbe:
 
     def _take_clip(self, call: ClipCall) -> None:
         seen = self._seen
-        seen.clip, seen.clip_norm = call, call.total_norm
+        seen.clip = call
+        seen.clip_norm = call.total_norm
         seen.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():
             seen.clip_norm = self._scaler.unscaled(call.total_norm)

@@ -20,7 +20,7 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
         found = list(torch._foreach_norm(plain))
     first = found[0]
     if any(norm.device != first.device or norm.dtype != torch.float32 or type(norm) is not Tensor for norm in found):
-        found = [_whole(norm).to(first.device, torch.float32) for norm in found]
+        found = [whole(norm).to(first.device, torch.float32) for norm in found]
     return torch.stack(found)
 
 
@@ -34,7 +34,7 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
-def _whole(norm: Any) -> Tensor:
-    """A DTensor's norm is partial until it is reduced over its mesh."""
-    full: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+def whole(tensor: Any) -> Tensor:
+    """A DTensor (whose norm is partial until it is reduced over its mesh) as a plain tensor."""
+    full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,13 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.config import check_config
+from steadyrun.probes.problems import say
 from steadyrun.probes.recorder import Run
 from steadyrun.store.layout import MANIFEST, plain_name
 from steadyrun.store.manifest import read_manifest
-from steadyrun.store.reader import open_run
+from steadyrun.store.reader import open_run, process_is_gone
+
+_open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
 
 
 def record(
@@ -43,17 +48,20 @@ def record(
     _check_flush(flush_steps, flush_seconds)
     if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
         raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
-    last = _last_recorded_step(root, resume=resume)
-    return Run(
+    my_rank = _rank(rank)
+    _close_earlier(root, my_rank)
+    run = Run(
         root,
         declared,
         cadence,
         flush_steps=flush_steps,
         flush_seconds=flush_seconds,
-        last_step=last,
+        last_step=_last_recorded_step(root, my_rank, resume=resume),
         first_step=first_step,
-        rank=_rank(rank),
+        rank=my_rank,
     )
+    _open_runs[(root.resolve(), my_rank)] = run
+    return run
 
 
 def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
@@ -73,14 +81,29 @@ def _check_flush(steps: int, seconds: float) -> None:
         raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
 
 
-def _last_recorded_step(root: Path, *, resume: bool) -> int | None:
+def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
     """The last step of the run in `root`, None where there is none yet."""
     if not (root / MANIFEST).exists():
         return None
-    read_manifest(root)
-    if not resume:
+    manifest = read_manifest(root)
+    if not resume and rank == 0:
         raise UsageError(f"{root} already holds a run: choose another folder, or leave out resume=False")
-    return open_run(root).last_step
+    if rank == 0 and manifest.get("state") == "running":
+        _warn_of_another(root, manifest.get("process", {}))
+    return open_run(root).last_step(rank)
+
+
+def _warn_of_another(root: Path, process: dict[str, Any]) -> None:
+    here = process.get("host") == platform.node() and process.get("pid") != os.getpid()
+    if here and not process_is_gone(process):
+        say(f"process {process['pid']} seems to be recording into {root} as well; both are kept as attempts")
+
+
+def _close_earlier(root: Path, rank: int) -> None:
+    """A notebook cell that is run again: the run it opened before ends here."""
+    earlier = _open_runs.pop((root.resolve(), rank), None)
+    if earlier is not None:
+        earlier.close()
 
 
 def _rank(rank: int | None) -> int:

@@ -78,5 +78,6 @@ def _root_sum(groups: list[str], values: npt.NDArray[Any]) -> dict[str, float]:
 
 
 def _part(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().reshape(-1)
+    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # a DTensor's own shard
+    flat = local.detach().reshape(-1)
     return flat[:: -(-flat.numel() // _MOST_ELEMENTS)] if flat.numel() > _MOST_ELEMENTS else flat

@@ -8,11 +8,11 @@ fresh random matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import torch
 from torch import Tensor
+
+from steadyrun.probes.norms import whole
 
 SMALLEST_SIDE = 16
 SMALLEST_SIZE = 2_048
@@ -20,6 +20,7 @@ _VECTORS = 8
 _MOST_ROUNDS = 24
 _SETTLED_FIRST, _SETTLED = 3e-4, 1e-3  # relative change of the value in one round
 _MOST_MATRICES = 96
+_ELEMENTS_AT_ONCE = 2**24
 
 
 def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
@@ -38,25 +39,31 @@ def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
     return [item for item in found if item[0] in kept]
 
 
-@dataclass
 class SpectralProbe:
-    """Follows the spectral norms of `matrices`."""
+    """Follows the spectral norms of `matrices`, some at a time: each may need a copy in float32."""
 
-    matrices: list[tuple[str, Tensor]]
-    _vectors: dict[str, Tensor] = field(default_factory=dict)
+    def __init__(self, matrices: list[tuple[str, Tensor]]) -> None:
+        self._chunks: list[list[Tensor]] = [[]]
+        for _, matrix in matrices:
+            if sum(other.numel() for other in self._chunks[-1]) + matrix.numel() > _ELEMENTS_AT_ONCE:
+                self._chunks.append([])
+            self._chunks[-1].append(matrix)
+        self._vectors: list[list[Tensor | None]] = [[None] * len(chunk) for chunk in self._chunks]
 
     def measure(self) -> Tensor:
         """The largest singular value of each matrix, in order; NaN where a matrix is not finite."""
         with torch.no_grad():
-            return self._measure()
+            found = [self._measure(place) for place in range(len(self._chunks)) if self._chunks[place]]
+            return torch.cat([values.to(found[0].device) for values in found])
 
-    def _measure(self) -> Tensor:
-        tall = [_tall(parameter) for _, parameter in self.matrices]
-        blocks = [self._kept(name, matrix) for (name, _), matrix in zip(self.matrices, tall, strict=True)]
+    def _measure(self, chunk: int) -> Tensor:
+        tall = [_tall(parameter) for parameter in self._chunks[chunk]]
+        kept = self._vectors[chunk]
+        settled = _SETTLED_FIRST if None in kept else _SETTLED
+        blocks = [_start(matrix) if old is None else old for matrix, old in zip(tall, kept, strict=True)]
         images = [matrix @ block for matrix, block in zip(tall, blocks, strict=True)]
         values = _largest(images)
         moving = list(range(len(tall)))
-        settled = _SETTLED if self._vectors else _SETTLED_FIRST
         for _ in range(_MOST_ROUNDS):
             for place in moving:
                 blocks[place] = torch.linalg.qr(tall[place].T @ images[place])[0]
@@ -67,24 +74,19 @@ class SpectralProbe:
             if not moving:
                 break
         finite = torch.isfinite(values).tolist()
-        self._vectors = {
-            name: block for (name, _), block, good in zip(self.matrices, blocks, finite, strict=True) if good
-        }
+        self._vectors[chunk] = [block if good else None for block, good in zip(blocks, finite, strict=True)]
         return values
-
-    def _kept(self, name: str, matrix: Tensor) -> Tensor:
-        vectors = self._vectors.get(name)
-        return _start(matrix) if vectors is None or vectors.device != matrix.device else vectors
 
 
 def _tall(parameter: Tensor) -> Tensor:
-    matrix = parameter.detach().flatten(1).float()
+    matrix = whole(parameter.detach()).flatten(1).float()
     return matrix.T if matrix.shape[0] < matrix.shape[1] else matrix
 
 
 def _largest(images: list[Tensor]) -> Tensor:
     """The largest singular value of each image, from one joint eigenvalue problem."""
-    grams = torch.stack([image.T @ image for image in images])
+    device = images[0].device
+    grams = torch.stack([(image.T @ image).to(device) for image in images])
     sound = torch.isfinite(grams).all(-1).all(-1)
     top: Tensor = torch.linalg.eigvalsh(torch.where(sound[:, None, None], grams, 0.0))[:, -1]
     return torch.where(sound, top.clamp(min=0).sqrt(), float("nan"))

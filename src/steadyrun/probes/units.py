@@ -48,13 +48,13 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
 def dead_units(hidden: Tensor) -> tuple[Tensor, int]:
     """How many units are silent on more than 99% of the batch, and how many there are."""
     values = hidden.detach()
+    stride = -(-values.numel() // _MOST_ELEMENTS)
     if values.dim() == 4:  # images: a unit is a channel
-        values = values.movedim(1, -1)
-    rows = values.reshape(-1, values.shape[-1])
-    stride = -(-rows.numel() // _MOST_ELEMENTS)
-    seen = rows[::stride]
+        seen = values[::stride].movedim(1, -1).reshape(-1, values.shape[1])
+    else:
+        seen = values.reshape(-1, values.shape[-1])[::stride]
     silent = (seen.abs() < SILENT_BELOW).sum(0)
-    return (silent > SILENT_SHARE * seen.shape[0]).sum(), rows.shape[1]
+    return (silent > SILENT_SHARE * seen.shape[0]).sum(), seen.shape[1]
 
 
 def _sizes(module: nn.Module) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ MANIFEST = "manifest.json"
 
 _SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})-(?P<part>\d{5,})\.arrow")
 _PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})\.parquet")
+_CLAIM = re.compile(r"attempt-(?P<attempt>\d{3,})")
 _PLAIN_NAME = re.compile(r"[^/\\\0]{1,200}")
 
 
@@ -50,6 +51,20 @@ def parse_parquet(name: str) -> tuple[str, int] | None:
     return (found["table"], int(found["attempt"])) if found else None
 
 
+def claim_attempt(root: Path, rank: int) -> int:
+    """Take the next free attempt number of this rank; two processes that start at once get different ones."""
+    folder = metrics_folder(root, rank)
+    folder.mkdir(parents=True, exist_ok=True)
+    attempt = last_attempt(root, rank) + 1
+    while True:
+        try:
+            (folder / f"attempt-{attempt:03d}").touch(exist_ok=False)
+        except FileExistsError:
+            attempt += 1
+        else:
+            return attempt
+
+
 def ranks(root: Path) -> list[int]:
     """The ranks that have written anything into this run directory."""
     folders = (root / "metrics").glob("rank-*")
@@ -59,8 +74,9 @@ def ranks(root: Path) -> list[int]:
 
 
 def last_attempt(root: Path, rank: int) -> int:
-    """The number of the newest attempt of this rank that left a metrics file, 0 where there is none."""
+    """The number of the newest attempt of this rank, 0 where there is none."""
     folder = metrics_folder(root, rank)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     parsed = [parse_segment(name) or parse_parquet(name) for name in names]
-    return max((found[1] for found in parsed if found), default=0)
+    claimed = [int(found["attempt"]) for name in names if (found := _CLAIM.fullmatch(name))]
+    return max([*claimed, *(found[1] for found in parsed if found)], default=0)

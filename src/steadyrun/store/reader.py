@@ -53,17 +53,16 @@ class RunView:
         """`running`, `finished`, `crashed`; or `killed` where it says running but its process is gone."""
         manifest = self.manifest
         state = str(manifest.get("state", "unknown"))
-        return "killed" if state == "running" and _process_is_gone(manifest.get("process", {})) else state
+        return "killed" if state == "running" and process_is_gone(manifest.get("process", {})) else state
 
     @property
     def dropped(self) -> list[Dropped]:
         """What the reads so far could not read, and why. `verify()` reads everything."""
         return list(self._dropped)
 
-    @property
-    def last_step(self) -> int | None:
+    def last_step(self, rank: int = 0) -> int | None:
         """The last recorded step; where `run.step` was never called, the last that anything was logged for."""
-        parts = despite_compaction(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(0)])
+        parts = despite_compaction(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(rank)])
         ends = [(table, int(part.steps.max())) for table, part in parts if len(part.steps)]
         of_steps = [end for table, end in ends if table == _FIRST_TABLE]
         return max(of_steps or [end for _, end in ends], default=None)
@@ -180,7 +179,8 @@ def _as_points(rows: list[tuple[int, float, float]]) -> Points:
     return Points(0, np.array(steps, np.int64), np.array(values, float), np.array(times, float))
 
 
-def _process_is_gone(process: dict[str, Any]) -> bool:
+def process_is_gone(process: dict[str, Any]) -> bool:
+    """Whether a manifest's process is known to be gone: it ran on this host and has no process there now."""
     if process.get("host") != platform.node() or not isinstance(process.get("pid"), int):
         return False
     try:

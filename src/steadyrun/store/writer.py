@@ -11,7 +11,7 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError
 from steadyrun.store.compact import compact
 from steadyrun.store.events import EventLog
-from steadyrun.store.layout import events_file, last_attempt, metrics_folder
+from steadyrun.store.layout import claim_attempt, events_file, metrics_folder
 from steadyrun.store.manifest import write_manifest
 from steadyrun.store.table import Table
 
@@ -32,8 +32,7 @@ class RunWriter:
         self._tables: dict[str, Table] = {}
         self._folder = metrics_folder(root, rank)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self.attempt = last_attempt(root, rank) + 1
+            self.attempt = claim_attempt(root, rank)
             self._events = EventLog(events_file(root, rank))
         except OSError as problem:
             raise RunDirectoryError(
