@@ -70,7 +70,6 @@ def test_every_probe_at_every_step_is_bit_equal(tmp_path: Path) -> None:
     with steadyrun.record(tmp_path, every={"histograms": 1, "spectral": 1, "attention": 1, "blocks": 1}) as run:
         recorded = go(run)
     assert all(torch.equal(one, other) for one, other in zip(bare, recorded, strict=True))
-    assert np.random.get_state()[1].tolist() == np.random.get_state()[1].tolist()
 
 
 def test_numpy_and_python_random_states_are_untouched(tmp_path: Path) -> None:
@@ -85,6 +84,32 @@ def test_numpy_and_python_random_states_are_untouched(tmp_path: Path) -> None:
     assert random.getstate() == before[0]
     assert np.random.get_state()[1].tolist() == before[1]
     assert torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_a_validation_loader_draws_nothing(tmp_path: Path) -> None:
+    """Iterating a DataLoader draws a seed from torch's generator; training must not notice."""
+    data = torch.utils.data.TensorDataset(torch.arange(20.0).view(10, 2))
+    loader = torch.utils.data.DataLoader(data, batch_size=3, shuffle=True)
+    with steadyrun.record(tmp_path) as run:
+        run.step(1.0)
+        before = torch.get_rng_state()
+        run.val(1.0, batches=loader)
+        run.val(1.0, batches=(torch.arange(20.0).view(10, 2), torch.arange(1, 11)))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert len(steadyrun.open_run(tmp_path).series("example_hash/val")) == 20
+
+
+def test_one_bad_row_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from steadyrun.probes import examples
+
+    real = examples.batch_hash
+    monkeypatch.setattr(examples, "batch_hash", lambda found: real(found) if found.shape[0] != 3 else 1 / 0)
+    with steadyrun.record(tmp_path) as run:
+        for rows in (2, 3, 4):
+            run.step(float(rows), batch=torch.ones(rows, 2))
+    view = steadyrun.open_run(tmp_path)
+    assert view.series("loss").values.tolist() == [2, 3, 4]
+    assert view.series("batch_hash").steps.tolist() == [0, 2]
 
 
 def test_a_model_can_be_copied_and_pickled_at_any_moment(tmp_path: Path) -> None:

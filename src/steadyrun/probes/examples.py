@@ -8,6 +8,7 @@ rule for both sides keeps the overlap measurable.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
 from steadyrun.probes.pending import Row, Values
+from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
 
 _MOST_KEPT = 50_000
@@ -56,8 +58,7 @@ class ExampleProbe:
 
     def validation(self, batches: Any, step: int) -> None:
         """Keep the example hashes of the validation batches, once per distinct example."""
-        found = batches if isinstance(batches, list | tuple) else list(batches)
-        for batch in found:
+        for batch in _batches(batches):
             hashes = example_hashes(arrays_of(batch), self._pad_id)
             if hashes is not None:
                 self._keep("val", hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy(), step)
@@ -92,6 +93,21 @@ class _Sample:
     def take_new(self) -> list[tuple[float, int]]:
         taken, self._new = self._new, []
         return taken
+
+
+def _batches(given: Any) -> Iterator[Any]:
+    """The batches in a list, a loader or one bare batch. Iterating a loader draws random numbers: they are put back."""
+    if isinstance(given, Mapping) or hasattr(given, "shape") or _is_one_batch(given):
+        yield given
+    elif isinstance(given, list | tuple):
+        yield from given
+    else:
+        with untouched_random_states():
+            yield from list(given)
+
+
+def _is_one_batch(given: Any) -> bool:
+    return isinstance(given, tuple) and bool(given) and all(hasattr(part, "shape") for part in given)
 
 
 def _is_list_of_batches(batch: Any) -> bool:

@@ -22,6 +22,7 @@ _TOGETHER = 50
 
 Values = dict[str, float | None]
 Unpack = Callable[[npt.NDArray[Any]], Values]
+Report = Callable[[str, Exception], None]
 
 
 @dataclass
@@ -53,19 +54,24 @@ class Row:
         else:
             self.late.append((tensor.detach(), unpack))
 
-    def resolve(self, arrays: list[npt.NDArray[Any]]) -> None:
-        for (_, unpack), array in zip(self.late, arrays, strict=True):
-            self.values.update(unpack(array))
-        for action in self.work:
-            action(self.values)
+    def resolve(self, arrays: list[npt.NDArray[Any]], report: Report) -> None:
+        """Do what was left to do; what fails is reported and the rest of the row stands."""
+        try:
+            for (_, unpack), array in zip(self.late, arrays, strict=True):
+                self.values.update(unpack(array))
+            for action in self.work:
+                action(self.values)
+        except Exception as problem:
+            report(f"part of table {self.table}", problem)
         self.late, self.work = [], []
 
 
 class PendingRows:
     """The queue of rows on their way from the accelerator to `sink`."""
 
-    def __init__(self, sink: Callable[[Row], None]) -> None:
+    def __init__(self, sink: Callable[[Row], None], report: Report) -> None:
         self._sink = sink
+        self._report = report
         self._waiting: list[Row] = []
         self._late = False
         self._moving: _Move | None = None
@@ -107,7 +113,7 @@ class PendingRows:
             self._deliver(row, [])
 
     def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:
-        row.resolve(arrays)
+        row.resolve(arrays, self._report)
         self._sink(row)
 
 

@@ -31,7 +31,7 @@ class Problems:
         self._seen.add(what)
         where = traceback.extract_tb(problem.__traceback__)[-1:]
         text = f"{type(problem).__name__}: {problem}"
-        say(f"{what} could not be recorded and is left out from here on ({text}); training is not affected")
+        say(f"{what} could not be recorded: {text} (said once; training is not affected)")
         self._event("probe-failed", probe=what, why=text, where=[f"{f.name}:{f.lineno}" for f in where])
 
     def unavailable(self, what: str, why: str, **fields: Any) -> None:

@@ -60,7 +60,7 @@ class Run:
         self._examples: ExampleProbe | None = None
         self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._next_step, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
-        self._pending = PendingRows(self._store)
+        self._pending = PendingRows(self._store, self._problems.report)
         self._write_first_manifest()
         atexit.register(self._at_exit)
 
@@ -142,7 +142,7 @@ class Run:
     ) -> None:
         """Record a validation result at the last recorded step.
 
-        `batches` (the validation batches) let examples shared with training be found.
+        `batches` (a list of the validation batches, or a loader) let examples shared with training be found.
         """
         if not self._usable():
             return
@@ -231,8 +231,9 @@ class Run:
             with self._problems.contained("batch"):
                 self._example_probe().training(batch, row)
         if self._watcher is not None:
-            for sample in self._watcher.fill(row):
-                self._pending.add(sample)
+            with self._problems.contained("watched objects"):
+                for sample in self._watcher.fill(row):
+                    self._pending.add(sample)
         self._pending.add(row)
         self._next_step = at + 1
         self._unflushed += 1

@@ -1,9 +1,14 @@
-"""Numbers as users hand them over: Python, numpy, torch on any device, JAX."""
+"""Numbers as users hand them over, and the random states that we leave alone."""
 
 from __future__ import annotations
 
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,3 +37,17 @@ def scalar(value: Any, name: str) -> Scalar:
     if isinstance(value, str | bytes) or value is None:
         raise TypeError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+@contextmanager
+def untouched_random_states() -> Iterator[None]:
+    """Whatever the body draws from the random generators of Python, numpy and torch (on the CPU) is put back."""
+    torch = sys.modules.get("torch")
+    states = (random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state())
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        if torch is not None and states[2] is not None:
+            torch.set_rng_state(states[2])
