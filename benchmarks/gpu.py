@@ -63,7 +63,7 @@ class Gpt2:
 
     def segment(self) -> float:
         if self.run is not None:
-            self.run._watcher.prepare(self.run._next_step)
+            self.run._watcher.prepare(self.run._steps.next)
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(SEGMENT):
@@ -102,7 +102,7 @@ def overhead(folder: Path, *, compiled: bool) -> dict[str, Any]:
 def waiting_calls(copy: Gpt2) -> dict[str, int]:
     """Calls that make the host wait, in 20 steps that no probe samples but that flush; first as an error."""
     if copy.run is not None:
-        copy.run._next_step = 10_021
+        copy.run._steps.next = 10_021
         copy.run._watcher.prepare(10_021)
         copy.run.flush()
         copy.run._flush_steps = 4

@@ -129,7 +129,7 @@ def _one_step(copy: Tutor | Gpt17m) -> None:
 
 def _take_turn(copy: Tutor | Gpt17m) -> None:
     """Global forward hooks live while a sampled step runs; they must not see the bare copies' steps."""
-    copy.run._watcher.prepare(copy.run._next_step)
+    copy.run._watcher.prepare(copy.run._steps.next)
 
 
 def _leave_turn(copy: Tutor | Gpt17m) -> None:

@@ -17,6 +17,7 @@ from steadyrun.probes.environment import describe_environment
 from steadyrun.probes.pending import PendingRows, Row
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.scalars import scalar
+from steadyrun.probes.steps import Steps
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -47,19 +48,17 @@ class Run:
         self.config = config
         self._every = every
         self._flush_steps, self._flush_seconds = flush_steps, flush_seconds
-        self._last_step, self._given_first_step = last_step, first_step
-        self._next_step = first_step if first_step is not None else (-1 if last_step is None else last_step) + 1
         self._pid = os.getpid()
         self._closed = False
-        self._started = False
         self._steps_are_called = False
         self._unflushed = 0
         self._flushed_at = self._stepped_at = time.perf_counter()
         self._batches = 0
         self._watcher: Watcher | None = None
         self._examples: ExampleProbe | None = None
-        self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._next_step, **fields))
+        self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
+        self._steps = Steps(self._writer, last_step, first_step)
         self._pending = PendingRows(self._store, self._problems.report)
         self._write_first_manifest()
         atexit.register(self._at_exit)
@@ -88,7 +87,8 @@ class Run:
         if self._watcher is not None:
             self._watcher.detach()
             self._watcher = None
-        self._infer_first_step(optimizer)
+        with self._problems.contained("first step after resume"):
+            self._steps.infer_from(optimizer)
         self._watcher = begin_watching(
             self._writer,
             model,
@@ -99,10 +99,10 @@ class Run:
             tokenizer=tokenizer,
             blocks=blocks,
             config=self.config,
-            cadence=Cadence(self._every, self._next_step),
+            cadence=Cadence(self._every, self._steps.next),
             problems=self._problems,
         )
-        self._watcher.attach(self._next_step)
+        self._watcher.attach(self._steps.next)
 
     def unwatch(self) -> None:
         """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
@@ -147,11 +147,11 @@ class Run:
         if not self._usable():
             return
         with self._problems.contained("run.val"):
-            at = self._last_done() if step is None else int(step)
+            at = self._steps.last if step is None else int(step)
             values = {"val_loss": loss, **metrics}
             values.update({f"val_class_loss/{name}": value for name, value in (class_losses or {}).items()})
             shown = {name: float(scalar(value, name)) for name, value in values.items() if value is not None}
-            self._begin(at)
+            self._steps.begin(at)
             self._writer.event("validation", at, values=shown)
             if batches is not None:
                 self._example_probe().validation(batches, at)
@@ -174,7 +174,7 @@ class Run:
         """Add a remark to the event log at the last recorded step."""
         if self._usable():
             with self._problems.contained("run.note"):
-                self._writer.event("note", self._last_done(), message=str(text))
+                self._writer.event("note", self._steps.last, message=str(text))
 
     def flush(self) -> None:
         """Write everything recorded so far to disk now; on an accelerator this waits for it."""
@@ -195,7 +195,7 @@ class Run:
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
-            ending.finish(self._writer, self._last_done(), failure)
+            ending.finish(self._writer, self._steps.last, failure)
 
     def __enter__(self) -> Run:
         return self
@@ -217,13 +217,12 @@ class Run:
     ) -> None:
         now = time.perf_counter()
         self._steps_are_called = True
-        at = self._next_step if step is None else int(step)
+        at = self._steps.next if step is None else int(step)
         row = Row("steps", at, time.time())
         row.values["batch_index"] = float(self._batches if batch_index is None else batch_index)
-        if self._started:
+        if self._steps.begun:
             row.values["step_time"] = now - self._stepped_at
-        else:
-            self._begin(at)
+        self._steps.begin(at)
         self._stepped_at = now
         self._batches += 1
         self._put_losses(row, loss, class_losses)
@@ -235,7 +234,7 @@ class Run:
                 for sample in self._watcher.fill(row):
                     self._pending.add(sample)
         self._pending.add(row)
-        self._next_step = at + 1
+        self._steps.next = at + 1
         self._unflushed += 1
         self._flush_if_due(now)
         if self._watcher is not None:
@@ -251,18 +250,18 @@ class Run:
             self._problems.report("loss", problem)
 
     def _log_step(self, values: dict[str, Any]) -> int:
-        return self._next_step if "loss" in values and not self._steps_are_called else self._last_done()
+        return self._steps.next if "loss" in values and not self._steps_are_called else self._steps.last
 
     def _record_log(self, at: int, values: dict[str, Any]) -> None:
-        self._begin(at)
+        self._steps.begin(at)
         row = Row("log", at, time.time())
         for name, value in values.items():
             if value is not None:
                 with self._problems.contained(f"run.log {name}"):
                     row.put(_ALIASES.get(name, name), scalar(value, name))
         self._pending.add(row)
-        if not self._steps_are_called and ("loss" in values or at > self._next_step):
-            self._next_step = at + 1
+        if not self._steps_are_called and ("loss" in values or at > self._steps.next):
+            self._steps.next = at + 1
         self._unflushed += 1
         self._flush_if_due(time.perf_counter())
 
@@ -282,36 +281,8 @@ class Run:
         self._writer.flush()
         self._unflushed, self._flushed_at = 0, time.perf_counter()
 
-    def _begin(self, step: int) -> None:
-        """With the first thing recorded it is known where this attempt starts."""
-        if self._started:
-            return
-        self._started = True
-        attempt = self._writer.attempt
-        if self._last_step is None:
-            self._writer.event("start", step, attempt=attempt)
-            return
-        self._writer.event(
-            "resume",
-            step,
-            attempt=attempt,
-            after_step=self._last_step,
-            why=f"attempt {attempt} goes on at step {step}; the one before ended after step {self._last_step}",
-        )
-
-    def _infer_first_step(self, optimizer: Any) -> None:
-        """On a resume the optimizer's own counter tells where training goes on, if the user did not."""
-        if self._started or self._last_step is None or self._given_first_step is not None:
-            return
-        from steadyrun.probes.watching import optimizer_step_count
-
-        with self._problems.contained("first step after resume"):
-            count = optimizer_step_count(optimizer)
-            if 0 < count <= self._last_step + 1:
-                self._next_step = count
-
     def _write_first_manifest(self) -> None:
-        earlier = ending.earlier_attempts(self.path) if self._last_step is not None else []
+        earlier = ending.earlier_attempts(self.path) if self._steps.resumed else []
         self._writer.save_manifest(
             state="running",
             attempt=self._writer.attempt,
@@ -321,8 +292,8 @@ class Run:
             flush={"steps": self._flush_steps, "seconds": self._flush_seconds},
             **describe_environment(),
         )
-        if self._last_step is not None:
-            say(f"continuing {self.path} after step {self._last_step} (attempt {self._writer.attempt})")
+        if self._steps.resumed:
+            say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")
 
     def _example_probe(self) -> ExampleProbe:
         if self._examples is None:
@@ -330,10 +301,6 @@ class Run:
 
             self._examples = ExampleProbe(self._writer, self.config.get("pad_id"))
         return self._examples
-
-    def _last_done(self) -> int:
-        """The last recorded step; before the first of this attempt, the one to come."""
-        return max(0, self._next_step - 1) if self._started else self._next_step
 
     def _usable(self) -> bool:
         """Not after close, and not in a forked child: a data loader's worker must not write our files."""

@@ -1,0 +1,49 @@
+"""Which step is next, and where an attempt begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steadyrun.store.writer import RunWriter
+
+
+class Steps:
+    """Counts the steps of one attempt; with the first thing recorded it is known where the attempt starts."""
+
+    def __init__(self, writer: RunWriter, before: int | None, first: int | None) -> None:
+        self.before = before  # the last step of the attempts before this one
+        self.next = first if first is not None else 0 if before is None else before + 1
+        self.begun = False
+        self._writer = writer
+        self._first_was_given = first is not None
+
+    @property
+    def resumed(self) -> bool:
+        return self.before is not None
+
+    @property
+    def last(self) -> int:
+        """The last recorded step; before the first of this attempt, the one to come."""
+        return max(0, self.next - 1) if self.begun else self.next
+
+    def begin(self, step: int) -> None:
+        """Record where this attempt starts, once."""
+        if self.begun:
+            return
+        self.begun = True
+        attempt = self._writer.attempt
+        if not self.resumed:
+            self._writer.event("start", step, attempt=attempt)
+            return
+        why = f"attempt {attempt} goes on at step {step}; the one before ended after step {self.before}"
+        self._writer.event("resume", step, attempt=attempt, after_step=self.before, why=why)
+
+    def infer_from(self, optimizer: Any) -> None:
+        """On a resume the optimizer's own counter tells where training goes on, if the user did not."""
+        if self.begun or self.before is None or self._first_was_given:
+            return
+        from steadyrun.probes.watching import optimizer_step_count
+
+        count = optimizer_step_count(optimizer)
+        if 0 < count <= self.before + 1:
+            self.next = count
