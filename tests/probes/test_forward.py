@@ -165,6 +165,21 @@ def test_modes_are_seen(tmp_path: Path) -> None:
     assert one_step(tmp_path / "eval", model.eval(), torch.randn(4, 8)).series("training").values[0] == 0
 
 
+def test_blocks_that_never_run_are_said(tmp_path: Path) -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used = nn.Parameter(torch.ones(3))
+            self.unused = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.used
+
+    view = one_step(tmp_path, Idle(), torch.randn(4, 3))
+    assert "activations" in [event.fields["probe"] for event in view.events("not-recorded")]
+    assert not [name for name in view.names() if name.startswith("activation")]
+
+
 def test_a_model_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:

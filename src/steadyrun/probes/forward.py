@@ -128,9 +128,10 @@ class ForwardProbe:
         if self._passes:
             return
         sample = self._sample
-        device = next((p.device.type for p in self._model.parameters()), "cpu")
-        if torch.is_autocast_enabled(device):
-            sample.compute_dtype = torch.get_autocast_dtype(device)
+        with self._problems.contained("autocast dtype"):
+            device = next((p.device.type for p in self._model.parameters()), "cpu")
+            if torch.is_autocast_enabled(device):
+                sample.compute_dtype = torch.get_autocast_dtype(device)
         if "modes" in self._wanted:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())
         if "attention" in self._wanted and self._mode is None:

@@ -211,6 +211,8 @@ class Watcher:
         if sample.compute_dtype is not None:
             facts["dtype"] = dtype_name(sample.compute_dtype)
         self._learned(**facts)
+        if self.blocks and not sample.activations and "activations" in self._armed:
+            self._problems.unavailable("activations", "none of the followed blocks ran in the model's forward pass")
         if not sample.dead_units and "dead_units" in self._armed:
             self._problems.unavailable("dead units", "no feed-forward layer or activation module was found")
         if not sample.low_shares and "attention" in self._armed:
