@@ -31,7 +31,7 @@ else:
     fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 with steadyrun.record(path, every=2) as run:
-    run.watch(model, optimizer)
+    run.watch(model, optimizer, collectives="fsdp" in mode)
     for step in range(5):
         source = torch.Generator().manual_seed(10 * step + rank)
         batch = torch.randn(16, 8, generator=source), torch.randint(0, 3, (16,), generator=source)
@@ -48,10 +48,10 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("mode", ["ddp", "ddp-clip", "fsdp", "fsdp-clip"])
-def test_every_rank_records(tmp_path: Path, mode: str) -> None:
+def launch(tmp_path: Path, program: str, mode: str) -> steadyrun.RunView:
+    """Run `program` in two processes and open what it recorded."""
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -64,7 +64,28 @@ def test_every_rank_records(tmp_path: Path, mode: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    view = steadyrun.open_run(tmp_path / "run")
+    return steadyrun.open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("mode", ["fsdp", "fsdp-clip"])
+def test_one_rank_alone_may_record_a_sharded_model(tmp_path: Path, mode: str) -> None:
+    """The usual `if rank == 0` pattern: a collective of ours would hang or abort the others."""
+    alone = PROGRAM.replace('collectives="fsdp" in mode', "collectives=False").replace(
+        "with steadyrun.record(path, every=2) as run:",
+        "import contextlib, unittest.mock\n"
+        "with steadyrun.record(path, every=2) if rank == 0 else contextlib.nullcontext(unittest.mock.Mock()) as run:",
+    )
+    view = launch(tmp_path, alone, mode)
+    assert view.ranks == [0]
+    assert len(view.series("loss")) == len(view.series("lr/0")) == 5
+    assert "grad_norm" not in view.names()
+    assert view.events("probe-failed") == []
+    assert "collectives=True" in view.events("not-recorded")[0].fields["why"]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "ddp-clip", "fsdp", "fsdp-clip"])
+def test_every_rank_records(tmp_path: Path, mode: str) -> None:
+    view = launch(tmp_path, PROGRAM, mode)
     assert view.ranks == [0, 1]
     for rank in view.ranks:
         assert view.events("probe-failed", rank) == []

@@ -327,7 +327,20 @@ def test_dead_units_against_the_obvious_loop() -> None:
     dead, total = dead_units(hidden)
     assert (int(dead), total) == (slow, 30)
     images = hidden.movedim(-1, 1).unsqueeze(-1)
-    assert int(dead_units(images)[0]) == slow
+    assert int(dead_units(images, channels_first=True)[0]) == slow
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
+def test_a_unit_of_a_convolution_is_a_channel(tmp_path: Path, kind: Any) -> None:
+    model = nn.Sequential(kind(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    x = torch.randn(4, 3, *([8] * (kind.__name__.count("1") or kind.__name__.count("2") * 2 or 3)))
+    model(x)
+    with torch.no_grad():
+        model[0].weight[:5] = 0
+        model[0].bias[:5] = -1
+    view = one_step(tmp_path, model, x)
+    assert view.series("dead_units/1").values[0] == 5
+    assert view.manifest["inferred"]["hidden_units"] == {"1": 16}
 
 
 def test_dead_relus_are_counted_where_they_are(tmp_path: Path) -> None:

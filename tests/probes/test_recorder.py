@@ -58,7 +58,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"model": "gpt"}, "model must be a torch.nn.Module, not str"),
-        ({"optimizer": None}, "optimizer must be a torch optimizer"),
+        ({"optimizer": 3}, "optimizer must be a torch optimizer"),
+        ({"model": torch.nn.LazyLinear(3)}, "run one forward pass before watch"),
         ({"scheduler": 3}, "scheduler must have a step method"),
         ({"scaler": 3}, "scaler must be a torch.amp.GradScaler"),
         ({"loss_fn": 3}, "loss_fn must be callable"),

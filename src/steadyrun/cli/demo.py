@@ -59,7 +59,7 @@ def demo(
         _print_faults()
         return
     recipe = _recipe(fault, steps, seed)
-    directory = _first_free(EXPERIMENTS / fault) if out is None else _vacate(out, force)
+    directory = _first_free(EXPERIMENTS / fault) if out is None else _vacate(out.expanduser(), force)
     _create(directory)
     try:
         result = _train(fault, recipe, directory)

@@ -118,6 +118,11 @@ def module_scores(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: 
     return scores
 
 
+def has_plain_projections(module: nn.Module) -> bool:
+    """Whether this is an `nn.MultiheadAttention` whose projections are ordinary parameters, safe to read."""
+    return isinstance(module, nn.MultiheadAttention) and "in_proj_weight" in module._parameters
+
+
 def _by_head(projected: Tensor, heads: int) -> Tensor:
     return projected.view(*projected.shape[:-1], heads, -1).transpose(-2, -3)
 

@@ -9,6 +9,7 @@ accelerator the hash is a reduction that moves to the host with everything else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Array = Any  # a numpy array or a torch tensor
 
 HASH_BITS = 52
-SAMPLED_ELEMENTS = 65_536  # of a larger batch, evenly spaced elements of every example stand for the whole
+SAMPLED_ELEMENTS = 1_024  # of a larger example, evenly spaced elements stand for the whole
 _IGNORED_LABEL = -100  # what torch's losses skip by default
 
 
@@ -46,6 +47,9 @@ def _collect(held: Any, found: list[Array]) -> None:
             _collect(item, found)
     elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
         for item in held:
+            _collect(item, found)
+    elif is_dataclass(held) and not isinstance(held, type):
+        for item in vars(held).values():
             _collect(item, found)
 
 
@@ -104,7 +108,7 @@ def _is_float(array: Array) -> bool:
 def _bits(array: Array, rows: int) -> Array:
     """The raw bits of (a part of) each example as 64-bit integers, one row per example."""
     flat = array.reshape(rows, -1)
-    stride = -(-flat.shape[1] // max(1, SAMPLED_ELEMENTS // rows))
+    stride = -(-flat.shape[1] // SAMPLED_ELEMENTS)
     if stride > 1:
         flat = flat[:, ::stride]
     if isinstance(flat, np.ndarray):

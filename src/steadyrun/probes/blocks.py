@@ -16,7 +16,8 @@ from torch import nn
 from steadyrun.errors import UsageError
 
 _MOST = 128
-_WRAPPER_NAMES = ("_orig_mod", "module", "_fsdp_wrapped_module")
+_WRAPPER_NAMES = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_MODULE_WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "FullyShardedDataParallel")
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,26 @@ class Block:
     input: bool = False
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model inside torch.compile, DDP and their like."""
+    inner = model._modules.get("_orig_mod")
+    if inner is None and type(model).__name__ in _MODULE_WRAPPERS:
+        inner = model._modules.get("module")
+    return model if inner is None else unwrapped(inner)
+
+
 def clean(path: str) -> str:
-    """A module path without the names that torch.compile, DDP and FSDP put around a model."""
+    """A path without the names that torch.compile and FSDP put into the middle of a model."""
     return ".".join(part for part in path.split(".") if part not in _WRAPPER_NAMES)
 
 
 def find_blocks(model: nn.Module, patterns: Sequence[str] | None = None) -> list[Block]:
     """The parts to follow, in the order of the model."""
-    modules = [(clean(path), module) for path, module in model.named_modules() if path]
+    everything = [(clean(path), module) for path, module in model.named_modules()]
+    modules = [(path, module) for path, module in everything if path]
     if patterns is not None:
         return _named(modules, patterns)
-    stacked = _stacked(modules)
+    stacked = _stacked(everything)
     return _thinned(_around(modules, stacked) if stacked else _layers(modules))
 
 
@@ -70,7 +80,8 @@ def _stacked(modules: list[tuple[str, nn.Module]]) -> list[Block]:
     for path, module in modules:
         if any(path.startswith(block.name + ".") for block in blocks) or not _is_stack(module):
             continue
-        blocks += [Block(f"{path}.{name}", "block", child) for name, child in module.named_children()]
+        prefix = f"{path}." if path else ""
+        blocks += [Block(clean(prefix + name), "block", child) for name, child in module.named_children()]
     return blocks
 
 

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad as _module
 
-from steadyrun.probes.norms import whole
-
 _NORM, _CLIP = "_get_total_norm", "_clip_grads_with_norm_"
 
 
@@ -67,7 +65,7 @@ def _norm_seen(tensors: Any, norm_type: float = 2.0, *rest: Any, **options: Any)
 def _clip_seen(parameters: Any, max_norm: float, total_norm: Tensor, *rest: Any, **options: Any) -> Any:
     result = _original(_CLIP)(parameters, max_norm, total_norm, *rest, **options)
     if not torch.compiler.is_compiling() and isinstance(parameters, list) and isinstance(max_norm, float | int):
-        call = ClipCall(parameters, float(max_norm), whole(total_norm), float(_last_norm_type))
+        call = ClipCall(parameters, float(max_norm), total_norm, float(_last_norm_type))
         for observer in _observers:
             observer(call)
     return result

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import sys
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         if (own := list(module.parameters(recurse=False)))
     ]
     return {
-        "class": type(_unwrapped(model)).__name__,
+        "class": type(model).__name__,
         "parameters": sum(p.numel() for _, p in parameters),
         "trainable": sum(p.numel() for _, p in parameters if p.requires_grad),
         "tied": _tied(model),
@@ -36,7 +38,6 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         "modules_left_out": max(0, len(modules) - _MOST_MODULES),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for _, p in parameters}),
         "devices": sorted({str(p.device) for _, p in parameters}),
-        "compiled": is_compiled(model),
     }
 
 
@@ -46,6 +47,12 @@ def is_compiled(model: nn.Module) -> bool:
         hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
         for module in model.modules()
     )
+
+
+def something_was_compiled() -> bool:
+    """Whether torch.compile has been at work anywhere in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["stats"])
 
 
 def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
@@ -134,7 +141,7 @@ def _fan_in(parameter: Tensor, kind: str) -> int | None:
         return None
     if kind == "Conv1D":  # the GPT-2 code in transformers stores (inputs, outputs)
         return int(parameter.shape[0])
-    return int(parameter[0].numel())
+    return math.prod(parameter.shape[1:])
 
 
 def _tied(model: nn.Module) -> list[list[str]]:
@@ -142,13 +149,6 @@ def _tied(model: nn.Module) -> list[list[str]]:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(clean(name))
     return [same for same in names.values() if len(same) > 1]
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    for name in ("_orig_mod", "module"):
-        if isinstance(inner := getattr(model, name, None), nn.Module):
-            return _unwrapped(inner)
-    return model
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ _MOST_FRAMES = 12
 
 def finish(writer: RunWriter, last_step: int, failure: BaseException | None) -> None:
     """Write the end state, then close the files and compact them."""
+    writer.flush()
     state = "finished" if failure is None or _is_clean_exit(failure) else "crashed"
     summary = None
     if state == "crashed" and failure is not None:
@@ -23,7 +24,6 @@ def finish(writer: RunWriter, last_step: int, failure: BaseException | None) -> 
         if _is_out_of_memory(failure):
             writer.event("out-of-memory", last_step, why=summary["message"])
         writer.event("crash", last_step, why=f"{summary['type']}: {summary['message']}")
-    writer.flush()
     writer.save_manifest(state=state, ended=time.time(), last_step=last_step, failure=summary)
     writer.close()
 

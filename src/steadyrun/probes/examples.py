@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
 from steadyrun.probes.pending import Row, Values
+from steadyrun.probes.problems import Problems
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
 
@@ -26,8 +27,9 @@ _SMALL_BYTES = 16_384
 class ExampleProbe:
     """Looks at the batches handed to `run.step` and `run.val`."""
 
-    def __init__(self, writer: RunWriter, pad_id: int | None) -> None:
+    def __init__(self, writer: RunWriter, pad_id: int | None, problems: Problems) -> None:
         self._writer = writer
+        self._problems = problems
         self._pad_id = pad_id if isinstance(pad_id, int) else None
         self._kept = {"train": _Sample(), "val": _Sample()}
 
@@ -45,6 +47,7 @@ class ExampleProbe:
     def _describe(self, parts: list[list[Any]], row: Row) -> None:
         found = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
         if not found:
+            self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
             return
         examples = found[0] if len(found) == 1 else _joined(found)
         row.put("examples", float(examples.shape[0]))

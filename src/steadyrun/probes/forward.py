@@ -7,14 +7,14 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from steadyrun.probes.attention import AttentionMode, head_entropies, module_scores
+from steadyrun.probes.attention import AttentionMode, has_plain_projections, head_entropies, module_scores
 from steadyrun.probes.blocks import Block
 from steadyrun.probes.histograms import magnitude_counts
 from steadyrun.probes.problems import Problems
@@ -49,7 +49,7 @@ class ForwardProbe:
         self._outputs = {id(block.module): block for block in blocks if not block.input}
         self._inputs = {id(block.module): block for block in blocks if block.input}
         self._units = {id(tap.module): tap for tap in units}
-        self._attention_modules = {id(m) for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+        self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
         self._handles: list[Any] = []
         self._sample = ForwardSample()
@@ -162,7 +162,7 @@ class ForwardProbe:
         tensor = first_float(held)
         if tensor is not None and tensor.dim() >= 2:
             with torch.no_grad():
-                self._sample.dead_units[tap.name] = dead_units(tensor)
+                self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
 
     def _attention(self, entropy: Tensor, low_share: Tensor) -> None:
         if self._passes or "attention" not in self._wanted:
@@ -193,6 +193,8 @@ def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
     elif depth and isinstance(held, list | tuple):
         for item in held:
             yield from floats_in(item, depth - 1)
+    elif depth and is_dataclass(held):
+        yield from floats_in(list(vars(held).values()), depth - 1)
 
 
 def first_float(held: Any) -> Tensor | None:

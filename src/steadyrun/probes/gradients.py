@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from steadyrun.probes import clipping
 from steadyrun.probes.clipping import ClipCall
-from steadyrun.probes.norms import global_norm, norms
+from steadyrun.probes.norms import global_norm, norms, whole
 from steadyrun.probes.pending import Row, Values
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.scaling import ScalerView
@@ -47,7 +47,8 @@ class GradientFacts:
     sampled: SampledNorms | None = None
     loss_scale: Tensor | float | None = None
     clip: ClipCall | None = None
-    clip_norm: Tensor | None = None  # the clip's norm, unscaled
+    compared_norm: Tensor | None = None  # the norm that the clip compared with its threshold
+    clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
     stepped: bool = False
@@ -57,7 +58,7 @@ class GradientProbe:
     """Follows the gradients of the watched parameters through backward, clip and step."""
 
     def __init__(self, parameters: list[nn.Parameter], scaler: ScalerView, problems: Problems) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._parameters = parameters
         self._ids = {id(parameter) for parameter in self._parameters}
         self._scaler = scaler
         self._problems = problems
@@ -68,7 +69,8 @@ class GradientProbe:
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
         self._handles: dict[int, Any] = {}
-        self._order: list[int] | None = []
+        self._order: list[int] | None = []  # who got a gradient, in order; None once that is known
+        self._keep: set[int] = set()
 
     def attach(self) -> None:
         for place in range(len(self._parameters)):
@@ -85,7 +87,7 @@ class GradientProbe:
 
     def _hook(self, place: int) -> None:
         parameter = self._parameters[place]
-        if place not in self._handles and parameter.is_leaf:
+        if place not in self._handles and parameter.is_leaf and parameter.requires_grad:
             hook = _forwarding(self._accumulated, place)
             self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
@@ -101,7 +103,7 @@ class GradientProbe:
     def _backward_ended(self) -> None:
         self._queued = False
         try:
-            self._keep_first_and_last()
+            self._note_first_and_last()
             seen = self._seen
             seen.backwards += 1
             if self._in_step and seen.at_backward is not None:
@@ -117,14 +119,19 @@ class GradientProbe:
         except Exception as problem:
             self._problems.report("gradient norm", problem)
 
-    def _keep_first_and_last(self) -> None:
-        """After one backward it is known which parameters get theirs first and last; two hooks are enough.
+    def _note_first_and_last(self) -> None:
+        """Which parameters get their gradient first and last: hooks on these two are enough.
 
         The last one matters for re-entrant checkpointing, whose inner backward passes end early.
         """
         if self._order:
-            keep = {self._order[0], self._order[-1]}
-            for place in [place for place in self._handles if place not in keep]:
+            self._keep |= {self._order[0], self._order[-1]}
+            self._order = []
+
+    def _keep_needed_hooks(self) -> None:
+        """After one whole step (it may have several backward passes) the other hooks can go."""
+        if self._order is not None and self._keep:
+            for place in [place for place in self._handles if place not in self._keep]:
                 self._handles.pop(place).remove()
             self._order = None
 
@@ -143,10 +150,10 @@ class GradientProbe:
     def _take_clip(self, call: ClipCall) -> None:
         seen = self._seen
         seen.clip = call
-        seen.clip_norm = call.total_norm
+        seen.clip_norm = seen.compared_norm = whole(call.total_norm)
         seen.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():
-            seen.clip_norm = self._scaler.unscaled(call.total_norm)
+            seen.clip_norm = self._scaler.unscaled(seen.clip_norm)
             self._problems.notice(
                 "clip-before-unscale", "clip_grad_norm_ came before scaler.unscale_ and compared scaled gradients"
             )
@@ -162,6 +169,7 @@ class GradientProbe:
     def before_step(self, optimizer: Any) -> None:
         """The optimizer is about to step (or to call its closure)."""
         self._in_step = True
+        self._queued = False
         seen = self._seen
         seen.stepped = True
         seen.clip_came_late = False
@@ -179,8 +187,11 @@ class GradientProbe:
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         seen, self._seen = self._seen, GradientFacts()
-        if seen.backwards == 0 and not seen.clip_tells:
+        self._queued = False  # a backward that raised has dropped its callbacks
+        if seen.backwards == 0:
             self._relearn()
+        else:
+            self._keep_needed_hooks()
         return seen
 
     def fill(self, row: Row, seen: GradientFacts, declared_clip: float | None) -> None:
@@ -191,22 +202,17 @@ class GradientProbe:
         row.put("loss_scale", seen.loss_scale)
         if seen.clip is not None and seen.clip_tells:
             row.put("grad_norm", seen.clip_norm)
-            row.put("_compared_norm", seen.clip.total_norm)
+            row.put("_compared_norm", seen.compared_norm)
             row.work.append(_finish_clip_call(seen.clip.max_norm))
         else:
             row.put("grad_norm", seen.at_step if seen.at_backward is None else seen.at_backward)
             row.put("grad_norm_applied", seen.at_step)
             row.work.append(_finish_comparison(declared_clip if seen.clip is None else seen.clip.max_norm))
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """The trainable parameters, in the order of the sampled norms."""
-        return self._parameters
-
     def _relearn(self) -> None:
         """No backward was seen: other parameters may be in use now. Listen to all of them once more."""
         if self._order is None:
-            self._order = []
+            self._order, self._keep = [], set()
             for place in range(len(self._parameters)):
                 self._hook(place)
 

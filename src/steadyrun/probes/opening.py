@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,10 +107,18 @@ def _close_earlier(root: Path, rank: int) -> None:
         earlier.close()
 
 
+def _own_rank() -> int:
+    """This process's rank: as torch.distributed knows it, else as the launcher says in the environment."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    world, given = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
+    return int(given) if given.isdigit() and world.isdigit() and int(world) > 1 else 0
+
+
 def _rank(rank: int | None) -> int:
     if rank is None:
-        given = os.environ.get("RANK", "0")
-        return int(given) if given.isdigit() else 0
+        return _own_rank()
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
         raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
     return rank

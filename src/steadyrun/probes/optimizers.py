@@ -53,8 +53,8 @@ class OptimizerProbe:
 
     def attach(self) -> None:
         self._handles = [
-            register_optimizer_step_pre_hook(lambda optimizer, *_: self._before(optimizer)),
-            register_optimizer_step_post_hook(lambda optimizer, *_: self._after(optimizer)),
+            register_optimizer_step_pre_hook(_unless_compiling(self._before)),
+            register_optimizer_step_post_hook(_unless_compiling(self._after)),
         ]
 
     def detach(self) -> None:
@@ -106,6 +106,9 @@ class OptimizerProbe:
         self._problems.notice(
             "optimizer-replaced", f"another {type(optimizer).__name__} than the watched one steps the parameters"
         )
+        if not self._optimizers:
+            self._optimizers.append(optimizer)
+            return 0
         place = _most_alike(optimizer, self._optimizers)
         self._optimizers[place] = optimizer
         return place
@@ -121,19 +124,23 @@ class OptimizerProbe:
         seen, self._seen = self._seen, OptimizerFacts()
         if seen.steps:
             self._generation += 1
-        else:
-            self._notice_silent_moves(row)
+        elif self._optimizers and not self._problems.failed("silent moves"):
+            with self._problems.contained("silent moves"):
+                self._notice_silent_moves(row)
         return seen
 
     def fill(self, row: Row, seen: OptimizerFacts) -> None:
         """Put a step's numbers into its row."""
         row.put("optimizer_steps", float(seen.steps))
-        rates = [rate for place in sorted(seen.rates) for rate in seen.rates[place]]
-        for place, rate in enumerate(rates):
-            row.put(f"lr/{place}", rate)
+        first = 0
+        for place, optimizer in enumerate(self._optimizers):
+            for offset, rate in enumerate(seen.rates.get(place, [])):
+                row.put(f"lr/{first + offset}", rate)
+            first += len(optimizer.param_groups)
         if seen.training is not None:
             row.put("training", float(seen.training))
-        row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
+        if self._optimizers:
+            row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
 
     def _notice_silent_moves(self, row: Row) -> None:
         """No watched optimizer stepped: did the parameters move all the same?"""
@@ -146,7 +153,9 @@ class OptimizerProbe:
             return {}
 
         large = sorted(self._parameters, key=lambda parameter: -parameter.numel())[:4]
-        sample = [parameter.detach().flatten()[:64].float() for parameter in large]
+        sample = [getattr(p, "to_local", p.detach)().detach().reshape(-1)[:64].float() for p in large]
+        if not sample:
+            return
         row.put_many(torch.cat([part.to(sample[0].device) for part in sample]), compare)
 
     def _say_if_moved(self, before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
@@ -174,6 +183,16 @@ class OptimizerProbe:
         counts = [state["step"] for state in states if "step" in state]
         if counts:
             row.put(f"step_count/{place}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
+
+
+def _unless_compiling(action: Callable[[Any], None]) -> Callable[..., None]:
+    """A hook that a compiled optimizer step does not trace into."""
+
+    def hook(optimizer: Any, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            action(optimizer)
+
+    return hook
 
 
 def _rate(rate: Any) -> float | Tensor:

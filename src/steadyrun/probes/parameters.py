@@ -44,10 +44,9 @@ class ParameterProbe:
             shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
             row.put_many(torch.stack([moved, sizes]), self._ratio(shares))
 
-    def fill_gradients(self, row: Row, sampled: SampledNorms, trainable: list[nn.Parameter]) -> None:
+    def fill_gradients(self, row: Row, sampled: SampledNorms) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""
-        place_of = {id(parameter): place for place, parameter in enumerate(self.parameters)}
-        groups = [self.groups[place_of[id(trainable[place])]] for place in sampled.places]
+        groups = [self.groups[place] for place in sampled.places]
         row.put_many(sampled.norms, self._summed("block_grad_norm", groups))
 
     def _summed(self, series: str, groups: list[str]) -> Unpack:

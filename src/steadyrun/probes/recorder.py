@@ -51,6 +51,7 @@ class Run:
         self._pid = os.getpid()
         self._closed = False
         self._steps_are_called = False
+        self._turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
         self._unflushed = 0
         self._flushed_at = self._stepped_at = time.perf_counter()
         self._batches = 0
@@ -68,19 +69,21 @@ class Run:
     def watch(
         self,
         model: nn.Module,
-        optimizer: Any,
+        optimizer: Any = None,
         *,
         scheduler: Any | None = None,
         loss_fn: Any | None = None,
         scaler: Any | None = None,
         tokenizer: Any | None = None,
         blocks: Sequence[str] | None = None,
+        collectives: bool = False,
     ) -> None:
-        """Attach the probes to a torch model and its optimizer (or a list of optimizers).
+        """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
 
         Call it before the first forward pass, and again after a resume or when the optimizer was rebuilt.
         `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
-        does not suit.
+        does not suit. `collectives=True` lets the norms of sharded parameters (FSDP2, tensor parallel) be added
+        up over the ranks: every rank must record then.
         """
         from steadyrun.probes.watching import begin_watching
 
@@ -98,11 +101,14 @@ class Run:
             scaler=scaler,
             tokenizer=tokenizer,
             blocks=blocks,
+            collectives=collectives,
             config=self.config,
             cadence=Cadence(self._every, self._steps.next),
             problems=self._problems,
         )
-        self._watcher.attach(self._steps.next)
+        self._turn = self._steps.next
+        if self._watcher is not None:
+            self._watcher.attach(self._turn)
 
     def unwatch(self) -> None:
         """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
@@ -150,7 +156,11 @@ class Run:
             at = self._steps.last if step is None else int(step)
             values = {"val_loss": loss, **metrics}
             values.update({f"val_class_loss/{name}": value for name, value in (class_losses or {}).items()})
-            shown = {name: float(scalar(value, name)) for name, value in values.items() if value is not None}
+            shown: dict[str, float] = {}
+            for name, value in values.items():
+                with self._problems.contained(f"run.val {name}"):
+                    if value is not None:
+                        shown[name] = float(scalar(value, name))
             self._steps.begin(at)
             self._writer.event("validation", at, values=shown)
             if batches is not None:
@@ -236,9 +246,10 @@ class Run:
         self._pending.add(row)
         self._steps.next = at + 1
         self._unflushed += 1
+        self._turn += 1
         self._flush_if_due(now)
         if self._watcher is not None:
-            self._watcher.prepare(at + 1)
+            self._watcher.prepare(self._turn)
 
     def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:
@@ -299,7 +310,7 @@ class Run:
         if self._examples is None:
             from steadyrun.probes.examples import ExampleProbe
 
-            self._examples = ExampleProbe(self._writer, self.config.get("pad_id"))
+            self._examples = ExampleProbe(self._writer, self.config.get("pad_id"), self._problems)
         return self._examples
 
     def _usable(self) -> bool:

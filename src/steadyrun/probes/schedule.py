@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from steadyrun.probes.scalars import untouched_random_states
 
 _UNKNOWN = "unknown"
 _SECONDS = 1.0
@@ -25,14 +28,18 @@ class ExpectedRates:
     why: str = ""
 
 
-class _StandIn(torch.optim.Optimizer):
-    """One scalar per param group; all the groups' numbers (initial_lr, betas, momentum …) kept."""
+class _StandIn:
+    """What a scheduler sees of an optimizer: param groups with all their numbers, and one scalar each.
 
-    def __init__(self, groups: list[dict[str, Any]]) -> None:
-        scalars = [{**group, "params": [torch.zeros((), requires_grad=True)]} for group in groups]
-        super().__init__(scalars, {})
+    No `torch.optim.Optimizer`: its steps would call everybody's optimizer hooks.
+    """
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002
+    def __init__(self, optimizer: Any, groups: list[dict[str, Any]]) -> None:
+        self.param_groups = [{**group, "params": [torch.zeros(())]} for group in groups]
+        self.defaults = dict(getattr(optimizer, "defaults", {}))
+        self.state: dict[Any, Any] = {}
+
+    def step(self) -> None:
         return None
 
 
@@ -51,9 +58,11 @@ def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> Ex
     if hasattr(scheduler, "num_bad_epochs"):
         return ExpectedRates(_UNKNOWN, 0, (), f"{name} follows a metric, so its curve cannot be known ahead")
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    stand_in = _StandIn(copy.deepcopy(groups))
+    if any(inspect.ismethod(function) for function in getattr(scheduler, "lr_lambdas", [])):
+        return ExpectedRates(_UNKNOWN, 0, (), f"{name} calls a method of an object of yours, which is left alone")
+    stand_in = _StandIn(optimizer, copy.deepcopy(groups))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), untouched_random_states():
             warnings.simplefilter("ignore")
             double = copy.deepcopy(scheduler, {id(optimizer): stand_in, id(model): model})
             curve = _run(double, stand_in, steps)

@@ -8,6 +8,8 @@ fresh random matrix.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
         for name, parameter in named
         if parameter.dim() >= 2
         and parameter.is_floating_point()
-        and min(parameter.shape[0], parameter[0].numel()) >= SMALLEST_SIDE
+        and min(parameter.shape[0], math.prod(parameter.shape[1:])) >= SMALLEST_SIDE
         and parameter.numel() >= SMALLEST_SIZE
     ]
     if len(found) <= _MOST_MATRICES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -13,6 +13,9 @@ SILENT_BELOW = 1e-6
 SILENT_SHARE = 0.99
 _MOST_ELEMENTS = 2**21
 
+_CONVOLUTIONS = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
 _ACTIVATIONS = (
     nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Mish, nn.Hardswish,
     nn.Softplus, nn.PReLU, nn.CELU, nn.SELU,
@@ -26,6 +29,7 @@ class UnitsTap:
     name: str
     module: nn.Module
     input: bool
+    channels_first: bool = False
 
 
 def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
@@ -39,17 +43,17 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
     ]
     if pairs:
         return _distinct(pairs)
-    acting = [UnitsTap(path, module, input=False) for path, module, _ in inside if isinstance(module, _ACTIVATIONS)]
+    acting = _activations([(path, module) for path, module, _ in inside])
     stacked = any(block.role == "block" for block in blocks)
     layers = [] if stacked else [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
     return _distinct(acting or layers[1:])
 
 
-def dead_units(hidden: Tensor) -> tuple[Tensor, int]:
+def dead_units(hidden: Tensor, *, channels_first: bool = False) -> tuple[Tensor, int]:
     """How many units are silent on more than 99% of the batch, and how many there are."""
     values = hidden.detach()
     stride = -(-values.numel() // _MOST_ELEMENTS)
-    if values.dim() == 4:  # images: a unit is a channel
+    if channels_first:
         seen = values[::stride].movedim(1, -1).reshape(-1, values.shape[1])
     else:
         seen = values.reshape(-1, values.shape[-1])[::stride]
@@ -57,11 +61,25 @@ def dead_units(hidden: Tensor) -> tuple[Tensor, int]:
     return (silent > SILENT_SHARE * seen.shape[0]).sum(), seen.shape[1]
 
 
+def _activations(modules: list[tuple[str, nn.Module]]) -> list[UnitsTap]:
+    """Activation modules; after a convolution a unit is a channel, after a linear layer a feature."""
+    found, channels_first = [], False
+    for path, module in modules:
+        if isinstance(module, _CONVOLUTIONS):
+            channels_first = True
+        elif _sizes(module):
+            channels_first = False
+        elif isinstance(module, _ACTIVATIONS):
+            found.append(UnitsTap(path, module, input=False, channels_first=channels_first))
+    return found
+
+
 def _sizes(module: nn.Module) -> tuple[int, int] | None:
     """(inputs, outputs) of a linear layer, that of the GPT-2 code in transformers included."""
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features
-    weight = getattr(module, "weight", None)
+    # Not `module.weight`: under a parametrization (spectral norm) merely reading it changes the model.
+    weight = module._parameters.get("weight")
     if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor) and weight.dim() == 2:
         return weight.shape[0], weight.shape[1]
     return None
@@ -86,5 +104,5 @@ def _distinct(taps: list[UnitsTap]) -> list[UnitsTap]:
     for tap in taps:
         counts[tap.name] = counts.get(tap.name, 0) + 1
         suffix = "" if counts[tap.name] == 1 else f"#{counts[tap.name]}"
-        found.append(UnitsTap(tap.name + suffix, tap.module, tap.input))
+        found.append(replace(tap, name=tap.name + suffix))
     return found

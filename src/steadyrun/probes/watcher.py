@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.blocks import find_blocks, groups_of
 from steadyrun.probes.cadence import Cadence
-from steadyrun.probes.describe import dtype_name, is_compiled, named_parameters
+from steadyrun.probes.describe import dtype_name, named_parameters, something_was_compiled
 from steadyrun.probes.forward import ForwardProbe, ForwardSample
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
 from steadyrun.probes.histograms import NAMES, magnitude_counts
@@ -27,6 +27,8 @@ from steadyrun.probes.units import find_units
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms")
 _MOST_HEADS = 256
+_MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up
+_NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
 
 
 class Watcher:
@@ -44,6 +46,8 @@ class Watcher:
         problems: Problems,
         learned: Callable[..., None],
         declared_clip: float | None,
+        compiled: bool,
+        collectives: bool,
     ) -> None:
         named = named_parameters(model)
         parameters = [parameter for _, parameter in named]
@@ -51,6 +55,7 @@ class Watcher:
         self.units = find_units(model, self.blocks)
         self.matrices = large_matrices(list(named))
         self._cadence = cadence
+        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters) and not collectives
         self._problems = problems
         self._learned = learned
         self._declared_clip = declared_clip
@@ -66,15 +71,24 @@ class Watcher:
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
         self._forward = ForwardProbe(model, self.blocks, self.units, problems)
-        self._compiled = is_compiled(model)
+        self._compiled = compiled
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
         self._forward_seen = False
+        self._missed = 0
         self._armed: frozenset[str] = frozenset()
         self._sampling: frozenset[str] = frozenset()
         self._gradient_counts: dict[str, Tensor] = {}
 
     def attach(self, step: int) -> None:
-        self._gradients.attach()
+        if self._sharded:
+            self._problems.unavailable(
+                "norms of sharded parameters",
+                "the parameters are spread over processes, and adding up their norms needs every rank to take part: "
+                "let every rank record and call watch(…, collectives=True)",
+                missing=["grad_norm", *_NEED_WHOLE_PARAMETERS],
+            )
+        else:
+            self._gradients.attach()
         self._optimizer.attach()
         if self._compiled:
             self._problems.unavailable(
@@ -93,6 +107,8 @@ class Watcher:
     def prepare(self, step: int) -> None:
         """Decide what the coming step will measure; called before its forward pass."""
         due = self._cadence.due(step)
+        if self._sharded:
+            due -= _NEED_WHOLE_PARAMETERS
         self._sampling = due
         self._gradients.sample = "blocks" in due
         self._gradients.when_ended = self._count_gradients if "histograms" in due else None
@@ -104,7 +120,8 @@ class Watcher:
     def _before_step(self, optimizer: Any) -> None:
         if self._scaler.search():
             self._learned(scaler=type(self._scaler.scaler).__name__)
-        self._gradients.before_step(optimizer)
+        if not self._sharded:
+            self._gradients.before_step(optimizer)
         if "blocks" in self._sampling and not self._problems.failed("update ratio"):
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
@@ -127,13 +144,13 @@ class Watcher:
             self._take_forward(samples)
         self._sample(samples)
         if gradients.sampled is not None:
-            trainable = self._gradients.parameters
-            self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled, trainable)
+            self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
         return [samples] if samples.values or samples.late else []
 
     def _describe(self, row: Row, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
-        with self._problems.contained("gradient norm"):
-            self._gradients.fill(row, gradients, self._declared_clip)
+        if not self._sharded:
+            with self._problems.contained("gradient norm"):
+                self._gradients.fill(row, gradients, self._declared_clip)
         with self._problems.contained("optimizer"):
             self._optimizer.fill(row, stepped)
 
@@ -173,6 +190,9 @@ class Watcher:
 
     def _take_forward(self, row: Row) -> None:
         sample = self._forward.disarm()
+        self._missed = 0 if sample is not None else self._missed + 1
+        if sample is None and self._missed < _MISSES and not something_was_compiled():
+            return
         if sample is None:
             self._problems.unavailable(
                 "forward probe",

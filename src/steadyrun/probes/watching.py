@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
 from steadyrun.probes import describe
+from steadyrun.probes.blocks import unwrapped
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.schedule import expected_rates
@@ -31,31 +32,43 @@ def begin_watching(
     scaler: Any | None,
     tokenizer: Any | None,
     blocks: Sequence[str] | None,
+    collectives: bool,
     config: dict[str, Any],
     cadence: Cadence,
     problems: Problems,
-) -> Watcher:
-    """Build the probes; a clear error for arguments that cannot be watched."""
+) -> Watcher | None:
+    """Build the probes; a clear error for arguments that cannot be watched, None if we cannot cope with the model."""
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
+    compiled = describe.is_compiled(model)
+    model = unwrapped(model)
     inferred: dict[str, Any] = dict(writer.manifest.get("inferred", {}))
 
     def learned(**facts: Any) -> None:
         inferred.update(facts)
         writer.save_manifest(inferred=inferred)
 
-    watcher = Watcher(
-        model,
-        optimizers,
-        scheduler=scheduler,
-        scaler=scaler,
-        blocks=None if blocks is None else list(blocks),
-        cadence=cadence,
-        problems=problems,
-        learned=learned,
-        declared_clip=_number(config.get("clip")),
-    )
+    try:
+        watcher = Watcher(
+            model,
+            optimizers,
+            scheduler=scheduler,
+            scaler=scaler,
+            blocks=None if blocks is None else list(blocks),
+            cadence=cadence,
+            problems=problems,
+            learned=learned,
+            declared_clip=_number(config.get("clip")),
+            compiled=compiled,
+            collectives=collectives,
+        )
+    except UsageError:
+        raise
+    except Exception as problem:
+        problems.report("watch", problem)
+        return None
     with problems.contained("manifest"):
         _describe(writer, watcher, model, optimizers, tokenizer, problems)
+        writer.manifest["model"]["compiled"] = compiled
         inferred.update(_inferred(model, optimizers, scheduler, config))
         learned()
     _tell_of_memory(writer)
@@ -78,10 +91,13 @@ def _checked(
 ) -> list[Any]:
     if not isinstance(model, nn.Module):
         raise UsageError(f"watch: model must be a torch.nn.Module, not {type(model).__name__}")
-    optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise UsageError("watch: the model has lazy parameters without a shape yet: run one forward pass before watch")
+    given = optimizer if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
+    optimizers = list(given)
     for each in optimizers:
         if not hasattr(each, "param_groups") or not hasattr(each, "step"):
-            raise UsageError(f"watch: optimizer must be a torch optimizer or a list of them, not {each!r}")
+            raise UsageError(f"watch: optimizer must be a torch optimizer, a list of them or None, not {each!r}")
     if scheduler is not None and not hasattr(scheduler, "step"):
         raise UsageError(f"watch: scheduler must have a step method, {type(scheduler).__name__} has none")
     if loss_fn is not None and not callable(loss_fn):
@@ -118,7 +134,9 @@ def _inferred(model: nn.Module, optimizers: list[Any], scheduler: Any | None, co
     if scheduler is not None:
         steps = config.get("total_steps")
         horizon = steps if isinstance(steps, int) and steps > 0 else _UNPLANNED_STEPS
-        found["expected_lr"] = expected_rates(scheduler, optimizers[0], model, horizon)
+        stepped = getattr(scheduler, "optimizer", None) or next(iter(optimizers), None)
+        if hasattr(stepped, "param_groups"):
+            found["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.records import Dropped, Event
-from steadyrun.store.jsonio import dumps
+from steadyrun.store.jsonio import dumps, encoded
 
 _OWN_KEYS = {"kind", "step", "time"}
 
@@ -25,7 +25,7 @@ class EventLog:
         self._torn = _ends_torn(path)
 
     def write(self, kind: str, step: int | None, time: float, fields: dict[str, Any]) -> None:
-        line = dumps({"kind": kind, "step": step, "time": time, **fields}).encode() + b"\n"
+        line = encoded(dumps({"kind": kind, "step": step, "time": time, **fields}) + "\n")
         data = b"\n" + line if self._torn else line
         self._torn = True
         with self._path.open("ab", buffering=0) as file:

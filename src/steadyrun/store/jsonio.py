@@ -37,12 +37,17 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(jsonable(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
+def encoded(text: str) -> bytes:
+    """UTF-8; what has no UTF-8 form (a file name in another encoding) is spelled out."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def replace_file(path: Path, text: str) -> None:
     """Write `text` so that a reader sees the old file or the new one, never a part."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(encoded(text))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

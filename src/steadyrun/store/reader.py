@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
 from steadyrun.store import summary
 from steadyrun.store.columns import DataFile, Points, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
-from steadyrun.store.layout import events_file, metrics_folder, ranks
+from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks
 from steadyrun.store.manifest import read_manifest
 
 _FIRST_TABLE = "steps"
@@ -24,7 +24,7 @@ _FIRST_TABLE = "steps"
 
 def open_run(path: str | os.PathLike[str]) -> RunView:
     """Open a run directory for reading; a clear error where it is none."""
-    root = Path(path)
+    root = Path(path).expanduser()
     if not root.is_dir():
         raise RunDirectoryError(f"{root} is not a folder. Give the folder that steadyrun.record wrote.")
     return RunView(root)
@@ -36,12 +36,20 @@ class RunView:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._dropped: dict[Dropped, None] = {}
-        read_manifest(root)
+        self.manifest  # noqa: B018  what is no run directory is refused here
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The manifest as it is now."""
-        return read_manifest(self.root)
+        """The manifest as it is now; empty where it is lost although the run's data is there."""
+        try:
+            return read_manifest(self.root)
+        except NewerSchemaError:
+            raise
+        except RunDirectoryError as problem:
+            if not ranks(self.root):
+                raise
+            self._dropped[Dropped(MANIFEST, str(problem), 1, "file")] = None
+            return {}
 
     @property
     def ranks(self) -> list[int]:
@@ -133,7 +141,10 @@ class RunView:
         return []
 
     def _current(self, points: list[Points], rank: int) -> list[Points]:
-        starts = _attempt_starts(self.events(rank=rank, every_attempt=True))
+        newest = last_attempt(self.root, rank)
+        starts = {
+            a: step for a, step in _attempt_starts(self.events(rank=rank, every_attempt=True)).items() if a <= newest
+        }
         kept = []
         for part in points:
             later = [start for attempt, start in starts.items() if attempt > part.attempt]

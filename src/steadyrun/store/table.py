@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from steadyrun.store.jsonio import encoded
 from steadyrun.store.layout import segment_name
-from steadyrun.store.segment import SegmentWriter
+from steadyrun.store.segment import STEP, TIME, SegmentWriter
 
 SEGMENT_BYTES = 64 * 2**20
 PENDING_ROWS = 20_000
+
+
+def column_name(name: str) -> str:
+    """A series' name as its column's: always UTF-8, and never that of the columns every table has."""
+    plain = encoded(name).decode()
+    return f"logged/{plain}" if plain in {STEP, TIME} else plain
 
 
 class Table:
@@ -62,15 +69,15 @@ class Table:
         return None
 
     def flush(self) -> None:
-        """Write the pending rows as one batch. On an OSError they stay pending."""
+        """Write the pending rows as one batch. If that fails they stay pending."""
         if not self._rows:
             return
         width = len(self._index)
         rows = [row if len(row) == width else row + [None] * (width - len(row)) for row in self._rows]
         columns: list[Sequence[float | None]] = [self._steps, self._times, *zip(*rows, strict=True)]
         try:
-            self._segment_for(tuple(self._index)).write(columns)
-        except OSError:
+            self._segment_for(tuple(column_name(name) for name in self._index)).write(columns)
+        except Exception:
             self._give_up_segment()
             self._trim()
             raise

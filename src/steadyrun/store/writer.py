@@ -95,7 +95,7 @@ class RunWriter:
     def _try(self, what: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except OSError as problem:
+        except Exception as problem:
             self._on_problem(what, problem)
 
 
