@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -51,6 +51,7 @@ class GradientFacts:
     clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
+    per_optimizer: list[Tensor] = field(default_factory=list)  # where several optimizers share the parameters
     stepped: bool = False
 
 
@@ -65,7 +66,8 @@ class GradientProbe:
         self._seen = GradientFacts()
         self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
         self._in_step = False
-        self._queued = False
+        self._queued_in = -1
+        self.several_optimizers = False
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
         self._handles: dict[int, Any] = {}
@@ -94,14 +96,16 @@ class GradientProbe:
     def _accumulated(self, place: int) -> None:
         if self._order is not None:
             self._order.append(place)
-        if not self._queued:
-            self._queued = True
+        # One callback per backward; a backward that raises drops its own, so it is not a flag that is kept.
+        backward = torch._C._current_graph_task_id()
+        if self._queued_in != backward:
+            self._queued_in = backward
             # Twice, so that it comes after what others (DDP's all-reduce) queue during this backward.
             engine = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self._backward_ended))
 
     def _backward_ended(self) -> None:
-        self._queued = False
+        self._queued_in = -1
         try:
             self._note_first_and_last()
             seen = self._seen
@@ -112,7 +116,7 @@ class GradientProbe:
             if self.sample:
                 seen.sampled = self._sampled_norms()
                 seen.at_backward = torch.linalg.vector_norm(seen.sampled.norms) if seen.sampled else None
-            elif self._in_step or not self._clip_tells:
+            elif not self.several_optimizers and (self._in_step or not self._clip_tells):
                 seen.at_backward = self._scaler.unscaled(global_norm(self._gradients()))
             if self.when_ended is not None:
                 self.when_ended()
@@ -169,15 +173,30 @@ class GradientProbe:
     def before_step(self, optimizer: Any) -> None:
         """The optimizer is about to step (or to call its closure)."""
         self._in_step = True
-        self._queued = False
         seen = self._seen
         seen.stepped = True
         seen.clip_came_late = False
+        if self.several_optimizers:
+            self._note_own_gradients(optimizer)
+            return
         self._clip_tells = seen.clip_tells
         if not seen.clip_tells:
             found = global_norm(self._gradients())
             still_scaled = getattr(optimizer, "grad_scale", None) is not None
             seen.at_step = self._scaler.unscaled(found) if still_scaled else found
+
+    def _note_own_gradients(self, optimizer: Any) -> None:
+        """With several optimizers each one's gradients count when it steps; the others' may be stale."""
+        seen = self._seen
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        clipped = {id(parameter) for parameter in seen.clip.parameters} if seen.clip is not None else set()
+        if seen.clip_norm is not None and clipped == {id(parameter) for parameter in own}:
+            norm: Tensor | None = seen.clip_norm
+        else:
+            norm = global_norm([parameter.grad for parameter in own if parameter.grad is not None])
+        seen.clip, seen.clip_norm, seen.clip_tells = None, None, False
+        if norm is not None:
+            seen.per_optimizer.append(norm)
 
     def after_step(self) -> None:
         self._in_step = False
@@ -187,7 +206,6 @@ class GradientProbe:
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         seen, self._seen = self._seen, GradientFacts()
-        self._queued = False  # a backward that raised has dropped its callbacks
         if seen.backwards == 0:
             self._relearn()
         else:
@@ -200,7 +218,10 @@ class GradientProbe:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
         row.put("backwards", float(seen.backwards))
         row.put("loss_scale", seen.loss_scale)
-        if seen.clip is not None and seen.clip_tells:
+        if self.several_optimizers:
+            together = [norm.to(seen.per_optimizer[0].device) for norm in seen.per_optimizer]
+            row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
+        elif seen.clip is not None and seen.clip_tells:
             row.put("grad_norm", seen.clip_norm)
             row.put("_compared_norm", seen.compared_norm)
             row.work.append(_finish_clip_call(seen.clip.max_norm))

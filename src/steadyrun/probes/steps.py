@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from steadyrun.store.reader import open_run
 from steadyrun.store.writer import RunWriter
 
 
@@ -45,5 +48,15 @@ class Steps:
         from steadyrun.probes.watching import optimizer_step_count
 
         count = optimizer_step_count(optimizer)
-        if 0 < count <= self.before + 1:
-            self.next = count
+        if count > 0:
+            self.next = self._step_after(count)
+
+    def _step_after(self, count: int) -> int:
+        """The step that follows the optimizer's `count`-th; steps that a GradScaler skipped were not counted."""
+        view, rank = open_run(self._writer.root), self._writer.rank
+        if "optimizer_steps" not in view.names(rank):
+            return self.next
+        taken, skipped = view.series("optimizer_steps", rank), view.series("skipped", rank)
+        counted = np.cumsum(np.where(np.isin(taken.steps, skipped.steps[skipped.values > 0]), 0, taken.values))
+        found = taken.steps[counted == count]
+        return int(found[-1]) + 1 if len(found) else self.next

@@ -63,6 +63,7 @@ class Watcher:
         self._model = model
         self._scaler = ScalerView(scaler)
         self._gradients = GradientProbe(parameters, self._scaler, problems)
+        self._gradients.several_optimizers = len(optimizers) > 1
         self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
         self._optimizer.before = [self._before_step]
         self._optimizer.after = [self._gradients.after_step]
