@@ -309,6 +309,19 @@ def test_a_dead_head_is_counted(tmp_path: Path) -> None:
     assert view.manifest["inferred"]["attention_heads"] == {"blocks.0": 4}
 
 
+def test_a_softmax_over_pixels_is_not_taken_for_attention(tmp_path: Path) -> None:
+    class Segmenter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.softmax(self.conv(x).movedim(1, -1), dim=-1)
+
+    view = one_step(tmp_path, Segmenter(), torch.randn(2, 3, 8, 8))
+    assert not [name for name in view.names() if "head" in name or "entropy" in name]
+
+
 def test_without_attention_it_is_missing_not_zero(tmp_path: Path) -> None:
     view = one_step(tmp_path, mlp(), torch.randn(4, 8))
     assert not [name for name in view.names() if "head" in name or "entropy" in name]

@@ -22,11 +22,11 @@ _BATCH_ROWS, _QUERIES = 4, 16  # at most 64 queries per head
 _MASKED = 5e3  # a score this far below the row's largest is a mask, not a measurement
 _SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax}
 
-Receive = Callable[[Tensor, Tensor], None]
+Receive = Callable[[Tensor, Tensor, bool], None]
 
 
 class AttentionMode(TorchFunctionMode):
-    """Shows every attention in a forward pass to `receive(entropy per head, share of low-entropy queries)`."""
+    """Shows every attention in a forward pass to `receive(entropy per head, share of low-entropy queries, fused)`."""
 
     def __init__(self, receive: Receive, failed: Callable[[Exception], None]) -> None:
         super().__init__()
@@ -37,15 +37,15 @@ class AttentionMode(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
-                self._report(fused_scores(*args, **(kwargs or {})))
+                self._report(fused_scores(*args, **(kwargs or {})), fused=True)
             elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
-                self._report(_sampled(args[0].detach()))
+                self._report(_sampled(args[0].detach()), fused=False)
         except Exception as problem:
             self._failed(problem)
         return result
 
-    def _report(self, scores: Tensor) -> None:
-        self._receive(*head_entropies(scores))
+    def _report(self, scores: Tensor, *, fused: bool) -> None:
+        self._receive(*head_entropies(scores), fused)
 
 
 def head_entropies(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -164,8 +164,10 @@ class ForwardProbe:
             with torch.no_grad():
                 self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
 
-    def _attention(self, entropy: Tensor, low_share: Tensor) -> None:
+    def _attention(self, entropy: Tensor, low_share: Tensor, fused: bool = True) -> None:
         if self._passes or "attention" not in self._wanted:
+            return
+        if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
             return
         sample = self._sample
         base = self._inside[-1] if self._inside else "attention"
