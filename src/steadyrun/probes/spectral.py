@@ -22,7 +22,7 @@ _VECTORS = 8
 _MOST_ROUNDS = 24
 _SETTLED_FIRST, _SETTLED = 3e-4, 1e-3  # relative change of the value in one round
 _MOST_MATRICES = 96
-_ELEMENTS_AT_ONCE = 2**24
+_COPIED_AT_ONCE = 2**25  # elements
 
 
 def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
@@ -42,12 +42,12 @@ def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
 
 
 class SpectralProbe:
-    """Follows the spectral norms of `matrices`, some at a time: each may need a copy in float32."""
+    """Follows the spectral norms of `matrices`: all together, or some at a time where each needs a copy in float32."""
 
     def __init__(self, matrices: list[tuple[str, Tensor]]) -> None:
         self._chunks: list[list[Tensor]] = [[]]
         for _, matrix in matrices:
-            if sum(other.numel() for other in self._chunks[-1]) + matrix.numel() > _ELEMENTS_AT_ONCE:
+            if sum(_copied(other) for other in self._chunks[-1]) + _copied(matrix) > _COPIED_AT_ONCE:
                 self._chunks.append([])
             self._chunks[-1].append(matrix)
         self._vectors: list[list[Tensor | None]] = [[None] * len(chunk) for chunk in self._chunks]
@@ -78,6 +78,11 @@ class SpectralProbe:
         finite = torch.isfinite(values).tolist()
         self._vectors[chunk] = [block if good else None for block, good in zip(blocks, finite, strict=True)]
         return values
+
+
+def _copied(matrix: Tensor) -> int:
+    """How many elements have to be copied to look at this matrix."""
+    return 0 if matrix.dtype == torch.float32 and not hasattr(matrix, "full_tensor") else matrix.numel()
 
 
 def _tall(parameter: Tensor) -> Tensor:
