@@ -11,7 +11,7 @@ from steadyrun.probes.blocks import Block, clean
 
 SILENT_BELOW = 1e-6
 SILENT_SHARE = 0.99
-_MOST_ELEMENTS = 2**21
+_MOST_ELEMENTS = 2**19
 
 _CONVOLUTIONS = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
