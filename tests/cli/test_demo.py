@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -52,9 +53,20 @@ def test_a_short_run_leaves_a_run_directory_and_a_summary() -> None:
 
 def test_the_summary_names_commands_that_work() -> None:
     result = demo("--steps", "2")
-    (line,) = [line for line in result.stdout.splitlines() if line.startswith("  python -c ")]
-    command = line.replace("  python", sys.executable)
-    assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+    commands = result.stdout.split("Next:\n")[1].splitlines()
+    assert len(commands) == 3
+    for command in commands[:2]:  # the third trains for half a minute
+        assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_commands_are_shown_as_one_would_type_them(on_path: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = str(Path(sys.executable).parent)
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != programs]
+    monkeypatch.setenv("PATH", os.pathsep.join([programs, *others] if on_path else others))
+    commands = demo("--steps", "2").stdout.split("Next:\n")[1].splitlines()
+    assert (commands[1] == "  steadyrun demo --list") == on_path
+    assert commands[1].endswith("steadyrun demo --list")
 
 
 def test_a_taken_name_gets_a_number() -> None:
