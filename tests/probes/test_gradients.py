@@ -171,6 +171,7 @@ def test_accumulation(tmp_path: Path, clip: Callable[[nn.Module], None]) -> None
     assert values(tmp_path, "grad_norm") == pytest.approx(truth, rel=1e-5)
     assert values(tmp_path, "backwards") == [3.0] * STEPS
     assert values(tmp_path, "examples") == [36.0] * STEPS
+    assert values(tmp_path, "backward_loss") == pytest.approx(values(tmp_path, "loss"), rel=1e-5)
 
 
 @pytest.mark.parametrize("clip", [by_attribute, by_hand, not_at_all])
@@ -202,6 +203,7 @@ def test_grad_scaler(tmp_path: Path, clip: Callable[[nn.Module], None], given: b
     seen = slice(0 if given else 1, None)  # before its first use an unnamed scaler is not known
     assert values(tmp_path, "grad_norm")[seen] == pytest.approx(truth[seen], rel=1e-3)
     assert values(tmp_path, "loss_scale") == scales[seen]
+    assert values(tmp_path, "backward_loss")[seen] == pytest.approx(values(tmp_path, "loss")[seen], rel=1e-5)
     assert values(tmp_path, "skipped") == [0.0] * STEPS
 
 

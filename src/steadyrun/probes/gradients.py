@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrun.probes import clipping
+from steadyrun.probes import clipping, roots
 from steadyrun.probes.clipping import ClipCall
 from steadyrun.probes.norms import global_norm, norms, whole
 from steadyrun.probes.pending import Row, Values
@@ -42,6 +42,7 @@ class GradientFacts:
     """What was seen of the gradients since the last `run.step`."""
 
     backwards: int = 0
+    roots: list[Tensor | None] = field(default_factory=list)  # what each backward began from
     at_backward: Tensor | None = None  # norm when backward ended, unscaled
     at_step: Tensor | None = None  # norm when the optimizer stepped, unscaled
     sampled: SampledNorms | None = None
@@ -67,6 +68,7 @@ class GradientProbe:
         self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
         self._in_step = False
         self._queued_in = -1
+        self._root: Tensor | None = None
         self.several_optimizers = False
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
@@ -78,8 +80,10 @@ class GradientProbe:
         for place in range(len(self._parameters)):
             self._hook(place)
         clipping.observe(self._clipped)
+        roots.observe(self._starts)
 
     def detach(self) -> None:
+        roots.forget(self._starts)
         clipping.forget(self._clipped)
         for handle in self._handles.values():
             handle.remove()
@@ -92,6 +96,9 @@ class GradientProbe:
         if place not in self._handles and parameter.is_leaf and parameter.requires_grad:
             hook = _forwarding(self._accumulated, place)
             self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _starts(self, root: Tensor | None) -> None:
+        self._root = root
 
     def _accumulated(self, place: int) -> None:
         if self._order is not None:
@@ -110,8 +117,10 @@ class GradientProbe:
             self._note_first_and_last()
             seen = self._seen
             seen.backwards += 1
+            root, self._root = self._root, None
             if self._in_step and seen.at_backward is not None:
                 return  # a closure that is called again: the first gradient is the step's
+            seen.roots.append(self._scaler.unscaled(root))
             seen.loss_scale = self._scaler.snapshot()
             if self.sample:
                 seen.sampled = self._sampled_norms()
@@ -218,6 +227,7 @@ class GradientProbe:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
         row.put("backwards", float(seen.backwards))
         row.put("loss_scale", seen.loss_scale)
+        row.put("backward_loss", _total(seen.roots))
         if self.several_optimizers:
             together = [norm.to(seen.per_optimizer[0].device) for norm in seen.per_optimizer]
             row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
@@ -244,6 +254,13 @@ class GradientProbe:
         places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
         found = self._scaler.unscaled(norms(self._gradients())) if places else None
         return None if found is None else SampledNorms(places, found)
+
+
+def _total(roots: list[Tensor | None]) -> Tensor | None:
+    known = [root.reshape(()) for root in roots if root is not None]
+    if not known or len(known) < len(roots):
+        return None
+    return known[0] if len(known) == 1 else torch.stack([root.to(known[0].device) for root in known]).sum()
 
 
 def _forwarding(receive: Callable[[int], None], place: int) -> Callable[[Tensor], None]:

@@ -49,7 +49,7 @@ class OptimizerProbe:
         self._fingerprint: tuple[int, npt.NDArray[Any]] | None = None
         self._generation = 0  # fingerprints of one generation may be compared: no watched step lies between them
         self.before: list[Callable[[Any], None]] = []
-        self.after: list[Callable[[], None]] = []
+        self.after: list[Callable[[Any], None]] = []
 
     def attach(self) -> None:
         self._handles = [
@@ -88,7 +88,7 @@ class OptimizerProbe:
         try:
             if any(optimizer is mine for mine in self._optimizers):
                 for action in self.after:
-                    action()
+                    action(optimizer)
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
@@ -165,6 +165,11 @@ class OptimizerProbe:
                 "parameters changed although no watched optimizer stepped: watch the optimizer that does, or call "
                 "run.watch again after rebuilding it",
             )
+
+    def first_group(self, optimizer: Any) -> int:
+        """The number of an optimizer's first param group, counted over all watched optimizers."""
+        before = self._optimizers[: next(i for i, mine in enumerate(self._optimizers) if mine is optimizer)]
+        return sum(len(each.param_groups) for each in before)
 
     def moments(self, row: Row) -> None:
         """Norms of the first and second moments and the step count, per param group."""

@@ -24,6 +24,7 @@ from steadyrun.probes.schedule import steps_taken
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.system import SystemProbe
 from steadyrun.probes.units import find_units
+from steadyrun.probes.updates import UpdateProbe
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms")
 _MOST_HEADS = 256
@@ -66,8 +67,9 @@ class Watcher:
         self._gradients.several_optimizers = len(optimizers) > 1
         self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
         self._optimizer.before = [self._before_step]
-        self._optimizer.after = [self._gradients.after_step]
+        self._optimizer.after = [self._after_step]
         self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
+        self._updates = UpdateProbe()
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
@@ -127,6 +129,14 @@ class Watcher:
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
 
+        if "moments" in self._sampling:
+            self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
+
+    def _after_step(self, optimizer: Any) -> None:
+        self._gradients.after_step()
+        if "moments" in self._sampling:
+            self._contained("update", self._updates.compare, optimizer, self._optimizer.first_group(optimizer))
+
     # -- at run.step ------------------------------------------------------------------------------
 
     def fill(self, row: Row) -> list[Row]:
@@ -161,6 +171,7 @@ class Watcher:
             self._contained("parameter norms", self._parameters.fill, row)
         if "moments" in due:
             self._contained("moments", self._optimizer.moments, row)
+            self._contained("update", self._updates.fill, row)
         if "spectral" in due and self.matrices:
             self._contained("spectral norms", self._put_spectral, row)
         if "system" in due:

@@ -190,9 +190,11 @@ def _as_points(rows: list[tuple[int, float, float]]) -> Points:
     return Points(0, np.array(steps, np.int64), np.array(values, float), np.array(times, float))
 
 
-def process_is_gone(process: dict[str, Any]) -> bool:
+def process_is_gone(process: Any) -> bool:
     """Whether a manifest's process is known to be gone: it ran on this host and has no process there now."""
-    if process.get("host") != platform.node() or not isinstance(process.get("pid"), int):
+    if not isinstance(process, dict) or process.get("host") != platform.node():
+        return False
+    if not isinstance(process.get("pid"), int) or not 0 < process["pid"] < 2**31:
         return False
     try:
         os.kill(process["pid"], 0)

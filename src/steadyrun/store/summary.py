@@ -21,18 +21,18 @@ def describe(run: RunView) -> str:
     for event in run.events():
         if event.kind not in _PLAIN_KINDS:
             text = event.fields.get("why") or event.fields.get("message") or ""
-            lines.append(f"  {_shown(event.kind)}{_at(event.step)}: {_shown(str(text))}")
+            lines.append(f"  {printable(event.kind)}{_at(event.step)}: {printable(str(text))}")
     lines += [f"  not read: {drop}" for drop in run.dropped]
     return "\n".join(lines)
 
 
 def _why(run: RunView) -> str:
     failure = run.manifest.get("failure") or {}
-    return _shown(f" ({failure.get('type')}: {failure.get('message')})") if failure else ""
+    return printable(f" ({failure.get('type')}: {failure.get('message')})") if failure else ""
 
 
-def _shown(text: str) -> str:
-    """Text from a run directory on one line of a terminal: what could move the cursor is spelled out."""
+def printable(text: str) -> str:
+    """Text from a run directory on one line: what could move the cursor, or reorder the line, is spelled out."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
