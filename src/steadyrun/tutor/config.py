@@ -12,7 +12,10 @@ TRAIN_SENTENCES = TRAIN_PER_VERB * len(VERBS)
 
 @dataclass(frozen=True)
 class TutorConfig:
-    """What the user of the tutor intends. A fault changes the program, never this.
+    """What the user of the tutor intends, and what the run declares.
+
+    A fault changes the program and leaves this alone, with two exceptions: where the mistake is a number in here,
+    such as a learning rate far too high, and where it shows only in a program that accumulates gradients.
 
     `batch_size` counts the sentences of one forward pass; an optimizer step sees `accumulation` of them.
     `clip=None` trains without clipping. `corpus_seed` picks the sentences; `seed` fixes the rest.

@@ -1,6 +1,6 @@
 """Sentences as padded tensors, and the order in which they come."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,14 @@ Batch = dict[str, Tensor]
 """`tokens` and `targets` of shape (sentences, length), padded at the end; `irregular`, a flag per row."""
 
 
+def collate(rows: Sequence[list[int]], sentences: Sequence[Sentence]) -> Batch:
+    """Pad to the longest row; the target of each position is the token after it."""
+    longest = max(len(row) for row in rows)
+    padded = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in rows])
+    irregular = torch.tensor([sentence.verb_class == "irregular" for sentence in sentences])
+    return {"tokens": padded[:, :-1], "targets": padded[:, 1:], "irregular": irregular}
+
+
 @dataclass(frozen=True)
 class Data:
     """What a run trains and validates on."""
@@ -25,14 +33,15 @@ class Data:
     val: list[list[int]]
     train_sentences: list[Sentence]
     val_sentences: list[Sentence]
+    collate: Callable[[Sequence[list[int]], Sequence[Sentence]], Batch] = collate
 
     def train_batch(self, indices: Sequence[int]) -> Batch:
         """The training sentences at `indices`."""
-        return collate([self.train[i] for i in indices], [self.train_sentences[i] for i in indices])
+        return self.collate([self.train[i] for i in indices], [self.train_sentences[i] for i in indices])
 
     def val_batch(self) -> Batch:
         """All validation sentences: they fit in one batch."""
-        return collate(self.val, self.val_sentences)
+        return self.collate(self.val, self.val_sentences)
 
     def baseline_loss(self) -> float:
         """Validation loss, in nats per token, of an n-gram model fitted on the training sentences."""
@@ -45,14 +54,6 @@ def load_data(config: TutorConfig) -> Data:
     tokenizer = train_tokenizer((sentence.text for sentence in train), config.vocab_size)
     encoded = [[encode(tokenizer, sentence.text) for sentence in part] for part in (train, val)]
     return Data(tokenizer, encoded[0], encoded[1], train, val)
-
-
-def collate(rows: Sequence[list[int]], sentences: Sequence[Sentence]) -> Batch:
-    """Pad to the longest row; the target of each position is the token after it."""
-    longest = max(len(row) for row in rows)
-    padded = torch.tensor([row + [PAD_ID] * (longest - len(row)) for row in rows])
-    irregular = torch.tensor([sentence.verb_class == "irregular" for sentence in sentences])
-    return {"tokens": padded[:, :-1], "targets": padded[:, 1:], "irregular": irregular}
 
 
 def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:

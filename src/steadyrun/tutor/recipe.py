@@ -91,9 +91,13 @@ def update(state: TrainState) -> Tensor:
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.clip or math.inf)
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    state.scheduler.step()
     state.optimizer.zero_grad()
     return norm
+
+
+def advance(state: TrainState) -> None:
+    """Move the learning rate on, once per optimizer step."""
+    state.scheduler.step()
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class Recipe:
     reduce_loss: Callable[[Tensor, Batch], Tensor] = reduce_loss
     backward: Callable[[TrainState, Tensor], None] = backward
     update: Callable[[TrainState], Tensor] = update
+    advance: Callable[[TrainState], None] = advance
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch, as the program computes it."""
@@ -119,9 +124,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Fault:
-    """An engineered mistake: `inject` turns a program into one that contains it."""
+    """An engineered mistake: `inject` turns a program into one that contains it.
+
+    `leaf` is the question of a decision tree at which a run with this mistake is meant to end; empty where
+    nothing is wrong, or nothing that the trees could prove.
+    """
 
     name: str
+    leaf: str
     summary: str
     change: str
     inject: Callable[[Recipe], Recipe]

@@ -104,6 +104,7 @@ def train_step(recipe: Recipe, state: TrainState, batches: Sequence[Batch]) -> S
         recipe.backward(state, by_batch[-1])
     lr = state.optimizer.param_groups[0]["lr"]
     grad_norm = recipe.update(state)
+    recipe.advance(state)
     return Step(torch.stack(by_batch).detach().mean(), by_token, lr, grad_norm)
 
 

@@ -13,6 +13,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="bad-init",
+    leaf="C5.1",
     summary="weights initialised 100 times too wide",
     change="init_weights draws from N(0, 2) where N(0, 0.02) was meant",
     inject=inject,

@@ -18,6 +18,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="broken-mask",
+    leaf="",
     summary="attention is not causal: the model reads the answers",
     change="build_model makes every attention layer with causal=False",
     inject=inject,

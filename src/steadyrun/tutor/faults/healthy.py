@@ -9,6 +9,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="healthy",
+    leaf="",
     summary="the reference run: nothing is wrong",
     change="none",
     inject=inject,

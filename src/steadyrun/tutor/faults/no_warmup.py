@@ -18,6 +18,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="no-warmup",
+    leaf="C2.1",
     summary="the learning rate starts at its maximum although a warmup is declared",
     change="build_scheduler ignores warmup_steps: cosine decay from step 0",
     inject=inject,
