@@ -1,0 +1,111 @@
+"""C3.2: are there single steps with an enormous gradient, and how many?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.smoothing import Floats, rolling_mean
+
+_SHOWN = 5
+_FEW = 10
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    norms = run.points("grad_norm")
+    local = _level_before(norms.values, int(limit["local"]))
+    high = np.maximum(limit["times_clip"] * _clip(run), limit["times_local"] * local)
+    spikes = norms.where(norms.values > high)
+    most, start = _densest(spikes.steps, limit["window"] * max(1.0, norms.spacing))
+    place = int(np.argmax(norms.values / high))
+    worst, allowed = float(norms.values[place]), float(high[place])
+    measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
+    window = f"{limit['window']:g} steps" if norms.spacing <= 1 else f"{limit['window']:g} logged points"
+    if most == 0:
+        return Finding(
+            "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
+        )
+    where = _places(run, spikes)
+    over = f"a gradient norm above {shown(allowed)}, up to {shown(worst)}"
+    facts = f"{most} steps within {window} with {over}; {where}"
+    if most > limit["count"]:
+        return Finding("many", f"{facts}: more than {limit['count']:g}.", measured, start)
+    return Finding("few", f"{facts}: clipping can handle these.", measured, start)
+
+
+def _clip(run: Signals) -> float:
+    clip = run.maybe("clip_threshold")
+    return float(clip.values[-1]) if clip is not None else run.declared("clip") or 0.0
+
+
+def _level_before(norms: Floats, window: int) -> Floats:
+    """The mean norm of the steps before each one; the median of the first ones where hardly any came before."""
+    first = float(np.median(norms[:window])) or 1.0
+    # The geometric mean, which a spike among the steps before hardly moves.
+    means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
+    return np.where(np.arange(len(norms)) < _FEW, first, np.concatenate([[first], means[:-1]]))
+
+
+def _densest(steps: object, window: float) -> tuple[int, int | None]:
+    """The most spikes in any window of this many steps, and where that window begins."""
+    at = np.asarray(steps, float)
+    if not len(at):
+        return 0, None
+    counts = np.searchsorted(at, at + window, side="left") - np.arange(len(at))
+    place = int(np.argmax(counts))
+    return int(counts[place]), int(at[place])
+
+
+def _places(run: Signals, spikes: Points) -> str:
+    batches = run.maybe("batch_index")
+    if batches is None:
+        return "at step " + _list(spikes.steps)
+    return "at batch " + _list(batches.values[np.isin(batches.steps, spikes.steps)])
+
+
+def _list(numbers: object) -> str:
+    values = np.asarray(numbers, float)
+    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    return ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
+
+
+QUESTION = Question(
+    code="C3.2",
+    name="gradient spikes",
+    asks="Is there any single step with a gradient norm above 100 (a hundred times the clip threshold)?",
+    why="Once in a while a batch has an enormous gradient and clipping deals with it; several within 200 steps are "
+    "an instability, and the batches are worth a look.",
+    needs=("grad_norm",),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "times_clip",
+            100,
+            "times the clip threshold",
+            "norm of a spike",
+            "100 with clip 1.0",
+            "as specified, relative to the clip threshold",
+        ),
+        Threshold(
+            "times_local",
+            30,
+            "times the mean of the steps before",
+            "norm of a spike, whatever the clip threshold",
+            "30 times the rolling mean (second tree)",
+            "without it a tight clip or a sum-reduced loss would make ordinary steps spikes",
+            "times_local",
+        ),
+        Threshold("local", 100, "steps", "how many steps before count", "100 steps (second tree)", "as specified"),
+        Threshold(
+            "count", 3, "spikes", "more than this many in one window", "3 in 200 steps", "as specified", "spikes"
+        ),
+        Threshold("window", 200, "steps", "the window", "200 steps", "as specified; logged points where sparse"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no enormous gradient"),
+        Outcome("few", NOTE, "a few enormous gradients, which clipping can handle: look at these batches"),
+        Outcome("many", NOTE, "an instability: whether the loss suffers is asked by D2", edge=("D2",)),
+    ),
+    find=find,
+)

@@ -1,0 +1,196 @@
+"""C4.2: does the validation loss keep up with the training loss, and is validation really unseen?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import Progress, progress
+from steadyrun.signals.examples import Overlap, overlap
+from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.smoothing import Floats
+
+_SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Validation minus smoothed training loss at each validation, and how far validation is past its best."""
+
+    val: Points
+    train: Floats
+    unit: float  # what one nat of the specification is in this run's loss
+
+    @property
+    def gaps(self) -> Floats:
+        return (self.val.values - self.train) / self.unit
+
+    @property
+    def best(self) -> int:
+        return int(np.argmin(self.val.values))
+
+    @property
+    def rise(self) -> float:
+        """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
+        lowest = float(self.val.values[self.best])
+        last = float(np.min(self.val.values[-2:])) if self.best < len(self.val) - 2 else lowest
+        return (last - lowest) / abs(lowest) if lowest else 0.0
+
+    @property
+    def train_fell_since(self) -> bool:
+        return bool(self.train[-1] < self.train[self.best])
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    shared = _overlap(run)
+    if shared is not None and shared.share >= limit["overlap"]:
+        return _leak(shared, limit)
+    gap = _gap(run)
+    early = _place(run, gap, limit["by"])
+    at, last = float(gap.gaps[early]), float(gap.gaps[-1])
+    measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
+    step = gap.val.step_at(early)
+    facts = (
+        f"validation minus training loss {shown(at * gap.unit)} at step {step}, {shown(last * gap.unit)} at the end; "
+        f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
+        f"{shown(gap.val.values[-1])} at the end"
+    )
+    learned = float(gap.val.values[gap.best]) < progress(run).start
+    if learned and last > limit["gap"] and gap.rise > limit["rise"] and gap.train_fell_since:
+        message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
+        return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
+    if max(at, last) > limit["gap"]:
+        return Finding("gap", f"{facts}: more than {shown(limit['gap'] * gap.unit)} apart.", measured, step)
+    if last < -limit["below"]:
+        extra = "no shared example was found" if shared else "hashes of the examples were not recorded"
+        message = f"{facts}: validation is lower by more than {shown(limit['below'] * gap.unit)}; {extra}."
+        return Finding("below", message, measured, step)
+    if shared is not None and shared.shared:
+        return Finding(
+            "few-shared",
+            f"{shared.shared} of {shared.compared} validation examples were also trained on; {facts}.",
+            measured,
+            step,
+        )
+    if abs(last) > limit["close"]:
+        return Finding("apart", f"{facts}: more than {shown(limit['close'] * gap.unit)} apart.", measured, step)
+    return Finding("pass", f"{facts} (within {shown(limit['close'] * gap.unit)}).", measured, step)
+
+
+def _leak(shared: Overlap, limit: Limits) -> Finding:
+    message = (
+        f"{shared.shared} of {shared.compared} validation examples ({shared.share:.0%}, limit {limit['overlap']:.0%}) "
+        "were also trained on."
+    )
+    return Finding("leak", message, {"overlap": shared.share})
+
+
+def _overlap(run: Signals) -> Overlap | None:
+    try:
+        found = overlap(run.distinct("example_hash/train"), run.distinct("example_hash/val"))
+    except MissingSignal:
+        return None
+    return found if found.compared else None
+
+
+def _gap(run: Signals) -> Gap:
+    val = run.points("val_loss")
+    seen: Progress = progress(run)
+    inside = val.where((val.steps >= seen.loss.steps[0]) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
+    if not len(inside):
+        raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
+    train = np.interp(inside.steps, seen.loss.steps, seen.smooth)
+    count = chooses(run)
+    first = math.log(count) if count is not None else abs(seen.start)
+    return Gap(inside, train, (first or 1.0) / _SEED_LOSS)
+
+
+def _place(run: Signals, gap: Gap, by: float) -> int:
+    """The last validation at or before the mark; the first one where all come later."""
+    spacing = run.points("loss").spacing
+    return max(0, int(np.searchsorted(gap.val.steps, by * max(1.0, spacing), side="right")) - 1)
+
+
+QUESTION = Question(
+    code="C4.2",
+    name="validation against training",
+    asks="Is the validation loss within 0.5 of the training loss, and are the validation examples unseen?",
+    why="A widening gap is memorising; a validation loss well below training means that validation is easier than it "
+    "should be, most often because its examples were trained on.",
+    needs=("loss", "val_loss", "example_hash/train", "example_hash/val"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "close",
+            0.5,
+            "nats of V = 512",
+            "gap that passes",
+            "0.5",
+            "as specified, in units of the first loss",
+            "last_gap",
+        ),
+        Threshold(
+            "gap",
+            1.0,
+            "nats of V = 512",
+            "gap that is worth a note",
+            "1.0 by step 500",
+            "healthy runs come to 1.16 and improve all the same: a fault only together with a rise",
+            "gap",
+        ),
+        Threshold(
+            "rise",
+            0.1,
+            "share of the best validation loss",
+            "how far validation has risen from its best",
+            "",
+            "healthy runs rise by up to 6%; public logs of overfitting by 16% and more",
+            "rise",
+        ),
+        Threshold(
+            "by", 500, "steps", "when the gap is looked at", "step 500", "as specified; the last validation before it"
+        ),
+        Threshold(
+            "below",
+            0.3,
+            "nats of V = 512",
+            "validation below training",
+            "0.3",
+            "dropout and augmentation explain it, too: a note",
+            "-last_gap",
+        ),
+        Threshold(
+            "overlap",
+            0.1,
+            "share of validation examples",
+            "examples also trained on",
+            "validation contains training items",
+            "below it, duplicates that any collected data set has",
+            "overlap",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "validation keeps up with training"),
+        Outcome("apart", NOTE, "validation is further from training than usual"),
+        Outcome("gap", NOTE, "validation is far from training, but not rising"),
+        Outcome("below", NOTE, "validation is below training: dropout, augmentation, or shared examples"),
+        Outcome("few-shared", NOTE, "a few validation examples were also trained on"),
+        Outcome(
+            "overfitting",
+            FAULT,
+            "validation rises while training falls: the model memorises",
+            "Keep the checkpoint of the best validation. Then more data, more weight decay (0.2), or a smaller model.",
+        ),
+        Outcome(
+            "leak",
+            FAULT,
+            "validation contains examples that were trained on",
+            "Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
+        ),
+    ),
+    find=find,
+)

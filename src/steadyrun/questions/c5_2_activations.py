@@ -1,0 +1,117 @@
+"""C5.2: do activations grow from block to block?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.questions.intent import pretrained
+from steadyrun.signals.run import MissingSignal, Points, Signals
+
+_EARLY = 20  # steps: the activations of an untrained model
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A block's output over the output of the block before it."""
+
+    before: str
+    block: str
+    step: int
+    times: float
+    from_to: tuple[float, float]
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    magnitudes = run.family("activation/*")
+    order = run.listed("blocks")
+    residual = [str(entry.get("name")) for entry in order if entry.get("role") == "block"]
+    layers = [str(entry.get("name")) for entry in order if entry.get("role") == "layer"]
+    names = [name for name in (residual or layers) if name in magnitudes]
+    if len(names) < 2:
+        raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
+    grown = [each for a, b in pairwise(names) for each in _growth(magnitudes[a], magnitudes[b], a, b)]
+    if not grown:
+        raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
+    untrained = [each for each in grown if each.step <= _EARLY]
+    # What an untrained model does is told by its construction; later growth may be learned.
+    worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
+    if worst.times <= limit["times"]:
+        worst = max(grown, key=lambda growth: growth.times)
+    kind = "residual blocks" if residual else "layers"
+    measured = {"times": worst.times}
+    facts = (
+        f"largest growth between neighbouring {kind}: {worst.before} to {worst.block}, {shown(worst.from_to[0])} to "
+        f"{shown(worst.from_to[1])}, {shown(worst.times)} times at step {worst.step}"
+    )
+    if worst.times > limit["times"]:
+        certain = bool(residual) and worst.step <= _EARLY and not pretrained(run)
+        return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+    if residual and worst.times > limit["usual"]:
+        return Finding("steep", f"{facts} (usual: up to {limit['usual']:g}).", measured, worst.step)
+    return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+
+
+def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
+    """The growth at every step that both blocks have."""
+    earlier = dict(zip(before.steps.tolist(), before.values.tolist(), strict=True))
+    return [
+        Growth(name, block, int(step), value / earlier[step], (earlier[step], value))
+        for step, value in zip(after.steps.tolist(), after.values.tolist(), strict=True)
+        if earlier.get(step, 0.0) > 0
+    ]
+
+
+QUESTION = Question(
+    code="C5.2",
+    name="activation growth",
+    asks="Does the magnitude of activations grow by at most about 1.5 times, and certainly not 10 times, per block?",
+    why="Without normalisation, or with it in the wrong place, every block multiplies what it gets. A few blocks later "
+    "the numbers are too large for the loss, and gradients explode.",
+    needs=("activation/*",),
+    panel=4,
+    thresholds=(
+        Threshold(
+            "usual",
+            3,
+            "times",
+            "growth worth a note",
+            "1.5 per layer, 3 between residual blocks",
+            "healthy runs of the tutor stay below 2.5",
+            "times",
+        ),
+        Threshold(
+            "times",
+            10,
+            "times",
+            "growth of a broken block",
+            "10 times its input",
+            "as specified, between residual blocks; the final norm's output is ten times its input when healthy",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "activations stay within bounds"),
+        Outcome("steep", NOTE, "activations grow more than usual from one block to the next"),
+        Outcome("large", NOTE, "activations grow very much, but these are no untrained residual blocks"),
+        Outcome(
+            "growing",
+            FAULT,
+            "a block multiplies what it gets: normalisation is missing or broken",
+            "Put a LayerNorm or RMSNorm before attention and before the feed-forward layer of every block.",
+        ),
+    ),
+    find=find,
+)

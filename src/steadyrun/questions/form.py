@@ -1,0 +1,138 @@
+"""The form that every question has, and the answers it can give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from steadyrun.errors import UsageError
+from steadyrun.signals.run import MissingSignal, Signals
+
+PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One limit: its value here, what it limits, what the specification says, and why the value stands."""
+
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    seed: str  # the specification's value in its own terms; "" where it gives none
+    decision: str  # why this value
+    of: str = ""  # the measured number that it limits; with a minus where smaller is worse
+
+    @property
+    def source(self) -> str:
+        if self.seed:
+            return f"specification: {self.seed}"
+        return "measured on healthy runs" if self.of else "decided, see the question's page"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way to answer. `edge` names sections or questions where the cause is looked for first."""
+
+    name: str
+    answer: str
+    meaning: str
+    fix: str = ""
+    edge: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a question found."""
+
+    kind: str
+    outcome: str
+    message: str
+    measured: Mapping[str, float] = field(default_factory=dict)
+    step: int | None = None
+    fix: str = ""
+    edge: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    how_to_record: str = ""
+
+
+class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
+    """The question does not arise in this run; the message says why."""
+
+
+class Limits:
+    """The thresholds of one question by name, with what the user changed."""
+
+    def __init__(self, thresholds: tuple[Threshold, ...], changed: Mapping[str, float] | None = None) -> None:
+        self._values = {threshold.name: threshold.value for threshold in thresholds}
+        self.changed = dict(changed or {})
+        if unknown := sorted(set(self.changed) - set(self._values)):
+            known = ", ".join(self._values) or "none"
+            raise UsageError(f"there is no threshold {unknown[0]!r}; there are: {known}")
+        self._values.update(self.changed)
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, complete in itself: the page, `explain` and the answer all come from here."""
+
+    code: str
+    name: str
+    asks: str
+    why: str
+    needs: tuple[str, ...]
+    panel: int | None
+    thresholds: tuple[Threshold, ...]
+    outcomes: tuple[Outcome, ...]
+    find: Callable[[Signals, Limits], Finding]
+
+    def ask(self, run: Signals, changed: Mapping[str, float] | None = None) -> Answer:
+        """The answer; what is missing or does not apply is an answer too."""
+        limits = Limits(self.thresholds, changed)
+        try:
+            with np.errstate(all="ignore"):  # huge numbers may overflow: they fail the comparison that follows
+                finding = self.find(run, limits)
+        except MissingSignal as missing:
+            return Answer(CANNOT_TELL, "missing", str(missing), missing=(missing.name,), how_to_record=missing.how)
+        except NotApplicable as why:
+            return Answer(NOT_APPLICABLE, "not-applicable", str(why))
+        outcome = self.outcome(finding.outcome)
+        return Answer(
+            outcome.answer,
+            outcome.name,
+            finding.message,
+            finding.measured,
+            finding.step,
+            finding.fix or outcome.fix,
+            outcome.edge,
+        )
+
+    def outcome(self, name: str) -> Outcome:
+        return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a question's own function returns: which outcome, in words with its numbers, and the numbers."""
+
+    outcome: str
+    message: str
+    measured: Mapping[str, float] = field(default_factory=dict)
+    step: int | None = None
+    fix: str = ""  # more exact than the outcome's, where the run tells
+
+
+def explained(answer: Answer, by: str) -> Answer:
+    """A symptom whose cause another question found."""
+    return replace(answer, kind=NOTE, message=f"{answer.message} {by} finds the cause.")
+
+
+def shown(value: Any) -> str:
+    """A number as messages print it."""
+    return f"{value:.4g}"

@@ -1,0 +1,58 @@
+"""How far the loss has come: what several questions need to know before they call a run stuck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.intent import chooses
+from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.smoothing import Floats, ema
+
+SPAN = 50
+_FIRST = 10
+_FEWEST = 20  # points from which anything is said of a loss curve
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The smoothed loss and how much of its start is gone."""
+
+    loss: Points
+    smooth: Floats
+    start: float
+
+    @property
+    def end(self) -> float:
+        return float(self.smooth[-1])
+
+    @property
+    def fallen(self) -> float:
+        """The share of the starting loss that is gone at the best smoothed point after the first quarter."""
+        later = self.smooth[len(self.smooth) // 4 :]
+        return float((self.start - np.min(later)) / abs(self.start)) if self.start else 0.0
+
+
+def progress(run: Signals) -> Progress:
+    """The run's progress; an error where too few points are recorded to tell."""
+    loss = run.points("loss")
+    if len(loss) < _FEWEST:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {_FEWEST} are needed", how)
+    span = min(SPAN, max(2, len(loss) // 4))
+    smooth = ema(loss.values, span)
+    return Progress(loss, smooth, float(np.mean(loss.values[:_FIRST])))
+
+
+def should_fall(run: Signals) -> str:
+    """Why the loss must fall where it must; empty where it may move as it likes (a game, a moving target)."""
+    optimizers = {str(group.get("optimizer")) for group in run.listed("param_groups")}
+    loss = run.maybe("loss")
+    if len(optimizers) > 1 or loss is None or float(np.min(loss.values)) < 0:
+        return ""
+    if chooses(run) is not None:
+        return "it is a cross-entropy that starts at a guess"
+    if run.maybe("val_loss") is not None:
+        return "a validation loss is recorded with it"
+    return ""

@@ -1,0 +1,244 @@
+"""The ways in which a recorded learning-rate curve goes wrong, one diagnosis each; C2.1 asks them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import Finding, Limits, shown
+from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.schedule import (
+    Curve,
+    Plan,
+    agreement,
+    distance,
+    horizon_factor,
+    largest_jump,
+    time_factor,
+)
+from steadyrun.signals.smoothing import Floats
+
+ENOUGH = 5  # points before anything is said
+_SAME = 1e-3  # of the peak: rates closer than this are the same rate
+_FITS = 0.01  # of the peak: a changed plan this close to the record explains it
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The recorded rates, and what they are held against."""
+
+    run: Signals
+    rates: Points
+    plan: Plan | None
+    dry: Curve | None  # by scheduler steps since the record began
+
+    @property
+    def peak(self) -> float:
+        return self.plan.peak if self.plan else float(np.max(self.rates.values)) or 1.0
+
+    @property
+    def constant(self) -> bool:
+        return float(np.ptp(self.rates.values)) <= _SAME * self.peak
+
+    @property
+    def counts(self) -> Floats | None:
+        """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
+        taken = self.run.maybe("scheduler_steps")
+        if taken is None or len(taken) < 2:
+            return None
+        after = np.interp(self.rates.steps, taken.steps, taken.values)
+        return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
+
+
+def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    if np.any(seen.rates.values):
+        return None
+    return Finding(
+        "zero",
+        f"the learning rate is 0 at all {len(seen.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
+        step=seen.rates.step_at(0),
+    )
+
+
+def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
+    counts = seen.counts
+    stepped = counts is not None and float(np.ptp(counts)) > 0
+    if not seen.constant or varies <= limit["close"] or stepped:
+        return None
+    rebuilt = seen.run.events("optimizer-replaced")
+    why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
+    return Finding(
+        "never-stepped",
+        f"the learning rate stays at {shown(seen.rates.values[0])} for {len(seen.rates)} steps{why}, where "
+        f"{plan.shape} from {shown(plan.peak)} to {shown(plan.floor)} is declared.",
+        step=seen.rates.step_at(0),
+    )
+
+
+def starts_at_peak(rates: Points, warmup: float) -> bool:
+    early = rates.values[rates.steps < warmup / 2]
+    return len(early) >= 2 and bool(np.min(early) >= 0.9 * np.max(rates.values))
+
+
+def no_warmup(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    return warmup_missing(seen, plan.warmup) if plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup) else None
+
+
+def warmup_missing(seen: Seen, warmup: float) -> Finding:
+    first = float(seen.rates.values[0])
+    return Finding(
+        "no-warmup",
+        f"the learning rate is {shown(first)} at step {seen.rates.step_at(0)}, {first / seen.peak:.0%} of its peak; "
+        f"a warmup of {warmup:g} steps is declared.",
+        {"first_share": first / seen.peak},
+        seen.rates.step_at(0),
+    )
+
+
+def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    # What a late warmup does to the curve is C2.2's question.
+    after = seen.rates.from_step(2 * plan.warmup) if seen.rates.steps[-1] > 2 * plan.warmup else seen.rates
+    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if share < limit["share"]:
+        return None
+    words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
+    return Finding(
+        "pass",
+        f"the recorded rates follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps.",
+        {"agreeing": share},
+    )
+
+
+def restarted(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    for event in seen.run.events("resume"):
+        after = seen.rates.from_step(event.step or 0)
+        if event.step and len(after) >= ENOUGH:
+            again = distance(after.values, plan.rate(after.steps - event.step), plan.peak)
+            went_on = distance(after.values, plan.rate(after.steps), plan.peak)
+            if again < _FITS < went_on:
+                message = (
+                    f"after the resume at step {event.step} the learning rate begins anew at {shown(after.values[0])}; "
+                    f"the declared curve is at {shown(plan.rate(np.array([float(event.step)]))[0])} there."
+                )
+                return Finding("restarted", message, step=event.step)
+    return None
+
+
+def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    counts = seen.counts
+    steps = seen.rates.steps
+    if counts is not None and float(np.ptp(steps)) > 0:
+        factor = float(np.ptp(counts) / np.ptp(steps))
+        fits = distance(seen.rates.values, plan.rate(counts - counts[0] + steps[0]), plan.peak)
+    else:
+        factor, fits = time_factor(steps, seen.rates.values, plan.rate, plan.peak)
+        if steps[-1] <= plan.warmup or horizon_factor(steps, seen.rates.values, plan)[1] <= fits:
+            return None  # a longer warmup, or another length, explains it as well
+    if fits > 5 * _FITS or 0.9 < factor < 1.1 or factor <= 0:
+        return None
+    often = factor > 1
+    rate = f"{factor:.3g} times per step" if often else f"once every {1 / factor:.3g} steps"
+    return Finding(
+        "stepped-too-often" if often else "stepped-too-seldom",
+        f"the scheduler is stepped {rate}: the curve runs {shown(factor)} times as fast as declared.",
+        {"factor": factor},
+        seen.rates.step_at(0),
+    )
+
+
+def wrong_horizon(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    if not plan.decays:
+        return None
+    factor, fits = horizon_factor(seen.rates.steps, seen.rates.values, plan)
+    if fits <= _FITS and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
+        length = f"{shown(plan.steps * factor)} steps, declared are {plan.steps}"
+        if factor < 1:
+            return Finding("horizon-too-short", f"the decay is over after about {length}.", {"horizon": factor})
+        return Finding("horizon-too-long", f"the decay would take about {length}.", {"horizon": factor})
+    return _reaches_floor_early(seen, plan, limit)
+
+
+def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
+    low = plan.floor + 0.02 * (plan.peak - plan.floor)
+    all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // 1000)).astype(float)
+    meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
+    after = seen.rates.from_step(plan.warmup)
+    at = after.steps[after.values <= low]
+    smooth = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
+    if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or (smooth and smooth.size > limit["jump"]):
+        return None
+    return Finding(
+        "horizon-too-short",
+        f"the learning rate is at its minimum at step {at[0]:.0f}; the declared curve is there at step {meant:.0f}.",
+        {"horizon": float(at[0]) / meant},
+        int(at[0]),
+    )
+
+
+def jumps(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    jump = largest_jump(seen.rates.steps, seen.rates.values, plan.rate(seen.rates.steps), plan.peak)
+    if jump is None or jump.size <= limit["jump"]:
+        return None
+    return Finding(
+        "discontinuous",
+        f"the learning rate jumps from {shown(jump.before)} to {shown(jump.after)} at step {jump.step}, "
+        f"{shown(jump.size)} of the peak (limit {limit['jump']:g}); the declared curve is {plan.shape}.",
+        {"jump": jump.size},
+        jump.step,
+    )
+
+
+def late_warmup(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The rate still rises when the warmup should be over: C2.2 says how far it has come."""
+    rising = seen.rates.where(seen.rates.steps <= plan.warmup)
+    if plan.warmup < 1 or len(rising) < 2:
+        return None
+    reached = float(rising.values[-1]) / float(plan.rate(rising.steps[-1:])[0])
+    if reached > 1 - limit["close"] or np.any(np.diff(rising.values) < 0) or not np.ptp(rising.values):
+        return None
+    if len(rising) == len(seen.rates):
+        message = f"the learning rate is at {reached:.0%} of the declared warmup at step {rising.step_at(-1)}."
+        return Finding("late-warmup", message, step=rising.step_at(-1))
+    after = seen.rates.from_step(plan.warmup)
+    top = int(np.argmax(after.values))
+    if np.any(np.diff(after.values[top:]) > 0) or after.values[top] <= rising.values[-1]:
+        return None
+    return Finding(
+        "late-warmup",
+        f"the learning rate rises until step {after.step_at(top)}; the declared warmup ends at step {plan.warmup}.",
+        step=plan.warmup,
+    )
+
+
+def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
+    expected = plan.rate(seen.rates.steps)
+    off = np.abs(seen.rates.values - expected) / plan.peak
+    far = float(np.mean(off > limit["far"]))
+    place = int(np.argmax(off))
+    message = (
+        f"the learning rate is {shown(seen.rates.values[place])} at step {seen.rates.step_at(place)}, where the "
+        f"declared curve ({plan.shape}) has {shown(expected[place])}; {far:.0%} of the steps are off by more than "
+        f"{limit['far']:.0%} of the peak."
+    )
+    outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
+    return Finding(outcome, message, {"far": far}, seen.rates.step_at(place))
+
+
+Diagnosis = Callable[[Seen, Plan, Limits], Finding | None]
+
+IN_ORDER: tuple[Diagnosis, ...] = (
+    zero,
+    never_stepped,
+    no_warmup,
+    agrees,
+    restarted,
+    wrong_count,
+    wrong_horizon,
+    late_warmup,
+    jumps,
+    other,
+)

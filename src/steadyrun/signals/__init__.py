@@ -1,0 +1,1 @@
+"""Quantities computed from recorded series. A signal measures; it knows no threshold."""

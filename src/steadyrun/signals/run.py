@@ -1,0 +1,230 @@
+"""One run as the questions see it: clean series, declared intent, and what is missing and how to record it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.errors import UsageError
+from steadyrun.records import Event, Series
+from steadyrun.signals.schedule import number
+from steadyrun.signals.smoothing import Floats
+
+_LARGEST = 1e150  # squares of larger numbers are no numbers any more
+
+HOW_TO_RECORD: Mapping[str, str] = {
+    "loss": "call run.step(loss) once per optimizer step",
+    "val_loss": "call run.val(loss) after each validation",
+    "grad_norm": "call run.watch(model, optimizer) before training, or run.log(grad_norm=…)",
+    "lr/*": "call run.watch(model, optimizer) before training, or run.log(lr=…)",
+    "activation/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
+    "initial_weights": "call run.watch(model, optimizer) before training",
+    "param_groups": "call run.watch(model, optimizer) before training",
+    "moment1_norm/*": "call run.watch(model, optimizer) with an optimizer that keeps moments",
+    "moment2_norm/*": "call run.watch(model, optimizer) with an optimizer that keeps moments",
+    "example_hash/train": "give run.step(loss, batch=…) the batches",
+    "example_hash/val": "give run.val(loss, batches=…) the validation batches",
+    "backward_loss": "call run.watch(model, optimizer) before training",
+    "vocab_size": 'declare config={"vocab_size": …} (or num_classes) to steadyrun.record',
+    "lr_max": 'declare config={"lr_max": …} to steadyrun.record',
+    "warmup_steps": 'declare config={"warmup_steps": …} to steadyrun.record',
+}
+
+
+class Source(Protocol):
+    """What signals need of a run; `steadyrun.open_run` gives one."""
+
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+    @property
+    def state(self) -> str: ...
+    def names(self) -> list[str]: ...
+    def series(self, name: str) -> Series: ...
+    def events(self, kind: str | None = None) -> list[Event]: ...
+
+
+class MissingSignal(Exception):  # noqa: N818  an answer in the making, not an error
+    """A question needs something that was not recorded, or not enough of it."""
+
+    def __init__(self, name: str, why: str = "", how: str = "") -> None:
+        super().__init__(why or f"{name} was not recorded")
+        self.name = name
+        self.how = how or HOW_TO_RECORD.get(name, f"record {name} with run.log")
+
+
+@dataclass(frozen=True)
+class Points:
+    """A series with finite values only, at rising steps."""
+
+    name: str
+    steps: Floats
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def where(self, keep: Any) -> Points:
+        return Points(self.name, self.steps[keep], self.values[keep])
+
+    def from_step(self, step: float) -> Points:
+        return self.where(self.steps >= step)
+
+    def step_at(self, place: int) -> int:
+        return int(self.steps[place])
+
+    def mean_until(self, step: float, window: int) -> float:
+        """The mean of the last `window` points up to a step; NaN before the first."""
+        end = int(np.searchsorted(self.steps, step, side="right"))
+        return float(np.mean(self.values[max(0, end - window) : end])) if end else float("nan")
+
+    @cached_property
+    def spacing(self) -> float:
+        """Steps between two points: 1 when every step was recorded."""
+        return float(np.median(np.diff(self.steps))) if len(self) > 1 else 1.0
+
+
+class Signals:
+    """The series, events and declarations of one run, read when they are asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._points: dict[str, Points] = {}
+        self._read: dict[str, Series] = {}  # read to find the end, not yet asked for
+        self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
+        self.manifest = source.manifest
+        self.config: Mapping[str, Any] = _mapping(self.manifest.get("config"))
+        self.inferred: Mapping[str, Any] = _mapping(self.manifest.get("inferred"))
+
+    @cached_property
+    def names(self) -> list[str]:
+        return self._source.names()
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether more may come: what is too early to tell may be told later."""
+        return self._source.state in {"running", "unknown"}
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+    def matching(self, pattern: str) -> list[str]:
+        return fnmatch.filter(self.names, pattern)
+
+    def events(self, kind: str) -> list[Event]:
+        return self._source.events(kind)
+
+    def listed(self, key: str) -> list[dict[str, Any]]:
+        """The entries of a list in the manifest, such as `param_groups`."""
+        found = self.manifest.get(key)
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def about(self, key: str) -> Mapping[str, Any]:
+        """A part of the manifest, such as `model`; empty where there is none."""
+        return _mapping(self.manifest.get(key))
+
+    def declared(self, name: str) -> float | None:
+        """A number of the configuration; None where it is not declared, or not as a number."""
+        return number(self.config.get(name))
+
+    def raw(self, name: str) -> Series:
+        """A series as recorded, non-finite values included, in order of steps; of two at one step the later."""
+        if not self.has(name):
+            raise MissingSignal(name)
+        return self._read.pop(name, None) or _ordered(self._source.series(name))
+
+    def points(self, name: str) -> Points:
+        """The finite points of a series before the run's first non-finite value; an error where there are none."""
+        if name not in self._points:
+            self._points[name] = self._finite(name)
+        if not len(self._points[name]):
+            raise MissingSignal(name, f"{name} has no finite value before step {self.end:g}")
+        return self._points[name]
+
+    def distinct(self, name: str) -> Floats:
+        """The values of a series that has many at one step, such as the hashes of examples."""
+        if not self.has(name):
+            raise MissingSignal(name)
+        values = self._source.series(name).values
+        return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
+
+    def family(self, pattern: str) -> dict[str, Points]:
+        """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""
+        start = len(pattern) - 1
+        found = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
+        kept = {name: points for name, points in found.items() if points is not None}
+        if not kept:
+            raise MissingSignal(pattern)
+        return kept
+
+    def maybe(self, name: str) -> Points | None:
+        """The points of a series, None where there are none."""
+        try:
+            return self.points(name)
+        except MissingSignal:
+            return None
+
+    @cached_property
+    def first_nonfinite(self) -> tuple[int, str] | None:
+        """The first step whose loss or gradient was not finite, and which; a step the scaler skipped is ordinary."""
+        found = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
+        return min(found, default=None)
+
+    @cached_property
+    def end(self) -> float:
+        """Configuration questions see the steps before this one."""
+        return self.first_nonfinite[0] if self.first_nonfinite else float("inf")
+
+    def _finite(self, name: str) -> Points:
+        series = self.raw(name)
+        keep = np.isfinite(series.values) & (series.steps < self.end)
+        steps, values = series.steps, series.values.astype(float, copy=False)
+        if not np.all(keep):
+            steps, values = steps[keep], values[keep]
+        if len(values) and float(np.max(np.abs(values))) > _LARGEST:
+            values = np.clip(values, -_LARGEST, _LARGEST)
+        return Points(name, self._shared(steps), values)
+
+    def _shared(self, steps: npt.NDArray[np.int64]) -> Floats:
+        for known in self._steps:
+            if len(known) == len(steps) and np.array_equal(known, steps):
+                return known
+        self._steps.append(steps.astype(float))
+        return self._steps[-1]
+
+    def _first_bad(self, name: str) -> int | None:
+        if not self.has(name):
+            return None
+        series = self._read[name] = self.raw(name)
+        bad = series.steps[~np.isfinite(series.values)]
+        if len(bad) and self.has("skipped"):
+            skipped = self.raw("skipped")
+            bad = bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
+        return int(bad[0]) if len(bad) else None
+
+
+def _ordered(series: Series) -> Series:
+    steps = series.steps
+    if len(steps) < 2 or np.all(np.diff(steps) > 0):
+        return series
+    order = np.argsort(steps, kind="stable")
+    last = np.append(np.diff(steps[order]) != 0, True)
+    kept = order[last]
+    return Series(series.name, steps[kept], series.values[kept], series.times[kept])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def signals_of(source: Source) -> Signals:
+    """The signals of a run; a clear error where nothing at all was recorded."""
+    found = Signals(source)
+    if not found.names and not found.manifest:
+        raise UsageError("the run directory holds neither a manifest nor any series")
+    return found

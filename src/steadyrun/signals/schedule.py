@@ -1,0 +1,143 @@
+"""The learning-rate curve that was meant, and how the recorded one differs from it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from steadyrun.signals.smoothing import Floats, thinned
+
+Curve = Callable[[Floats], Floats]
+
+_ENOUGH_POINTS = 5000  # more do not tell more of a curve
+
+_SHAPES: dict[str, Callable[[Floats], Floats]] = {
+    "cosine": lambda progress: 0.5 * (1 + np.cos(np.pi * progress)),
+    "linear": lambda progress: 1 - progress,
+    "constant": np.ones_like,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule in numbers: linear warmup to the peak, then a shape down to the floor at the end."""
+
+    shape: str
+    peak: float
+    floor: float
+    warmup: int
+    steps: int
+
+    @property
+    def decays(self) -> bool:
+        return self.shape != "constant" and self.floor < self.peak
+
+    def rate(self, at: Floats) -> Floats:
+        """The rate at a step counted from 0. The first step of a warmup has 1/W of the peak, not 0."""
+        progress = np.clip((at - self.warmup) / max(1, self.steps - self.warmup), 0, 1)
+        decayed = self.floor + (self.peak - self.floor) * _SHAPES[self.shape](progress)
+        rising = self.peak * (at + 1) / max(1, self.warmup)
+        return np.where(at < self.warmup, rising, decayed)
+
+
+def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan | None:
+    """The plan that the configuration states in full; None where a part is missing or the shape is not known.
+
+    `floor` stands in where lr_min is not declared.
+    """
+    words = set(re.split(r"[^a-z]+", str(config.get("schedule", "")).lower())) - {"", "with", "warmup"}
+    shape = words.pop() if len(words) == 1 else ""
+    peak, steps = number(config.get("lr_max")), number(config.get("total_steps"))
+    warmup, declared_floor = number(config.get("warmup_steps", 0)), number(config.get("lr_min"))
+    lowest = floor if declared_floor is None else declared_floor
+    if shape == "constant":
+        lowest, steps = peak, steps if steps is not None else float(2**62)
+    if shape not in _SHAPES or peak is None or steps is None or warmup is None or lowest is None:
+        return None
+    if not (peak > 0 and 0 <= lowest <= peak and 0 <= warmup <= steps and steps >= 1):
+        return None
+    return Plan(shape, peak, lowest, int(warmup), int(steps))
+
+
+def number(value: Any) -> float | None:
+    """A finite number of the configuration, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def knot_curve(knots: Sequence[Sequence[float]]) -> Curve | None:
+    """A piecewise-linear curve from recorded knots (step, rate)."""
+    points = [(number(knot[0]), number(knot[1])) for knot in knots if len(knot) == 2]
+    known = sorted((x, y) for x, y in points if x is not None and y is not None)
+    if len(known) < 1:
+        return None
+    x, y = np.array(known, float).T
+    return lambda at: np.interp(at, x, y)
+
+
+@dataclass(frozen=True)
+class Jump:
+    """The largest change from one point to the next that the expected curve does not make."""
+
+    step: int
+    before: float
+    after: float
+    size: float  # as a share of the peak
+
+
+def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int = 3) -> Jump | None:
+    """The largest unexpected jump; the expected curve may make it up to `slack` points earlier or later."""
+    if len(rates) < 2 or peak <= 0:
+        return None
+    moved = np.diff(rates)
+    meant = np.abs(np.diff(expected))
+    around = np.max(np.stack([np.roll(meant, shift) for shift in range(-slack, slack + 1)]), axis=0)
+    unexpected = np.maximum(0.0, np.abs(moved) - around)
+    place = int(np.argmax(unexpected))
+    return Jump(int(steps[place + 1]), float(rates[place]), float(rates[place + 1]), float(unexpected[place]) / peak)
+
+
+def distance(rates: Floats, expected: Floats, peak: float) -> float:
+    """The mean distance of two curves as a share of the peak."""
+    return float(np.mean(np.abs(rates - expected))) / peak if len(rates) else math.inf
+
+
+def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float:
+    """The share of points within `close` (of the peak) of the curve; it may be two steps early or late."""
+    if not len(steps):
+        return 1.0
+    steps, rates = _thin(steps, rates)
+    off = np.min([np.abs(rates - curve(steps + shift)) for shift in (-2, -1, 0, 1, 2)], axis=0)
+    return float(np.mean(off <= close * peak))
+
+
+def _thin(steps: Floats, rates: Floats) -> tuple[Floats, Floats]:
+    places = thinned(len(steps), _ENOUGH_POINTS)
+    return steps[places], rates[places]
+
+
+def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tuple[float, float]:
+    """The factor f for which `rates` lie closest to `curve(f * step)`, and that distance."""
+    steps, rates = _thin(steps, rates)
+    factors = [float(n) for n in range(2, 65)] + [1 / n for n in (*range(2, 65), 100, 128, 200, 256, 500, 512, 1000)]
+    # A scheduler stepped once per n batches stands still between: compare with the floor of its count.
+    counts = {f: np.floor(steps * f + 1e-9) if f < 1 else steps * f for f in factors}
+    distances = {f: distance(rates, curve(count), peak) for f, count in counts.items()}
+    best = min(distances, key=lambda f: distances[f])
+    return best, distances[best]
+
+
+def horizon_factor(steps: Floats, rates: Floats, plan: Plan) -> tuple[float, float]:
+    """The factor by which the plan's length must change to come closest to `rates`, and that distance."""
+    steps, rates = _thin(steps, rates)
+    factors = np.geomspace(0.05, 20, 121)
+    plans = {float(f): replace(plan, steps=max(plan.warmup + 1, round(plan.steps * f))) for f in factors}
+    distances = {f: distance(rates, other.rate(steps), plan.peak) for f, other in plans.items()}
+    best = min(distances, key=lambda f: distances[f])
+    return best, distances[best]

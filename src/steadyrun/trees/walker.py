@@ -1,0 +1,102 @@
+"""The engine: asks one question after the other, follows edges, stops at the first fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steadyrun.errors import UsageError
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Answer, Question, explained
+from steadyrun.signals.run import Signals
+
+Changes = Mapping[str, Mapping[str, float]]
+"""Thresholds the user changed: question code, threshold name, value."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question on the path, and its answer."""
+
+    question: Question
+    answer: Answer
+    changed: Mapping[str, float]
+    because_of: str = ""  # the question whose edge led here
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The path through the questions, in the order they were asked, and those never reached."""
+
+    path: tuple[Asked, ...]
+    not_reached: tuple[Question, ...]
+
+    @property
+    def leaf(self) -> Asked | None:
+        """The first fault."""
+        return next((asked for asked in self.path if asked.answer.kind == FAULT), None)
+
+
+def walk(questions: Mapping[str, Question], run: Signals, changes: Changes, *, go_on: bool = False) -> Walk:
+    """Ask the questions in their order. The first fault ends the walk, unless `go_on`.
+
+    A fault or note whose outcome has an edge is a symptom: the questions there are asked first, and where one of
+    them finds a fault, that is the leaf and the symptom stands as a note.
+    """
+    engine = _Engine(questions, run, changes, go_on)
+    for code in questions:
+        if engine.visit(code) and not go_on:
+            break
+    path = tuple(engine.path)
+    reached = {asked.question.code for asked in path}
+    return Walk(path, tuple(question for code, question in questions.items() if code not in reached))
+
+
+class _Engine:
+    def __init__(self, questions: Mapping[str, Question], run: Signals, changes: Changes, go_on: bool) -> None:
+        self._questions = questions
+        self._run = run
+        self._changes = changes
+        self._go_on = go_on
+        self._seen: set[str] = set()
+        self.path: list[Asked] = []
+
+    def visit(self, code: str, because_of: str = "") -> bool:
+        """Ask a question and what it leads to; whether a fault was found. A question is asked once."""
+        if code in self._seen:
+            return False
+        self._seen.add(code)
+        question = self._questions[code]
+        changed = self._changes.get(code, {})
+        answer = self._answer(question, changed)
+        place = len(self.path)
+        self.path.append(Asked(question, answer, changed, because_of))
+        if answer.kind not in {FAULT, NOTE} or not answer.edge:
+            return answer.kind == FAULT
+        cause = self._look_for_cause(answer.edge, code)
+        if cause is None:
+            return answer.kind == FAULT
+        self.path[place] = Asked(question, explained(answer, cause), changed, because_of)
+        return True
+
+    def _answer(self, question: Question, changed: Mapping[str, float]) -> Answer:
+        """A question that fails on a strange run is one that cannot tell; the others are still asked."""
+        try:
+            return question.ask(self._run, changed)
+        except UsageError:
+            raise
+        except Exception as problem:
+            why = f"this question failed with {type(problem).__name__}: {problem}"
+            how = "this is a mistake in steadyrun: please report it with the run's manifest"
+            return Answer(CANNOT_TELL, "failed", why, missing=("an answer",), how_to_record=how)
+
+    def _look_for_cause(self, edge: tuple[str, ...], symptom: str) -> str | None:
+        """The first question behind the edge that answers with a fault."""
+        found = None
+        for target in edge:
+            for code in [code for code in self._questions if code == target or code.startswith(f"{target}.")]:
+                start = len(self.path)
+                if self.visit(code, symptom) and found is None:
+                    found = next(a.question.code for a in self.path[start:] if a.answer.kind == FAULT)
+                    if not self._go_on:
+                        return found
+        return found

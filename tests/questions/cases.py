@@ -1,0 +1,383 @@
+"""Small synthetic runs for every question: where it fires, where it stays silent, where it cannot tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from synthetic import Synthetic
+
+from steadyrun.records import Event
+from steadyrun.signals.schedule import Plan
+
+STEPS = np.arange(600.0)
+CONFIG = {
+    "vocab_size": 512,
+    "init": "random",
+    "reduction": "mean",
+    "lr_max": 1e-3,
+    "lr_min": 1e-4,
+    "warmup_steps": 50,
+    "total_steps": 600,
+    "schedule": "cosine",
+    "clip": 1.0,
+}
+PLAN = Plan("cosine", 1e-3, 1e-4, 50, 600)
+NOISE = np.random.default_rng(3).normal(0, 1, 600)
+FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
+FALLING[0] = math.log(512)
+FLAT = math.log(512) + 0.02 * NOISE
+NORMS = 2.5 + 0.3 * NOISE
+
+
+def run(*, without: tuple[str, ...] = (), config: Any = None, manifest: Any = None, **series: Any) -> Synthetic:
+    """A healthy run, changed: series, declarations and the manifest's parts; `without` leaves series out."""
+    events = series.pop("events", ())
+    state = series.pop("state", "finished")
+    base: dict[str, Any] = {
+        "loss": FALLING,
+        "grad_norm": NORMS,
+        "grad_norm_applied": np.minimum(NORMS, 1.0),
+        "clip_threshold": np.ones(600),
+        "clipped": np.ones(600),
+        "lr/0": PLAN.rate(STEPS),
+        "val_loss": ([199, 399, 599], [3.0, 2.0, 1.7]),
+        "activation/a": ([0, 100], [1.0, 1.0]),
+        "activation/b": ([0, 100], [1.4, 1.5]),
+        "moment1_norm/0": ([0, 10, 20, 100], [0.1, 0.3, 0.4, 0.5]),
+        "moment2_norm/0": ([0, 10, 20, 100], [1e-3, 1e-2, 2e-2, 1e-1]),
+        "step_count/0": ([0, 10, 20, 100], [1, 11, 21, 101]),
+        "update_ratio/a": ([100, 200, 300], [1e-3, 1e-3, 1e-3]),
+        **series,
+    }
+    kept = {name: values for name, values in base.items() if name not in without and values is not None}
+    return Synthetic({**CONFIG, **(config or {})}, {**MANIFEST, **(manifest or {})}, events, state, **kept)
+
+
+def weight(name: str, kind: str, shape: list[int], std: float, mean: float = 0.0, fan_in: int | None = None) -> Any:
+    low, high = mean - 3 * std, mean + 3 * std
+    return {"name": name, "module": kind, "shape": shape, "fan_in": fan_in, "trainable": True, "mean": mean,
+            "std": std, "min": low, "max": high}  # fmt: skip
+
+
+MATRIX = weight("a.weight", "Linear", [128, 128], 0.02, fan_in=128)
+NORM = weight("n.weight", "LayerNorm", [128], 0.0, mean=1.0)
+BIAS = weight("a.bias", "Linear", [128], 0.0)
+SETTINGS = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
+MANIFEST = {
+    "initial_weights": [MATRIX, BIAS],
+    "param_groups": [
+        {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters": ["a.weight"]},
+        {"optimizer": 0, "class": "AdamW", "settings": {**SETTINGS, "weight_decay": 0.0}, "parameters": ["a.bias"]},
+    ],
+    "blocks": [{"name": "a", "role": "block"}, {"name": "b", "role": "block"}],
+    "model": {"parameters": 1000, "trainable": 1000, "tied": []},
+}
+
+
+def first_loss(value: float) -> Any:
+    changed = FALLING.copy()
+    changed[0] = value
+    return changed
+
+
+def first_norm(value: float) -> Any:
+    changed = NORMS.copy()
+    changed[0] = value
+    return changed
+
+
+def spikes(*steps: int) -> Any:
+    changed = NORMS.copy()
+    changed[list(steps)] = 150.0
+    return changed
+
+
+def at_factor(factor: float) -> Any:
+    return PLAN.rate(np.floor(STEPS * factor + 1e-9))
+
+
+def wide(std: float, **more: Any) -> dict[str, Any]:
+    return {"initial_weights": [weight("a.weight", "Linear", [128, 128], std, fan_in=128, **more), BIAS]}
+
+
+RESUME = Event("resume", 300, 0.0, 0, {"attempt": 2})
+BETA_FACTOR = [(1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in (1, 11, 21, 101)]
+LN_V = math.log(512)
+
+CASES: list[tuple[str, str, Synthetic]] = [
+    # C1.1: fires, silent at the edge, cannot tell
+    ("C1.1", "pass", run()),
+    ("C1.1", "pass", run(loss=first_loss(LN_V + 0.49))),
+    ("C1.1", "off", run(loss=first_loss(LN_V + 0.51))),
+    ("C1.1", "off", run(loss=first_loss(LN_V + 1.75))),
+    ("C1.1", "too-high", run(loss=first_loss(LN_V + 1.77))),
+    ("C1.1", "off", run(loss=first_loss(LN_V - 2.23))),
+    ("C1.1", "already-trained", run(loss=first_loss(LN_V - 2.25))),
+    ("C1.1", "low", run(loss=first_loss(LN_V - 2.25), config={"init": None})),
+    ("C1.1", "counts-too-little", run(loss=first_loss(0.1), manifest={"initial_weights": [NORM]})),
+    ("C1.1", "already-trained", run(loss=first_loss(0.1), manifest={"initial_weights": [{**NORM, "std": 0.1}]})),
+    ("C1.1", "not-applicable", run(loss=first_loss(0.69), config={"init": None})),
+    ("C1.1", "pass", run(config={"vocab_size": 50257}, loss=first_loss(10.9))),
+    ("C1.1", "not-applicable", run(config={"init": "pretrained"}, loss=first_loss(1.0))),
+    ("C1.1", "not-applicable", run(config={"reduction": "sum"}, loss=first_loss(600.0))),
+    ("C1.1", "missing", run(config={"vocab_size": None}, loss=first_loss(70.0))),
+    ("C1.1", "pass", run(config={"vocab_size": None}, manifest={"inferred": {"output_width": 512}})),
+    (
+        "C1.1",
+        "missing",
+        run(
+            config={"num_classes": 1000, "vocab_size": 1000},
+            loss=first_loss(1.0),
+            manifest={"inferred": {"output_width": 3}},
+        ),
+    ),
+    ("C1.1", "missing", run(without=("loss",))),
+    ("C1.1", "missing", run(loss=([100, 101], [2.0, 1.9]))),
+    # C1.2
+    ("C1.2", "pass", run()),
+    ("C1.2", "pass", run(grad_norm=first_norm(10.0))),
+    ("C1.2", "unusual", run(grad_norm=first_norm(10.1))),
+    ("C1.2", "unusual", run(grad_norm=first_norm(99.9))),
+    ("C1.2", "too-large", run(grad_norm=first_norm(100.1))),
+    ("C1.2", "unusual", run(grad_norm=first_norm(0.0011))),
+    ("C1.2", "too-small", run(grad_norm=first_norm(0.0009))),
+    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009))),
+    ("C1.2", "too-small", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
+    ("C1.2", "wrong-reduction", run(loss=FALLING * 100, tokens=np.full(600, 100.0))),
+    ("C1.2", "wrong-reduction", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0))),
+    ("C1.2", "wrong-sign", run(backward_loss=-FALLING)),
+    ("C1.2", "pass", run(backward_loss=-FALLING, config={"vocab_size": None}, loss=FALLING - 3)),
+    ("C1.2", "pass", run(backward_loss=FALLING * 50, tokens=np.full(600, 100.0))),
+    (
+        "C1.2",
+        "not-applicable",
+        run(config={"reduction": "sum"}, backward_loss=FALLING * 100, tokens=np.full(600, 100.0)),
+    ),
+    ("C1.2", "missing", run(without=("grad_norm",))),
+    # C2.1
+    ("C2.1", "pass", run()),
+    ("C2.1", "pass", run(**{"lr/0": np.where(STEPS < 50, STEPS / 50 * 1e-3, PLAN.rate(STEPS))})),
+    ("C2.1", "pass", run(config={"schedule": "constant", "warmup_steps": 0}, **{"lr/0": np.full(600, 1e-3)})),
+    ("C2.1", "never-stepped", run(**{"lr/0": np.full(600, 1e-3)})),
+    ("C2.1", "zero", run(**{"lr/0": np.zeros(600)})),
+    ("C2.1", "no-warmup", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 0, 600).rate(STEPS)})),
+    ("C2.1", "stepped-too-often", run(**{"lr/0": at_factor(2)})),
+    ("C2.1", "stepped-too-seldom", run(**{"lr/0": at_factor(1 / 20)})),
+    ("C2.1", "stepped-too-often", run(**{"lr/0": at_factor(4), "scheduler_steps": 4 * (STEPS + 1)})),
+    ("C2.1", "horizon-too-short", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 50, 300).rate(STEPS)})),
+    ("C2.1", "horizon-too-long", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 50, 6000).rate(STEPS)})),
+    ("C2.1", "horizon-too-short", run(**{"lr/0": 5.5e-4 + 4.5e-4 * np.cos(STEPS / 60)}, config={"warmup_steps": 0})),
+    ("C2.1", "discontinuous", run(**{"lr/0": np.where(STEPS < 300, PLAN.rate(STEPS), PLAN.rate(STEPS) / 10)})),
+    (
+        "C2.1",
+        "restarted",
+        run(events=[RESUME], **{"lr/0": np.concatenate([PLAN.rate(STEPS[:300]), PLAN.rate(STEPS[:300])])}),
+    ),
+    ("C2.1", "pass", run(events=[RESUME])),
+    ("C2.1", "late-warmup", run(state="running", **{"lr/0": STEPS[:40] / 200 * 1e-3})),
+    ("C2.1", "late-warmup", run(**{"lr/0": np.minimum(STEPS / 200, 1) * PLAN.rate(np.maximum(STEPS, 50))})),
+    ("C2.1", "other-curve", run(**{"lr/0": 10 * PLAN.rate(STEPS)})),
+    ("C2.1", "deviates", run(config={"schedule": "linear"})),
+    ("C2.1", "not-applicable", run(config={"schedule": None, "warmup_steps": 0})),
+    (
+        "C2.1",
+        "pass",
+        run(
+            config={"schedule": None, "warmup_steps": 0},
+            **{"lr/0": np.linspace(1, 0, 600)},
+            manifest={"inferred": {"expected_lr": {"groups": [[[0, 1.0], [599, 0.0]]]}}},
+        ),
+    ),
+    ("C2.1", "missing", run(without=("lr/0",))),
+    ("C2.1", "missing", run(**{"lr/0": [1e-3, 1e-3]})),
+    # C2.2
+    ("C2.2", "pass", run()),
+    ("C2.2", "pass", run(**{"lr/0": 0.96 * PLAN.rate(STEPS)})),
+    ("C2.2", "off", run(**{"lr/0": 0.94 * PLAN.rate(STEPS)})),
+    ("C2.2", "off", run(**{"lr/0": 0.51 * PLAN.rate(STEPS)})),
+    ("C2.2", "not-reached", run(**{"lr/0": 0.49 * PLAN.rate(STEPS)})),
+    ("C2.2", "not-applicable", run(config={"warmup_steps": 0})),
+    ("C2.2", "missing", run(config={"lr_max": None})),
+    ("C2.2", "missing", run(**{"lr/0": PLAN.rate(STEPS[:40])})),
+    # C3.1
+    ("C3.1", "pass", run(without=("clipped",))),
+    ("C3.1", "clips-always", run()),
+    ("C3.1", "high", run(grad_norm=NORMS + 4)),
+    ("C3.1", "pass", run(grad_norm=NORMS + 2, without=("clipped",))),
+    ("C3.1", "always-clipping", run(grad_norm=NORMS + 4, loss=FLAT)),
+    ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, config={"init": "pretrained"})),
+    ("C3.1", "dead", run(grad_norm=np.full(600, 0.009), loss=FLAT)),
+    ("C3.1", "pass", run(grad_norm=np.full(600, 0.011), loss=FLAT, without=("clipped",))),
+    ("C3.1", "pass", run(grad_norm=np.full(600, 0.009), without=("clipped",))),
+    ("C3.1", "frozen", run(loss=FLAT, manifest={"model": {"parameters": 1000, "trainable": 10}})),
+    ("C3.1", "clips-always", run(manifest={"model": {"parameters": 1000, "trainable": 10}})),
+    ("C3.1", "missing", run(without=("grad_norm",))),
+    ("C3.1", "missing", run(grad_norm=NORMS[:30])),
+    # C3.2
+    ("C3.2", "pass", run()),
+    ("C3.2", "few", run(grad_norm=spikes(100))),
+    ("C3.2", "few", run(grad_norm=spikes(100, 101, 102))),
+    ("C3.2", "many", run(grad_norm=spikes(100, 150, 200, 250))),
+    ("C3.2", "few", run(grad_norm=spikes(50, 150, 260, 400))),
+    ("C3.2", "pass", run(grad_norm=NORMS * 100)),
+    ("C3.2", "missing", run(without=("grad_norm",))),
+    # C4.1
+    ("C4.1", "pass", run()),
+    ("C4.1", "static", run(loss=FLAT, **{"update_ratio/a": ([100, 200], [0.0, 0.0])})),
+    ("C4.1", "not-learning", run(loss=FLAT)),
+    ("C4.1", "not-learning", run(loss=FLAT, without=("update_ratio/a",))),
+    ("C4.1", "flat", run(loss=FLAT[:540])),
+    (
+        "C4.1",
+        "too-slow",
+        run(loss=LN_V - STEPS / 2000 + 0.02 * NOISE, **{"update_ratio/a": ([100, 200], [1e-6, 1e-6])}),
+    ),
+    ("C4.1", "pass", run(loss=LN_V - STEPS / 2000 + 0.02 * NOISE)),
+    ("C4.1", "diverging", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
+    ("C4.1", "late", run(loss=np.where(STEPS < 200, LN_V + STEPS / 200, FALLING))),
+    ("C4.1", "flat-start", run(loss=np.where(STEPS < 250, LN_V, FALLING))),
+    ("C4.1", "not-judged", run(loss=FLAT, config={"init": "pretrained"})),
+    ("C4.1", "not-judged", run(loss=FLAT, config={"vocab_size": None}, without=("val_loss",))),
+    ("C4.1", "late", run(loss=0.1 * NOISE, config={"vocab_size": None}, without=("val_loss",))),
+    ("C4.1", "warming-up", run(loss=FLAT, config={"warmup_steps": 500})),
+    ("C4.1", "missing", run(loss=FLAT[:100], state="running")),
+    ("C4.1", "flat", run(loss=FLAT[:100], config={"total_steps": 100})),
+    ("C4.1", "pass", run(loss=(STEPS * 100, FALLING))),
+    ("C4.1", "missing", run(loss=FLAT[:10])),
+    ("C4.1", "missing", run(without=("loss",))),
+    # C4.2
+    ("C4.2", "pass", run()),
+    ("C4.2", "apart", run(val_loss=([199, 399, 599], [3.0, 2.4, 2.3]))),
+    ("C4.2", "gap", run(val_loss=([199, 399, 599], [3.0, 2.7, 2.6]))),
+    ("C4.2", "overfitting", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.5, 2.7, 2.8, 2.9]))),
+    ("C4.2", "gap", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.7, 2.75, 2.8, 2.85]))),
+    ("C4.2", "below", run(val_loss=([199, 399, 599], [2.0, 1.2, 1.0]))),
+    ("C4.2", "leak", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(90.0, 110.0)})),
+    ("C4.2", "few-shared", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(99.0, 120.0)})),
+    ("C4.2", "pass", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(200.0, 220.0)})),
+    ("C4.2", "missing", run(without=("val_loss",))),
+    # C5.1
+    ("C5.1", "pass", run()),
+    ("C5.1", "pass", run(manifest=wide(1.2), loss=first_loss(70.0))),
+    ("C5.1", "too-wide", run(manifest=wide(1.3), loss=first_loss(70.0))),
+    ("C5.1", "too-wide", run(manifest=wide(1.3), grad_norm=first_norm(200.0))),
+    ("C5.1", "unusual", run(manifest=wide(1.3))),
+    ("C5.1", "off-centre", run(manifest=wide(0.02, mean=0.5), loss=first_loss(70.0))),
+    ("C5.1", "unusual", run(manifest=wide(0.02, mean=0.5))),
+    ("C5.1", "pass", run(manifest=wide(0.02, mean=0.009), loss=first_loss(70.0))),
+    (
+        "C5.1",
+        "bias",
+        run(manifest={"initial_weights": [MATRIX, weight("h.bias", "Linear", [512], 2.0)]}, loss=first_loss(9.0)),
+    ),
+    (
+        "C5.1",
+        "pass",
+        run(manifest={"initial_weights": [weight("e.weight", "Embedding", [512, 64], 1.0)]}, loss=first_loss(70.0)),
+    ),
+    (
+        "C5.1",
+        "too-wide",
+        run(
+            manifest={
+                "initial_weights": [weight("e.weight", "Embedding", [512, 64], 1.0)],
+                "model": {"tied": [["e.weight", "head.weight"]]},
+            },
+            loss=first_loss(70.0),
+        ),
+    ),
+    ("C5.1", "not-applicable", run(manifest=wide(5.0), config={"init": "pretrained"})),
+    ("C5.1", "missing", run(manifest={"initial_weights": []})),
+    # C5.2
+    ("C5.2", "pass", run()),
+    ("C5.2", "steep", run(**{"activation/b": ([0, 100], [9.9, 1.0])})),
+    ("C5.2", "growing", run(**{"activation/b": ([0, 100], [10.1, 1.0])})),
+    ("C5.2", "large", run(**{"activation/b": ([0, 100], [1.0, 10.1])})),
+    ("C5.2", "large", run(**{"activation/b": ([0, 100], [10.1, 1.0])}, config={"init": "pretrained"})),
+    ("C5.2", "not-applicable", run(without=("activation/b",))),
+    ("C5.2", "missing", run(without=("activation/a", "activation/b"))),
+    ("C5.2", "growing", run(**{"activation/b": ([0, 100], [10.1, 50.0])})),
+    # C6.1
+    ("C6.1", "pass", run(config={"no_decay": ["bias"]})),
+    ("C6.1", "declared-exempt", run(config={"no_decay": ["weight"]})),
+    ("C6.1", "pass", run()),
+    (
+        "C6.1",
+        "vectors-decayed",
+        run(
+            manifest={
+                "param_groups": [
+                    {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters": ["a.weight", "a.bias"]}
+                ]
+            }
+        ),
+    ),
+    (
+        "C6.1",
+        "not-applicable",
+        run(
+            manifest={
+                "param_groups": [
+                    {"optimizer": 0, "class": "SGD", "settings": {"weight_decay": 0}, "parameters": ["a.weight"]}
+                ]
+            }
+        ),
+    ),
+    ("C6.1", "missing", run(manifest={"param_groups": []})),
+    # C6.2
+    ("C6.2", "pass", run()),
+    ("C6.2", "rebuilt", run(**{"step_count/0": ([0, 10, 20, 100], [1, 1, 1, 1])})),
+    (
+        "C6.2",
+        "empty",
+        run(
+            **{"moment2_norm/0": ([0, 10, 20, 100], [0, 0, 0, 0])},
+            manifest={"param_groups": MANIFEST["param_groups"][:1]},
+        ),
+    ),
+    ("C6.2", "no-memory", run(**{"moment1_norm/0": ([0, 10, 20, 100], [1.0, 1.0, 1.0, 1.0])})),
+    ("C6.2", "pass", run(**{"moment1_norm/0": ([0, 10, 20, 100], [1.0, 1.0, 1.0, 1.001])})),
+    (
+        "C6.2",
+        "no-bias-correction",
+        run(**{"update_scale/0": ([0, 10, 20, 100], BETA_FACTOR), "update_misfit/0": ([0, 10, 20, 100], [0.0] * 4)}),
+    ),
+    (
+        "C6.2",
+        "pass",
+        run(**{"update_scale/0": ([0, 10, 20, 100], [1.0] * 4), "update_misfit/0": ([0, 10, 20, 100], [0.0] * 4)}),
+    ),
+    (
+        "C6.2",
+        "other-rule",
+        run(**{"update_scale/0": ([0, 10, 20, 100], [2.0] * 4), "update_misfit/0": ([0, 10, 20, 100], [0.0] * 4)}),
+    ),
+    (
+        "C6.2",
+        "pass",
+        run(**{"update_scale/0": ([0, 10, 20, 100], BETA_FACTOR), "update_misfit/0": ([0, 10, 20, 100], [0.5] * 4)}),
+    ),
+    ("C6.2", "not-applicable", run(without=("moment1_norm/0", "moment2_norm/0"))),
+    ("C6.2", "missing", run(manifest={"param_groups": []})),
+    # C6.3
+    ("C6.3", "not-applicable", run(backwards=np.ones(600), backward_loss=FALLING)),
+    ("C6.3", "pass", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=FALLING)),
+    ("C6.3", "not-divided", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=4 * FALLING)),
+    ("C6.3", "unclear", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=3 * FALLING)),
+    ("C6.3", "perhaps-not-divided", run(backwards=np.full(600, 4.0), backward_loss=4 * FALLING)),
+    (
+        "C6.3",
+        "perhaps-not-divided",
+        run(
+            config={"accumulation": 4},
+            backwards=np.full(600, 4.0),
+            loss=FALLING / 4,
+            backward_loss=FALLING,
+            val_loss=([199, 399, 599], [3.0, 2.0, 1.7]),
+        ),
+    ),
+    ("C6.3", "not-applicable", run(config={"accumulation": 4, "reduction": "sum"}, backward_loss=4 * FALLING)),
+    ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0))),
+]

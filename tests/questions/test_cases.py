@@ -1,0 +1,107 @@
+"""Every question on its small synthetic series, and on series that nobody would record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import CASES, CONFIG, MANIFEST, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic import Synthetic
+
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
+from steadyrun.signals.run import Signals
+
+
+def label(case: tuple[str, str, Any]) -> str:
+    return f"{case[0]} {case[1]}"
+
+
+@pytest.mark.parametrize(("code", "outcome", "synthetic"), CASES, ids=[label(case) for case in CASES])
+def test_the_answer(code: str, outcome: str, synthetic: Synthetic) -> None:
+    answer = QUESTIONS[code].ask(Signals(synthetic))
+    assert answer.outcome == outcome, answer.message
+    assert answer.message.strip()
+    if answer.kind == FAULT:
+        assert answer.fix
+        assert any(character.isdigit() for character in answer.message), "a claim shows its numbers"
+    if answer.kind == CANNOT_TELL:
+        assert answer.missing
+        assert answer.how_to_record
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_every_outcome_is_shown(question: Question) -> None:
+    """No outcome without a series that reaches it, and a series for which each question cannot tell."""
+    reached = {outcome for code, outcome, _ in CASES if code == question.code}
+    assert {outcome.name for outcome in question.outcomes} - reached <= UNREACHED.get(question.code, set())
+    assert {"missing"} <= reached
+
+
+UNREACHED = {"C2.1": {"idle", "differs-from-scheduler"}}  # shown on recorded runs in test_schedulers.py
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_questions_are_complete(question: Question) -> None:
+    assert question.asks.endswith("?")
+    assert question.why.endswith(".")
+    assert question.needs
+    names = [outcome.name for outcome in question.outcomes]
+    assert len(names) == len(set(names))
+    assert "pass" in names
+    for outcome in question.outcomes:
+        assert (outcome.answer != FAULT) or outcome.fix.endswith("."), outcome.name
+    for threshold in question.thresholds:
+        assert threshold.decision
+        assert threshold.meaning
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_healthy_synthetic_run_passes(question: Question) -> None:
+    answer = question.ask(Signals(run()))
+    assert answer.kind in {PASS, NOT_APPLICABLE} or answer.outcome == "clips-always", answer.message
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_nothing_recorded(question: Question) -> None:
+    """No run at all: no crash, and never a pass or a fault."""
+    answer = question.ask(Signals(Synthetic()))
+    assert answer.kind in {CANNOT_TELL, NOT_APPLICABLE}
+
+
+VALUES = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e308, -1e308, float("nan"), float("inf")]),
+)
+NAMES = [
+    "loss", "grad_norm", "grad_norm_applied", "clip_threshold", "clipped", "lr/0", "lr/1", "val_loss", "tokens",
+    "examples", "backward_loss", "backwards", "scheduler_steps", "activation/a", "activation/b", "moment1_norm/0",
+    "moment2_norm/0", "step_count/0", "update_scale/0", "update_misfit/0", "update_ratio/a", "example_hash/train",
+    "example_hash/val", "batch_index", "skipped",
+]  # fmt: skip
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> Synthetic:
+    """Series of any length at any steps, unsorted and repeated; declarations of any kind."""
+    series = {}
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+        length = draw(st.sampled_from([0, 1, 2, 5, 25, 60]))
+        steps = draw(st.lists(st.integers(0, 10**9), min_size=length, max_size=length))
+        if draw(st.booleans()):
+            steps = list(range(length))
+        series[name] = (steps, draw(st.lists(VALUES, min_size=length, max_size=length)))
+    junk = st.one_of(st.none(), VALUES, st.text(max_size=5), st.booleans(), st.integers(), st.lists(st.integers()))
+    config = {key: draw(junk) if draw(st.booleans()) else value for key, value in CONFIG.items()}
+    manifest = {key: draw(junk) if draw(st.booleans()) else value for key, value in MANIFEST.items()}
+    state = draw(st.sampled_from(["running", "finished", "killed"]))
+    return Synthetic(config, manifest, (), state, **series)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(anything())
+def test_no_series_crashes_a_question(synthetic: Synthetic) -> None:
+    for question in QUESTIONS.values():
+        assert question.ask(Signals(synthetic)).message

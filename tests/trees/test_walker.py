@@ -1,0 +1,131 @@
+"""The engine: order, the first fault, edges, what a symptom becomes, and a question that fails."""
+
+from __future__ import annotations
+
+import pytest
+from synthetic import Synthetic
+
+from steadyrun.errors import UsageError
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.trees.walker import Walk, walk
+
+EMPTY = Signals(Synthetic())
+
+
+def question(code: str, answer: str = PASS, edge: tuple[str, ...] = ()) -> Question:
+    outcomes = (
+        Outcome("pass", PASS, "fine"),
+        Outcome("bad", FAULT, "bad", "Mend it.", edge),
+        Outcome("odd", NOTE, "odd", "", edge),
+    )
+    names = {PASS: "pass", FAULT: "bad", NOTE: "odd"}
+    thresholds = (Threshold("high", 5, "", "the limit", "5", "as specified"),)
+
+    def find(_run: Signals, _limit: Limits) -> Finding:
+        if answer not in names:
+            raise MissingSignal("loss") if answer == "missing" else ZeroDivisionError("strange")
+        return Finding(names[answer], "measured 1, limit 2")
+
+    return Question(code, f"question {code}", "Is it?", "Because.", ("loss",), 1, thresholds, outcomes, find)
+
+
+def walked(*questions: Question, go_on: bool = False) -> Walk:
+    return walk({each.code: each for each in questions}, EMPTY, {}, go_on=go_on)
+
+
+def path(found: Walk) -> list[tuple[str, str]]:
+    return [(asked.question.code, asked.answer.kind) for asked in found.path]
+
+
+def test_all_pass() -> None:
+    found = walked(question("C1.1"), question("C1.2"), question("C2.1"))
+    assert path(found) == [("C1.1", "pass"), ("C1.2", "pass"), ("C2.1", "pass")]
+    assert found.leaf is None
+    assert found.not_reached == ()
+
+
+def test_the_first_fault_ends_the_walk() -> None:
+    found = walked(question("C1.1"), question("C1.2", FAULT), question("C2.1", FAULT))
+    assert path(found) == [("C1.1", "pass"), ("C1.2", "fault")]
+    assert found.leaf is not None
+    assert found.leaf.question.code == "C1.2"
+    assert [q.code for q in found.not_reached] == ["C2.1"]
+
+
+def test_all_goes_on_and_the_leaf_is_still_the_first() -> None:
+    found = walked(question("C1.1"), question("C1.2", FAULT), question("C2.1", FAULT), go_on=True)
+    assert [kind for _, kind in path(found)] == ["pass", "fault", "fault"]
+    assert found.leaf is not None
+    assert found.leaf.question.code == "C1.2"
+
+
+def test_an_edge_is_followed_and_the_cause_is_the_leaf() -> None:
+    found = walked(question("C1.1", FAULT, edge=("C5",)), question("C2.1"), question("C5.1"), question("C5.2", FAULT))
+    assert path(found) == [("C1.1", "note"), ("C5.1", "pass"), ("C5.2", "fault")]
+    assert found.leaf is not None
+    assert found.leaf.question.code == "C5.2"
+    assert found.leaf.because_of == "C1.1"
+    assert "C5.2 finds the cause" in found.path[0].answer.message
+
+
+def test_a_symptom_without_a_cause_is_the_leaf_itself() -> None:
+    found = walked(question("C1.1", FAULT, edge=("C5",)), question("C2.1"), question("C5.1"))
+    assert path(found) == [("C1.1", "fault"), ("C5.1", "pass")]
+    assert found.leaf is not None
+    assert found.leaf.question.code == "C1.1"
+
+
+def test_a_note_with_an_edge_sends_there_first_and_the_walk_goes_on() -> None:
+    found = walked(question("C1.1", NOTE, edge=("C5",)), question("C2.1"), question("C5.1"))
+    assert path(found) == [("C1.1", "note"), ("C5.1", "pass"), ("C2.1", "pass")]
+
+
+def test_several_edges_and_edges_of_edges() -> None:
+    found = walked(
+        question("C1.1", FAULT, edge=("C5", "C1.2")),
+        question("C1.2", NOTE, edge=("C6",)),
+        question("C5.1"),
+        question("C6.1", FAULT),
+    )
+    assert path(found) == [("C1.1", "note"), ("C5.1", "pass"), ("C1.2", "note"), ("C6.1", "fault")]
+
+
+def test_an_edge_to_a_question_already_asked_asks_it_once() -> None:
+    found = walked(question("C1.1", NOTE), question("C1.2", FAULT, edge=("C1",)), go_on=True)
+    assert path(found) == [("C1.1", "note"), ("C1.2", "fault")]
+
+
+def test_an_edge_to_a_tree_that_is_not_there() -> None:
+    found = walked(question("C3.2", NOTE, edge=("D2",)), question("C4.1"))
+    assert path(found) == [("C3.2", "note"), ("C4.1", "pass")]
+
+
+def test_what_cannot_be_told_does_not_end_the_walk() -> None:
+    found = walked(question("C1.1", "missing"), question("C1.2"))
+    assert path(found) == [("C1.1", "cannot-tell"), ("C1.2", "pass")]
+    assert found.path[0].answer.missing == ("loss",)
+
+
+def test_a_question_that_fails_cannot_tell_and_the_others_are_asked() -> None:
+    found = walked(question("C1.1", "broken"), question("C1.2"))
+    assert path(found) == [("C1.1", "cannot-tell"), ("C1.2", "pass")]
+    assert "ZeroDivisionError" in found.path[0].answer.message
+
+
+def test_an_unknown_threshold_is_an_error_not_an_answer() -> None:
+    with pytest.raises(UsageError, match="no threshold 'hihg'"):
+        walk({"C1.1": question("C1.1")}, EMPTY, {"C1.1": {"hihg": 1.0}})
+
+
+def test_every_edge_of_the_real_questions_leads_somewhere_or_to_the_second_tree() -> None:
+    for each in QUESTIONS.values():
+        for outcome in each.outcomes:
+            for target in outcome.edge:
+                known = any(code == target or code.startswith(f"{target}.") for code in QUESTIONS)
+                assert known or target.startswith("D"), (each.code, outcome.name, target)
+
+
+def test_the_table_is_in_the_order_of_the_codes() -> None:
+    assert list(QUESTIONS) == sorted(QUESTIONS)
