@@ -1,4 +1,5 @@
-"""Write the generated pages: `docs/series.md` and `docs/cli.md`. `make docs` runs it; a test fails when they are stale.
+"""Write the generated pages: series, command line, questions, thresholds. `make docs` runs it; a test fails when one
+is stale, or left over.
 
 python docs/generate.py
 """
@@ -6,12 +7,19 @@ python docs/generate.py
 from __future__ import annotations
 
 import inspect
+import re
+from functools import partial
 from pathlib import Path
 
 import typer
 
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import Question, Threshold, shown
+from steadyrun.report.markdown import literal
+from steadyrun.report.measured import measured
+from steadyrun.report.page import SECTIONS, Part, fault_words, page, section, section_of
 from steadyrun.store.catalogue import CATALOGUE
 
 HERE = Path(__file__).parent
@@ -57,16 +65,117 @@ def cli_page() -> str:
         lines += [f"## steadyrun {name}", "", "```text", help_text, "```", ""]
         lines += ["| argument or option | meaning | default |", "|---|---|---|"]
         for parameter in command.params:
-            shown = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else parameter.name.upper()
+            name_shown = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else parameter.name.upper()
             default = "" if parameter.default is None else f"`{parameter.default}`"
-            lines.append(f"| `{shown}` | {parameter.help or ''} | {default} |")
+            lines.append(f"| `{name_shown}` | {parameter.help or ''} | {default} |")
         lines.append("")
     return NOTE + "\n".join(lines)
 
 
-PAGES = {"series.md": series_page, "cli.md": cli_page}
+def question_page(question: Question) -> str:
+    """Everything a question says of itself."""
+    lines = [f"# {question.code} {literal(question.name)}", ""]
+    for part in page(question):
+        lines += [f"## {part.heading}", "", *_part(part), ""]
+    lines += [f"Section {section_of(question)}: {SECTIONS[section_of(question)]}. [All questions](README.md)", ""]
+    return NOTE + "\n".join(lines)
+
+
+def _part(part: Part) -> list[str]:
+    lines = [_linked(part.text)] if part.text else []
+    for item in part.items:
+        lines.append(f"- **{literal(item.term)}**" + (f": {_linked(item.text)}" if item.text else ""))
+        lines += [f"  - {_linked(detail)}" for detail in item.details]
+    return lines
+
+
+def _linked(text: str) -> str:
+    """Text whose codes of questions lead to their pages."""
+    return re.sub(
+        r"\b[A-Z]\d+\.\d+\b",
+        lambda code: f"[{code[0]}]({code[0]}.md)" if code[0] in QUESTIONS else code[0],
+        literal(text),
+    )
+
+
+def index_page() -> str:
+    """The questions in the order of the walk."""
+    lines = [
+        "# The questions",
+        "",
+        "In the order of the walk. The first fault ends it. Some answers are symptoms: the questions they name are",
+        "asked first, and a fault found there is the cause. `steadyrun explain CODE` shows these pages in a terminal.",
+        "[thresholds.md](../thresholds.md) has all limits in one table.",
+    ]
+    for code in dict.fromkeys(section_of(question) for question in QUESTIONS.values()):
+        lines += ["", f"## {code}: {SECTIONS[code]}", "", "| code | question | asks |", "|---|---|---|"]
+        lines += [f"| [{q.code}]({q.code}.md) | {literal(q.name)} | {literal(q.asks)} |" for q in section(code)]
+    return NOTE + "\n".join([*lines, ""])
+
+
+def thresholds_page() -> str:
+    """Every limit with what the specification says and what runs measured."""
+    lines = [
+        "# The thresholds",
+        "",
+        "Every limit, what the specification says, what honest runs measured, and why the value stands. To change one",
+        "for a single check: `steadyrun check RUN --set C3.1.high=8`. To keep a change, in `steadyrun.toml`:",
+        "",
+        "```toml",
+        '[thresholds."C3.1"]',
+        "high = 8",
+        "```",
+        "",
+        'or in `pyproject.toml` under `[tool.steadyrun.thresholds."C3.1"]`. The nearest folder counts that has such a',
+        "section, from the working directory upwards. Reports say which limits were changed, and from what.",
+        "",
+        "| question | threshold | value | unit | specification | healthy median | 99th percentile | worst | fault runs "
+        "| decision |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(question, threshold) for question in QUESTIONS.values() for threshold in question.thresholds),
+        "",
+    ]
+    return NOTE + "\n".join(lines)
+
+
+def _row(question: Question, threshold: Threshold) -> str:
+    found = measured(question, threshold)
+    healthy = found.healthy if found else None
+    numbers = ["not measured yet" if threshold.of else "", "", ""]
+    if healthy is not None:
+        numbers = [shown(healthy.median), shown(healthy.p99), f"{shown(healthy.worst)} ({healthy.worst_run})"]
+    faults = fault_words(found) if found else ""
+    cells = [
+        threshold.name,
+        f"{threshold.value:g}",
+        threshold.unit,
+        threshold.seed,
+        *numbers,
+        faults,
+        threshold.decision,
+    ]
+    link = f"[{question.code}](questions/{question.code}.md)"
+    return " | ".join([f"| {link}", *(literal(cell) for cell in cells)]) + " |"
+
+
+PAGES = {
+    "series.md": series_page,
+    "cli.md": cli_page,
+    "thresholds.md": thresholds_page,
+    "questions/README.md": index_page,
+    **{f"questions/{code}.md": partial(question_page, question) for code, question in QUESTIONS.items()},
+}
+
+
+def left_over() -> list[Path]:
+    """Pages of questions that are no more."""
+    return [path for path in (HERE / "questions").glob("*") if f"questions/{path.name}" not in PAGES]
+
 
 if __name__ == "__main__":
-    for name, page in PAGES.items():
-        (HERE / name).write_text(page(), encoding="utf-8")
+    (HERE / "questions").mkdir(exist_ok=True)
+    for path in left_over():
+        path.unlink()
+    for name, write in PAGES.items():
+        (HERE / name).write_text(write(), encoding="utf-8")
         print(f"wrote docs/{name}")

@@ -1,14 +1,19 @@
 """The generated pages are fresh, and the README's program runs."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from samples import fault_report, healthy_report
 
 import steadyrun
+from steadyrun.report.comparison import compare
+from steadyrun.report.jsonform import document
+from steadyrun.report.naming import threshold_named
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,16 +29,42 @@ def test_generated_pages_are_fresh(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == generate.PAGES[page](), "stale: run `make docs`"
 
 
+def test_no_page_is_left_over() -> None:
+    assert generate.left_over() == [], "obsolete: run `make docs`"
+
+
 def test_the_readmes_program_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(import torch.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    assert done.stdout.decode().startswith("experiments/my-run (finished, last step 199): ")
+    assert "✗" not in done.stdout.decode()
     view = steadyrun.open_run(tmp_path / "experiments" / "my-run")
     assert view.state == "finished"
     assert {"loss", "val_loss", "lr/0", "grad_norm", "clipped", "batch_hash"} <= set(view.names())
     assert view.events("probe-failed") == []
 
 
+def test_the_json_of_the_report_is_the_documented_one() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "report.md").read_text(), re.DOTALL)
+    documented = json.loads(example)
+    real = document(fault_report(), compare(fault_report(), healthy_report()))
+    assert list(documented) == list(real)
+    assert set(documented["leaf"]["evidence"]) == set(real["leaf"]["evidence"])
+    for key in ("walk", "notes", "not_asked"):
+        assert set(documented[key][0]) == set(real[key][0])
+    assert set(documented["walk"][0]["thresholds"]["high"]) == set(real["walk"][-1]["thresholds"]["high"])
+    assert set(documented["after"]) == set(real["after"])
+    assert set(documented["after"]["leaf_came"]) == set(real["after"]["leaf_came"])
+    assert set(documented["after"]["changed"][0]) == set(real["after"]["changed"][0])
+
+
+def test_thresholds_in_examples_exist() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for name in re.findall(r"--set ([\w.]+)=", page.read_text()):
+            threshold_named(name)
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -5,6 +5,7 @@ with steadyrun.record("experiments/my-run", config=config) as run:
     ...
     run.step(loss, batch=batch)
 
+print(steadyrun.check("experiments/my-run"))
 steadyrun.open_run("experiments/my-run").series("loss")
 """
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
     from steadyrun.records import Dropped, Event, Series
+    from steadyrun.report.checking import Report, check
     from steadyrun.store.reader import RunView, open_run
 
 __version__ = "0.1.0"
@@ -27,6 +29,8 @@ _HOMES = {
     "Run": "steadyrun.probes.recorder",
     "open_run": "steadyrun.store.reader",
     "RunView": "steadyrun.store.reader",
+    "check": "steadyrun.report.checking",
+    "Report": "steadyrun.report.checking",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
     "Dropped": "steadyrun.records",
@@ -40,12 +44,14 @@ __all__ = [
     "Dropped",
     "Event",
     "NewerSchemaError",
+    "Report",
     "Run",
     "RunDirectoryError",
     "RunView",
     "Series",
     "SteadyrunError",
     "UsageError",
+    "check",
     "open_run",
     "record",
 ]

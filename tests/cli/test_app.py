@@ -36,12 +36,13 @@ def test_an_unknown_command_is_an_error() -> None:
     assert runner.invoke(app, ["dmeo"]).exit_code == 2
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("command", ["demo", "check", "explain"])
+def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         "import sys\n"
         "from steadyrun.cli import app\n"
-        "app(['demo', '--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'tokenizers', 'plotly', 'starlette'} & set(sys.modules)\n"
+        f"app([{command!r}, '--help'], standalone_mode=False)\n"
+        "heavy = {'torch', 'tokenizers', 'plotly', 'starlette', 'numpy', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,8 +56,11 @@ def test_the_summary_names_commands_that_work() -> None:
     result = demo("--steps", "2")
     commands = result.stdout.split("Next:\n")[1].splitlines()
     assert len(commands) == 3
+    assert commands[0].endswith(" check experiments/healthy")
     for command in commands[:2]:  # the third trains for half a minute
-        assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout
+        done = subprocess.run(command, shell=True, capture_output=True, check=False)
+        assert done.returncode != 2, done.stderr
+        assert done.stdout
 
 
 @pytest.mark.parametrize("on_path", [True, False])
@@ -158,6 +162,15 @@ def test_list_goes_to_stdout() -> None:
         "broken-mask",
     ]
     assert result.stderr == ""
+
+
+def test_list_has_columns_for_name_leaf_and_summary() -> None:
+    lines = demo("--list").stdout.splitlines()
+    rows = [re.split(r" {2,}", line) for line in lines]
+    assert ["healthy", "-", "the reference run: nothing is wrong"] in rows
+    assert ["bad-init", "C5.1", "weights initialised 100 times too wide"] in rows
+    assert all(len(row) == 3 for row in rows)
+    assert len({line.index(summary) for line, (_, _, summary) in zip(lines, rows, strict=True)}) == 1
 
 
 @pytest.mark.parametrize("missing", ["torch", "tokenizers"])

@@ -1,10 +1,14 @@
 """The command line: one file per command, each importing what is heavy only when it runs."""
 
+import sys
+import traceback
 from typing import Annotated
 
 import typer
 
+from steadyrun.cli.check import check
 from steadyrun.cli.demo import demo
+from steadyrun.cli.explain import explain
 
 app = typer.Typer(
     name="steadyrun",
@@ -13,7 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
+for command in (demo, check, explain):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -35,10 +40,15 @@ def root(
 
     Start with: steadyrun demo
 
-    It trains a small language model on the CPU and leaves a run directory.
+    It trains a small language model on the CPU and leaves a run directory;
+    steadyrun check experiments/healthy says what is wrong with it.
     """
 
 
 def main() -> None:
     """The `steadyrun` console script."""
-    app()
+    try:
+        app()
+    except Exception:  # Python would leave with 1, which says that a fault was found
+        traceback.print_exc()
+        sys.exit(2)

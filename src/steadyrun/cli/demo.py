@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shlex
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steadyrun.cli.messages import fail, say, stderr
+from steadyrun.cli.messages import as_typed, fail, say, stderr
+from steadyrun.cli.runs import is_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +84,7 @@ def _print_faults() -> None:
 
     width = max(map(len, FAULTS))
     for name, fault in FAULTS.items():
-        typer.echo(f"{name:<{width}}  {fault.summary}")
+        typer.echo(f"{name:<{width}}  {fault.leaf or '-':<4}  {fault.summary}")
 
 
 def _recipe(fault: str, steps: int, seed: int) -> Recipe:
@@ -112,18 +111,10 @@ def _vacate(out: Path, force: bool) -> Path:
         return out
     if not force:
         fail(f"{out} is not empty", "choose another --out, or add --force to replace a run directory")
-    if out.is_symlink() or not _is_run(out):
+    if out.is_symlink() or not is_run(out):
         fail(f"{out} is not a steadyrun run directory, so --force leaves it alone", "choose another --out")
     shutil.rmtree(out)
     return out
-
-
-def _is_run(path: Path) -> bool:
-    try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and isinstance(manifest.get("schema"), int)
 
 
 def _create(directory: Path) -> None:
@@ -182,7 +173,6 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
     import steadyrun
 
     series = len(steadyrun.open_run(directory).names())
-    look = f"import steadyrun; print(steadyrun.open_run({json.dumps(str(directory))}))"
     other = "healthy" if fault == "no-warmup" else "no-warmup"
     typer.echo(
         f"{fault}: {len(result.losses)} steps in {result.seconds:.1f} s\n"
@@ -191,17 +181,7 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
         f"  run directory    {directory} ({series} series)\n"
         "\n"
         "Next:\n"
-        f"  {_as_typed('python')} -c {shlex.quote(look)}\n"
-        f"  {_as_typed('steadyrun')} demo --list\n"
-        f"  {_as_typed('steadyrun')} demo {other}"
+        f"  {as_typed('steadyrun')} check {shlex.quote(str(directory))}\n"
+        f"  {as_typed('steadyrun')} demo --list\n"
+        f"  {as_typed('steadyrun')} demo {other}"
     )
-
-
-def _as_typed(name: str) -> str:
-    """How the reader starts a program of this environment: by its name if the shell finds it, else by its path."""
-    program = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if not program.exists() or (found is not None and Path(found).absolute() == program):
-        return name
-    short = os.path.relpath(program)
-    return shlex.quote(str(program) if short.startswith("..") else short)

@@ -1,10 +1,17 @@
-"""What the commands say on stderr; stdout is for data."""
+"""What the commands say: messages on stderr, data on stdout."""
 
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
+
+from steadyrun.store.summary import printable
 
 
 def stderr() -> Console:
@@ -13,11 +20,36 @@ def stderr() -> Console:
 
 
 def say(message: str) -> None:
-    """One message, printed as it is: what looks like markup in a name is not interpreted."""
-    stderr().print(Text(message), soft_wrap=True)
+    """One message, printed as it is: what looks like markup in a name, or moves the cursor, is only shown."""
+    stderr().print(Text(_lines(message)), soft_wrap=True)
 
 
 def fail(problem: str, remedy: str) -> NoReturn:
     """One error, what to do about it, and exit code 2."""
-    stderr().print(Text.assemble(("error: ", "bold red"), problem, "\n  ", remedy), soft_wrap=True)
+    message = Text.assemble(("error: ", "bold red"), _lines(problem), "\n  ", _lines(remedy))
+    stderr().print(message, soft_wrap=True)
     raise typer.Exit(2)
+
+
+def out(data: str) -> None:
+    """Data on stdout, whatever its encoding; a reader that has left, as `head` does, changes no exit code."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(data.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def as_typed(name: str) -> str:
+    """How the reader starts a program of this environment: by its name if the shell finds it, else by its path."""
+    program = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if not program.exists() or (found is not None and Path(found).absolute() == program):
+        return name
+    short = os.path.relpath(program)
+    return shlex.quote(str(program) if short.startswith("..") else short)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))

@@ -1,0 +1,147 @@
+"""`steadyrun check`: walk a run down the trees and say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from steadyrun.cli import following, forms
+from steadyrun.cli.messages import as_typed, fail, say
+from steadyrun.cli.runs import is_run, runs_near
+from steadyrun.errors import RunDirectoryError, SteadyrunError
+
+if TYPE_CHECKING:
+    from steadyrun.report import Report
+    from steadyrun.report.comparison import Comparison
+    from steadyrun.trees.walker import Changes
+
+
+def check(
+    run: Annotated[str, typer.Argument(help="The run directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
+    go_on: Annotated[bool, typer.Option("--all", help="Go on past the first fault.")] = False,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="OLD", help="Say what changed since this earlier run: did the fix work? Implies --all."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as C3.1.high=8; repeatable."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Walk again whenever the run has new data, until it has ended.")
+    ] = False,
+    until_fault: Annotated[
+        bool, typer.Option("--until-fault", help="Follow, and leave with 1 at the first fault.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks with --follow.")] = 1.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to begin.")] = 60.0,
+) -> None:
+    """Walk a run down the decision trees to the first thing that is wrong.
+
+    Each question is answered with pass, fault, note (unusual, no fault),
+    cannot tell (and what to record so that it can be told) or not
+    applicable. The first fault ends the walk; it is shown with its numbers,
+    its limits and its fix. Works on finished, crashed, killed and running
+    runs, and leaves report.json in the run directory.
+
+    \b
+    Examples:
+      steadyrun check experiments/healthy
+      steadyrun check experiments/no-warmup --all
+      steadyrun check experiments/fixed --after experiments/no-warmup
+      steadyrun check experiments/mine --set C3.1.high=8
+      steadyrun check experiments/mine --json | jq .leaf.fix
+      steadyrun check experiments/mine --follow --until-fault
+
+    Thresholds can also be kept in steadyrun.toml (table thresholds) or
+    pyproject.toml (tool.steadyrun.thresholds); docs/thresholds.md lists
+    them all.
+
+    \b
+    Exit codes: 0 healthy, 1 fault found, 2 bad input or no readable run,
+    3 cannot tell, 130 stopped with Ctrl-C.
+    """
+    form = _form(as_json, junit, markdown)
+    try:
+        checking = _Checking(run, form, _limits(assignments or []), go_on, after)
+        report = checking.follow(interval, wait, until_fault) if follow or until_fault else checking.once()
+    except RunDirectoryError as problem:
+        _no_run(problem, run, after)
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} check --help")
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+    raise typer.Exit(report.exit_code)
+
+
+def _form(as_json: bool, junit: bool, markdown: bool) -> str:
+    wanted = [name for name, given in (("json", as_json), ("junit", junit), ("markdown", markdown)) if given]
+    if len(wanted) > 1:
+        fail(f"--{wanted[0]} and --{wanted[1]} are two forms of one report", "choose one of them")
+    return wanted[0] if wanted else "text"
+
+
+def _limits(assignments: list[str]) -> Changes:
+    from steadyrun.report import thresholds
+
+    return thresholds.changes(thresholds.parsed(assignments), Path.cwd())
+
+
+def _no_run(problem: RunDirectoryError, run: str, after: str | None) -> NoReturn:
+    paths = [Path(name).expanduser() for name in (after, run) if name is not None]
+    near = runs_near(next((path for path in paths if not is_run(path)), paths[-1]))
+    names = ", ".join(str(path) for path in near)
+    fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} check --help")
+
+
+@dataclass(frozen=True)
+class _Checking:
+    """One invocation: which run, in which form, with which limits, compared with what."""
+
+    run: str
+    form: str
+    limits: Changes
+    go_on: bool
+    after: str | None
+
+    def once(self) -> Report:
+        compared = self._comparing()
+        report = self._walk(self.run)
+        forms.tell(self.form, report, compared(report))
+        forms.leave(report, compared(report))
+        return report
+
+    def follow(self, interval: float, wait: float, until_fault: bool) -> Report:
+        """Tell every change, and the whole at the end."""
+        compared = self._comparing()
+        told: Report | None = None
+        for report in following.follow(self.run, lambda: self._walk(self.run), interval=interval, wait=wait):
+            if told is None or not following.same_standing(report, told):
+                forms.tell_change(self.form, report, told, compared(report))
+                forms.leave(report, compared(report))
+                told = report
+            if until_fault and report.leaf is not None:
+                break
+        if self.form != "json" or report is not told:
+            forms.tell_end(self.form, report, compared(report))
+            forms.leave(report, compared(report))
+        return report
+
+    def _walk(self, run: str) -> Report:
+        from steadyrun.report.checking import check_with
+
+        return check_with(run, self.limits, go_on=self.go_on or self.after is not None)
+
+    def _comparing(self) -> Callable[[Report], Comparison | None]:
+        from steadyrun.report.comparison import compare
+
+        old = None if self.after is None else self._walk(self.after)
+        return lambda report: None if old is None else compare(report, old)

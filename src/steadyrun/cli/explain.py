@@ -1,0 +1,116 @@
+"""`steadyrun explain`: the page of a question, in the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steadyrun.cli.messages import as_typed, fail, out
+from steadyrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from steadyrun.questions.form import Question
+    from steadyrun.report.page import Part
+
+WIDEST = 100
+
+
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="A question such as C2.1, or a section such as C2; without it, all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Say what a question asks, why, its limits and where they are from.
+
+    The page of a question also has what it needs and how to record it,
+    every answer it can give with its fix, and what healthy and faulty runs
+    measured. docs/questions has the same pages.
+
+    \b
+    Examples:
+      steadyrun explain            all questions, in the order of the walk
+      steadyrun explain C2.1       one question
+      steadyrun explain C2         the questions of one section
+      steadyrun explain C2.1 --json | jq .thresholds
+
+    \b
+    Exit codes: 0 shown, 2 no such question.
+    """
+    from steadyrun.questions import QUESTIONS
+    from steadyrun.report.naming import question_named
+    from steadyrun.report.page import section
+
+    several = list(QUESTIONS.values()) if code is None else section(code)
+    if several:
+        _show_list(several, as_json)
+        return
+    assert code is not None
+    try:
+        _show_page(question_named(code), as_json)
+    except UsageError as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} explain")
+
+
+def _show_list(questions: list[Question], as_json: bool) -> None:
+    from steadyrun.report.jsonform import dumps
+    from steadyrun.report.page import SECTIONS, page_as_dict, section_of
+
+    if as_json:
+        out(dumps([page_as_dict(question) for question in questions]) + "\n")
+        return
+    lines, last = [], ""
+    for question in questions:
+        if section_of(question) != last:
+            last = section_of(question)
+            lines += ["", f"{last} {SECTIONS.get(last, '')}".rstrip()]
+        lines += _wrapped(f"{question.code} {question.name}: {question.asks}", "  ", "       ")
+    out("\n".join(lines[1:]) + "\n")
+
+
+def _show_page(question: Question, as_json: bool) -> None:
+    from steadyrun.report.jsonform import dumps
+    from steadyrun.report.page import page, page_as_dict
+
+    if as_json:
+        out(dumps(page_as_dict(question)) + "\n")
+        return
+    lines = [_bold(f"{question.code} {question.name}")]
+    for part in page(question):
+        lines += ["", _bold(part.heading), *_part(part)]
+    out("\n".join(lines) + "\n")
+
+
+def _part(part: Part) -> Iterable[str]:
+    if part.text:
+        yield from _wrapped(part.text, "  ", "  ")
+    for item in part.items:
+        yield from _wrapped(f"{item.term}: {item.text}" if item.text else item.term, "  ", "    ")
+        for detail in item.details:
+            yield from _wrapped(f"- {detail}", "    ", "      ")
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    """Lines that fit the terminal; where stdout is none, one line."""
+    if not sys.stdout.isatty():
+        return [f"{first}{text}"]
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    return textwrap.wrap(
+        text,
+        max(40, width),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _bold(text: str) -> str:
+    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, bold=True)

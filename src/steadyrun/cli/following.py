@@ -1,0 +1,98 @@
+"""Walking a run again and again while it is being written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steadyrun.cli.messages import say
+from steadyrun.errors import NewerSchemaError, RunDirectoryError
+
+if TYPE_CHECKING:
+    from steadyrun.report import Report
+    from steadyrun.trees.walker import Asked
+
+ENDED = {"finished", "crashed", "killed"}
+
+
+def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:
+    """A report whenever the run has new data, until it has ended."""
+    _await(run, interval, wait)
+    seen, took, unknown = None, 0.0, 0
+    while True:
+        now = _data_of(run)
+        if now != seen:
+            seen, began = now, time.monotonic()
+            report = walk()
+            took = time.monotonic() - began
+            yield report
+            # What was written during the walk may not be in the report yet.
+            if report.state in ENDED and _data_of(run) == now:
+                return
+        unknown = unknown + 1 if now[0] == "unknown" else 0
+        if unknown == 2:  # not at once: a run that is just beginning has no manifest yet
+            say(f"the manifest of {run} cannot be read, so its end will not be seen: Ctrl-C stops")
+        time.sleep(max(interval, took))  # a walk over a long run must not keep a core busy
+
+
+def changed_answers(report: Report, before: Report | None) -> list[Asked]:
+    """The questions that are answered differently than before; at first those that are answered at all."""
+    known = {} if before is None else {asked.question.code: _answer(asked) for asked in before.walk.path}
+    unanswered = ("cannot-tell", "missing")
+    return [a for a in report.walk.path if _answer(a) != known.get(a.question.code, unanswered)]
+
+
+def same_standing(report: Report, before: Report) -> bool:
+    """Whether state, verdict, leaf and all answers are the same."""
+    return _standing(report) == _standing(before)
+
+
+def _standing(report: Report) -> object:
+    leaf = None if report.leaf is None else report.leaf.question.code
+    return report.state, report.verdict, leaf, [(a.question.code, _answer(a)) for a in report.walk.path]
+
+
+def _answer(asked: Asked) -> tuple[str, str]:
+    return asked.answer.kind, asked.answer.outcome
+
+
+def _await(run: str, interval: float, wait: float) -> None:
+    """Wait for the run to begin; the reader's own error where it does not."""
+    from steadyrun.store.reader import open_run
+
+    deadline = time.monotonic() + wait
+    told = False
+    while True:
+        try:
+            open_run(run)
+        except NewerSchemaError:
+            raise
+        except RunDirectoryError:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                say(f"waiting up to {wait:g} s for {run} to begin")
+                told = True
+            time.sleep(min(interval, max(0.0, deadline - time.monotonic())))
+        else:
+            return
+
+
+def _data_of(run: str) -> tuple[str, dict[Path, tuple[int, int] | None]]:
+    """What changes when the run does: its state, and the files it writes with their sizes."""
+    from steadyrun.store.reader import open_run
+
+    view = open_run(run)
+    folders = [view.root / "metrics", view.root / "events"]
+    files = [path for folder in folders for path in folder.rglob("*")]
+    return view.state, {path: _size(path) for path in [*files, view.root / "manifest.json"]}
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:  # just compacted away
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,48 @@
+"""Run directories near a path that is none: what the person may have meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+_MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a manifest that steadyrun wrote."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and isinstance(manifest.get("schema"), int)
+
+
+def runs_near(path: Path, most: int = 4) -> list[Path]:
+    """The run that `path` lies in, or some of the runs below it; where it does not exist, those with like names."""
+    above = [parent for parent in islice(path.parents, 3) if is_run(parent)]
+    if above:
+        return above[:1]
+    if path.is_dir():
+        return list(islice(_runs_below(path), most))
+    folder = next((parent for parent in path.parents if parent.is_dir()), None)
+    beside = {str(run): run for run in islice(_runs_below(folder), _MOST_ENTRIES)} if folder else {}
+    close = difflib.get_close_matches(str(path), beside, n=most)
+    return [beside[name] for name in close] or list(beside.values())[:most]
+
+
+def _runs_below(folder: Path, depth: int = 2) -> Iterator[Path]:
+    for child in _folders(folder):
+        if is_run(child):
+            yield child
+        elif depth > 1:
+            yield from _runs_below(child, depth - 1)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(child for child in islice(folder.iterdir(), _MOST_ENTRIES) if child.is_dir())
+    except OSError:
+        return []

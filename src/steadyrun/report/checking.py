@@ -1,0 +1,175 @@
+"""`steadyrun.check`: walk the trees over a run and say what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
+from steadyrun.report import thresholds as chosen
+from steadyrun.signals.run import signals_of
+from steadyrun.store.reader import open_run
+from steadyrun.trees.walker import Asked, Changes, Walk, walk
+
+SCHEMA = 1
+HEALTHY, CANNOT = "healthy", "cannot-tell"
+NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
+EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3}
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The walk over one run, and the verdict. Printing it shows the tree; a notebook shows a table."""
+
+    run: str
+    walk: Walk
+    state: str = ""
+    last_step: int | None = None
+    damage: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def leaf(self) -> Asked | None:
+        """The first fault of the walk; None where there is none."""
+        return self.walk.leaf
+
+    @property
+    def verdict(self) -> str:
+        """`fault`; `healthy` where no fault was found and what matters was answered; else `cannot-tell`."""
+        if self.leaf is not None:
+            return FAULT
+        return CANNOT if self.unanswered else HEALTHY
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """The questions without whose answer no run is called healthy, as far as they were not answered."""
+        answered = {asked.question.code for asked in self.walk.path if asked.answer.kind != CANNOT_TELL}
+        return tuple(code for code in NEEDED_FOR_HEALTHY if code not in answered)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def notes(self) -> tuple[Asked, ...]:
+        return tuple(asked for asked in self.walk.path if asked.answer.kind == NOTE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report in the documented JSON form; non-finite numbers are still floats here."""
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "state": self.state,
+            "last_step": self.last_step,
+            "verdict": self.verdict,
+            "leaf": None if self.leaf is None else _leaf(self.leaf),
+            "walk": [_entry(asked) for asked in self.walk.path],
+            "notes": [
+                {
+                    "code": a.question.code,
+                    "outcome": a.answer.outcome,
+                    "step": a.answer.step,
+                    "message": a.answer.message,
+                }
+                for a in self.notes
+            ],
+            "not_asked": self._not_asked(),
+            "damage": list(self.damage),
+        }
+
+    def __str__(self) -> str:
+        from steadyrun.report.text import plain
+
+        return plain(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<steadyrun report of {self.run!r}, {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        from steadyrun.report.html import html
+
+        return html(self)
+
+    def _not_asked(self) -> list[dict[str, Any]]:
+        unanswerable = [
+            {"code": a.question.code, "missing": list(a.answer.missing), "how_to_record": a.answer.how_to_record}
+            for a in self.walk.path
+            if a.answer.kind == CANNOT_TELL
+        ]
+        not_reached = [
+            {"code": question.code, "missing": [], "how_to_record": "the walk ended before it; --all goes on"}
+            for question in self.walk.not_reached
+        ]
+        return unanswerable + not_reached
+
+
+def check(
+    run: str | os.PathLike[str],
+    *,
+    all: bool = False,
+    thresholds: Mapping[str, float] | None = None,
+) -> Report:
+    """Walk the trees over a run directory: the same answer as `steadyrun check`.
+
+    `all=True` goes on past the first fault. `thresholds` changes limits by their full name, for example
+    `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory count, too.
+    """
+    return check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all)
+
+
+def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
+    """Walk with these thresholds and no others."""
+    view = open_run(run)
+    walked = walk(QUESTIONS, signals_of(view), changes, go_on=go_on)
+    damage = tuple(str(dropped) for dropped in view.dropped)
+    return Report(str(run), walked, view.state, view.last_step(), damage)
+
+
+def _leaf(asked: Asked) -> dict[str, Any]:
+    answer = asked.answer
+    return {
+        "code": asked.question.code,
+        "outcome": answer.outcome,
+        "step": answer.step,
+        "message": answer.message,
+        "fix": answer.fix,
+        "evidence": {
+            "measured": dict(answer.measured),
+            "thresholds": _thresholds(asked),
+            "panel": asked.question.panel,
+        },
+    }
+
+
+def _entry(asked: Asked) -> dict[str, Any]:
+    question, answer = asked.question, asked.answer
+    return {
+        "code": question.code,
+        "name": question.name,
+        "answer": answer.kind,
+        "outcome": answer.outcome,
+        "measured": dict(answer.measured),
+        "thresholds": _thresholds(asked),
+        "panel": question.panel,
+        "step": answer.step,
+        "message": answer.message,
+    }
+
+
+def _thresholds(asked: Asked) -> dict[str, Any]:
+    return {t.name: threshold_entry(t, asked.changed) for t in asked.question.thresholds}
+
+
+def threshold_entry(threshold: Threshold, changed: Mapping[str, float]) -> dict[str, Any]:
+    """A threshold as reports show it: a changed one says so, and what it was."""
+    mine = threshold.name in changed
+    entry: dict[str, Any] = {
+        "value": changed.get(threshold.name, threshold.value),
+        "unit": threshold.unit,
+        "source": "changed by the user" if mine else threshold.source,
+        "changed": mine,
+    }
+    return entry | ({"default": threshold.value} if mine else {})

@@ -1,0 +1,127 @@
+"""What changed from an earlier run to this one: whether a fix worked, and what it brought along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import CANNOT_TELL, FAULT
+from steadyrun.report.words import SYMBOLS, one_line, title, word
+
+if TYPE_CHECKING:
+    from steadyrun.report.checking import Report
+    from steadyrun.trees.walker import Asked
+
+NOT_ASKED = "not-asked"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A question that the two runs answer differently; `message` is the later run's."""
+
+    code: str
+    name: str
+    was: str
+    was_outcome: str
+    now: str
+    now_outcome: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A later run after an earlier one. The fault of the earlier is gone, stays, or cannot be told any more."""
+
+    run: str
+    old_leaf: Asked | None
+    leaf_gone: Asked | None
+    leaf_came: Asked | None
+    came_before: bool  # the earlier run had this fault, too, behind its leaf
+    changed: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "leaf_gone": _entry(self.leaf_gone),
+            "leaf_came": _entry(self.leaf_came),
+            "changed": [vars(change) for change in self.changed],
+        }
+
+
+def compare(new: Report, old: Report) -> Comparison:
+    """What went away and what came. Both should have been walked past their first fault."""
+    before = {asked.question.code: asked for asked in old.walk.path}
+    after = {asked.question.code: asked for asked in new.walk.path}
+    gone = old.leaf if old.leaf is not None and _is_gone(old.leaf, after.get(old.leaf.question.code)) else None
+    came = new.leaf if new.leaf is not None and not _same(new.leaf, old.leaf) else None
+    came_before = came is not None and _same(came, before.get(came.question.code))
+    changed = [_change(before.get(code), after.get(code)) for code in [*after, *(c for c in before if c not in after)]]
+    return Comparison(old.run, old.leaf, gone, came, came_before, tuple(change for change in changed if change))
+
+
+def sentences(comparison: Comparison) -> list[tuple[str, str]]:
+    """The comparison in words, each sentence with its symbol."""
+    told = [sentence for sentence in (_of_old_leaf(comparison), _of_new_leaf(comparison)) if sentence]
+    for change in comparison.changed:
+        text = f"{change.code} {change.name}: {_answer(change.was, change.was_outcome)} before"
+        told.append(("·", f"{text}, {_answer(change.now, change.now_outcome)} now"))
+    return [(symbol, one_line(text)) for symbol, text in told] or [("✓", "no answer changed")]
+
+
+def _of_old_leaf(comparison: Comparison) -> tuple[str, str] | None:
+    leaf = comparison.old_leaf
+    if leaf is None:
+        return None
+    fault = f"{title(leaf)}, {leaf.answer.outcome}"
+    now = next((change.now for change in comparison.changed if change.code == leaf.question.code), FAULT)
+    if comparison.leaf_gone is not None:
+        return SYMBOLS["healthy"], f"gone: {fault} (now {word(now)})"
+    if now in {CANNOT_TELL, NOT_ASKED}:
+        return SYMBOLS[CANNOT_TELL], f"not shown to be gone: {fault} (now {word(now)})"
+    return SYMBOLS[FAULT], f"still there: {fault}"
+
+
+def _of_new_leaf(comparison: Comparison) -> tuple[str, str] | None:
+    leaf = comparison.leaf_came
+    if leaf is None:
+        return None
+    first = "first fault now, there before behind another" if comparison.came_before else "new fault"
+    return SYMBOLS[FAULT], f"{first}: {title(leaf)}, {leaf.answer.outcome}"
+
+
+def _is_gone(leaf: Asked, now: Asked | None) -> bool:
+    """A fault is gone where its question was answered, and differently; the same outcome as a note is still there."""
+    return now is not None and now.answer.kind != CANNOT_TELL and now.answer.outcome != leaf.answer.outcome
+
+
+def _same(one: Asked, other: Asked | None) -> bool:
+    return other is not None and _identity(one) == _identity(other)
+
+
+def _identity(asked: Asked) -> tuple[str, str, str]:
+    return asked.question.code, asked.answer.kind, asked.answer.outcome
+
+
+def _change(before: Asked | None, after: Asked | None) -> Change | None:
+    known = after or before
+    assert known is not None
+    if before is not None and after is not None and _identity(before) == _identity(after):
+        return None
+    was, now = _told(before), _told(after)
+    message = after.answer.message if after else ""
+    return Change(known.question.code, known.question.name, *was, *now, message)
+
+
+def _told(asked: Asked | None) -> tuple[str, str]:
+    return (asked.answer.kind, asked.answer.outcome) if asked else (NOT_ASKED, NOT_ASKED)
+
+
+def _answer(kind: str, outcome: str) -> str:
+    return word(kind) if outcome in {kind, "missing"} else f"{word(kind)} ({outcome})"
+
+
+def _entry(leaf: Asked | None) -> dict[str, Any] | None:
+    if leaf is None:
+        return None
+    answer = leaf.answer
+    return {"code": leaf.question.code, "outcome": answer.outcome, "step": answer.step, "message": answer.message}

@@ -1,0 +1,88 @@
+"""A report as Markdown, for a comment on a pull request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from steadyrun.report import words
+from steadyrun.report.comparison import Comparison, sentences
+
+if TYPE_CHECKING:
+    from steadyrun.report.checking import Report
+    from steadyrun.trees.walker import Asked
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$&])")
+
+
+def markdown(report: Report, comparison: Comparison | None = None) -> str:
+    """The verdict and the fix first; the whole walk folded away."""
+    head = f"### {words.SYMBOLS[report.verdict]} {escape(words.verdict(report))}"
+    parts = [
+        [head],
+        [f"{code(report.run)} ({escape(words.standing(report))})"],
+        _leaf(report.leaf) if report.leaf else [],
+        _list("Notes, unusual but no fault", [f"{words.title(a)}: {words.message(a)}" for a in report.notes]),
+        _list("Could not be read", list(report.damage)),
+        _list("To tell more", words.remedies(report)),
+        _after(comparison),
+        _walk(report),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def literal(text: str) -> str:
+    """Text as it is: no markup, no table cell, nobody mentioned."""
+    return _SPECIAL.sub(r"\\\1", text).replace("@", "@<!-- -->")
+
+
+def escape(text: str) -> str:
+    """Text of a run as it is."""
+    return literal(words.one_line(text))
+
+
+def code(text: str) -> str:
+    """A code span whatever the text holds; table cells need their pipes escaped even there."""
+    safe = words.one_line(text)
+    longest = max((len(run) for run in re.findall("`+", safe)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {safe} {fence}" if longest or not safe.strip() else f"`{safe}`"
+
+
+def _leaf(leaf: Asked) -> list[str]:
+    facts = [
+        ("", escape(leaf.answer.message)),
+        ("Means", escape(words.meaning(leaf))),
+        ("Measured", escape(words.figures(leaf.answer.measured))),
+        ("Limits", escape("; ".join(words.limits(leaf)))),
+        ("Fix", escape(leaf.answer.fix)),
+    ]
+    return [f"- **{name}:** {text}" if name else f"{text}\n" for name, text in facts if text]
+
+
+def _list(heading: str, lines: list[str]) -> list[str]:
+    return [f"**{heading}**\n", *(f"- {escape(line)}" for line in words.bounded(lines))] if lines else []
+
+
+def _after(comparison: Comparison | None) -> list[str]:
+    if comparison is None:
+        return []
+    lines = words.bounded([f"{symbol} {sentence}" for symbol, sentence in sentences(comparison)])
+    return [f"**Compared with** {code(comparison.run)}\n", *(f"- {escape(line)}" for line in lines)]
+
+
+def _walk(report: Report) -> list[str]:
+    rows = [
+        f"| {escape(asked.question.code)} | {escape(asked.question.name)} | {words.with_symbol(asked.answer.kind)} "
+        f"| {escape(words.message(asked))} |"
+        for asked in report.walk.path
+    ]
+    left_out = words.not_reached(report)
+    return [
+        "<details><summary>The walk</summary>\n",
+        "| code | question | answer | found |",
+        "|---|---|---|---|",
+        *rows,
+        *([f"\n{escape(left_out)}"] if left_out else []),
+        "\n</details>",
+    ]

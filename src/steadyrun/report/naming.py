@@ -1,0 +1,36 @@
+"""Questions and thresholds by the names people type; an unknown name gets an error that helps."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from steadyrun.errors import UsageError
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import Question
+
+
+def question_named(code: str) -> Question:
+    """The question with this code, in any case."""
+    found = QUESTIONS.get(code.upper())
+    if found is None:
+        raise UsageError(f"there is no question {code!r}; {hint(code.upper(), QUESTIONS)}")
+    return found
+
+
+def threshold_named(full_name: str) -> tuple[str, str]:
+    """`("C3.1", "high")` for `"C3.1.high"`, if there is such a threshold."""
+    code, _, name = full_name.rpartition(".")
+    question = question_named(full_name if full_name.upper() in QUESTIONS else code or full_name)
+    known = [f"{question.code}.{threshold.name}" for threshold in question.thresholds]
+    if f"{question.code}.{name}" not in known:
+        raise UsageError(f"there is no threshold {full_name!r}; {hint(full_name, known)}")
+    return question.code, name
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """What the writer may have meant, and what there is."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3)
+    listed = ", ".join(names) or "none"
+    return f"did you mean {' or '.join(close)}? There are: {listed}" if close else f"there are: {listed}"

@@ -1,0 +1,132 @@
+"""A question's page: one content, shown by `steadyrun explain` and written into the docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import Outcome, Question, Threshold, shown
+from steadyrun.report.measured import Measured, measured
+from steadyrun.report.words import SYMBOLS, word
+from steadyrun.signals.run import HOW_TO_RECORD
+
+# What the sections of the two trees are about: C configuration, D dynamics.
+SECTIONS = {
+    "C1": "the first step",
+    "C2": "the learning rate",
+    "C3": "gradients",
+    "C4": "losses",
+    "C5": "weights and activations",
+    "C6": "the optimizer",
+    "D1": "NaN and infinity",
+    "D2": "loss spikes",
+    "D3": "mixed precision",
+    "D4": "slow divergence",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """A term, what is said of it, and details."""
+
+    term: str
+    text: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    heading: str
+    text: str = ""
+    items: tuple[Item, ...] = ()
+
+
+def page(question: Question) -> list[Part]:
+    """Everything a question says of itself, in the order one reads it."""
+    panel = "" if question.panel is None else f" It is seen on panel {question.panel}."
+    parts = [
+        Part("Asks", question.asks),
+        Part("Why", f"{question.why}{panel}"),
+        Part("Needs", items=tuple(Item(need, how_to_record(need)) for need in question.needs)),
+        Part("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
+        Part("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
+    ]
+    return [part for part in parts if part.text or part.items]
+
+
+def how_to_record(need: str) -> str:
+    """How a need is recorded; of several that would do, the first that is known."""
+    return next((HOW_TO_RECORD[name] for name in (need, *need.split(" or ")) if name in HOW_TO_RECORD), "")
+
+
+def section(code: str) -> list[Question]:
+    """The questions of a section, such as C3."""
+    return [question for question in QUESTIONS.values() if section_of(question) == code.upper()]
+
+
+def section_of(question: Question) -> str:
+    return question.code.partition(".")[0]
+
+
+def page_as_dict(question: Question) -> dict[str, Any]:
+    """The page for programs."""
+    return {
+        "code": question.code,
+        "name": question.name,
+        "asks": question.asks,
+        "why": question.why,
+        "panel": question.panel,
+        "needs": [{"name": need, "how_to_record": how_to_record(need)} for need in question.needs],
+        "thresholds": [_threshold_as_dict(question, threshold) for threshold in question.thresholds],
+        "outcomes": [vars(outcome) for outcome in question.outcomes],
+    }
+
+
+def _threshold_as_dict(question: Question, threshold: Threshold) -> dict[str, Any]:
+    return {
+        "name": threshold.name,
+        "value": threshold.value,
+        "unit": threshold.unit,
+        "meaning": threshold.meaning,
+        "specification": threshold.seed,
+        "decision": threshold.decision,
+        "measured": measured(question, threshold),
+    }
+
+
+def _limit(question: Question, threshold: Threshold) -> Item:
+    details = [f"specification: {threshold.seed or 'gives none'}", f"decision: {threshold.decision}"]
+    found = measured(question, threshold)
+    if found is not None:
+        details += [f"healthy runs: {healthy_words(found)}", f"faulty runs: {fault_words(found)}"]
+    elif threshold.of:
+        details.append("not measured yet")
+    value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
+    return Item(value, threshold.meaning, tuple(details))
+
+
+def healthy_words(found: Measured) -> str:
+    if found.healthy is None:
+        return "not measured yet"
+    of = found.healthy
+    return (
+        f"median {shown(of.median)}, 99th percentile {shown(of.p99)}, worst {shown(of.worst)} ({of.worst_run}), "
+        f"{of.runs} runs"
+    )
+
+
+def fault_words(found: Measured) -> str:
+    if not found.faults:
+        return "none measured"
+    return ", ".join(f"{name} {shown(value)}" for name, value in found.faults.items())
+
+
+def _outcome(outcome: Outcome) -> Item:
+    details = []
+    if outcome.fix:
+        details.append(f"fix: {outcome.fix}")
+    if outcome.edge:
+        details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
+    name = "" if outcome.name == outcome.answer else f", {outcome.name}"
+    return Item(f"{SYMBOLS[outcome.answer]} {word(outcome.answer)}{name}", outcome.meaning, tuple(details))

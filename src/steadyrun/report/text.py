@@ -1,0 +1,136 @@
+"""A report as a tree for a terminal, and as the same tree in plain text."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.report import words
+from steadyrun.report.comparison import Comparison, sentences
+
+if TYPE_CHECKING:
+    from steadyrun.report.checking import Report
+    from steadyrun.trees.walker import Asked
+
+_STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
+_STYLES |= {NOT_APPLICABLE: "dim"}
+_UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
+
+
+def plain(report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> str:
+    """The whole report without colour and without wrapped lines."""
+    console = Console(file=io.StringIO(), width=_UNWRAPPED, color_system=None, highlight=False, legacy_windows=False)
+    show(console, report, comparison, program)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def show(console: Console, report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> None:
+    """Print the report: the path walked, the fault and its fix, what else there is to know, what to type next."""
+    sections = [_path(report), _leaf(report), _notes(report), _unread(report), _untold(report), _after(comparison)]
+    for section in sections:
+        if section is not None:
+            console.print(section)
+    for command in _next(report, program):
+        console.print(command, soft_wrap=True)
+
+
+def change_line(report: Report, asked: Asked) -> str:
+    """One answer as one line of a log."""
+    return f"{_when(report)}: {_answer(asked).plain}"
+
+
+def verdict_line(report: Report) -> str:
+    """The verdict as one line of a log."""
+    return f"{_when(report)}: {words.SYMBOLS[report.verdict]} {words.verdict(report)} ({words.one_line(report.state)})"
+
+
+def _when(report: Report) -> str:
+    return "no steps" if report.last_step is None else f"step {report.last_step}"
+
+
+def _path(report: Report) -> Tree:
+    head = Text.assemble(
+        (words.one_line(report.run), "bold"),
+        f" ({words.standing(report)}): ",
+        (words.with_symbol(report.verdict), _STYLES[report.verdict]),
+    )
+    tree = Tree(head)
+    branches: dict[str, Tree] = {}
+    for asked in report.walk.path:
+        branches[asked.question.code] = branches.get(asked.because_of, tree).add(_answer(asked))
+    if left_out := words.not_reached(report):
+        tree.add(Text(left_out, "dim"))
+    return tree
+
+
+def _answer(asked: Asked) -> Text:
+    kind = asked.answer.kind
+    name = words.one_line(words.title(asked))
+    return Text.assemble(
+        (f"{words.SYMBOLS[kind]} {name}, {words.word(kind)}", _STYLES[kind]), f": {words.message(asked)}"
+    )
+
+
+def _leaf(report: Report) -> Tree:
+    """The verdict; a fault with everything that belongs to it."""
+    tree = Tree(Text(f"{words.SYMBOLS[report.verdict]} {words.verdict(report)}", _STYLES[report.verdict]))
+    leaf = report.leaf
+    if leaf is None:
+        return tree
+    facts = {
+        "means": words.meaning(leaf),
+        "measured": words.figures(leaf.answer.measured),
+        "seen on": "" if leaf.question.panel is None else f"panel {leaf.question.panel}",
+    }
+    for name, text in facts.items():
+        if text:
+            tree.add(Text(f"{name}: {text}"))
+    for limit in words.limits(leaf):
+        tree.add(Text(f"limit: {limit}"))
+    if leaf.answer.fix:
+        tree.add(Text.assemble(("fix: ", "bold"), words.one_line(leaf.answer.fix)))
+    return tree
+
+
+def _notes(report: Report) -> Tree | None:
+    return _list("notes, unusual but no fault", [words.advice(asked) for asked in report.notes])
+
+
+def _unread(report: Report) -> Tree | None:
+    return _list("could not be read", list(report.damage))
+
+
+def _untold(report: Report) -> Tree | None:
+    return _list("to tell more", words.remedies(report))
+
+
+def _after(comparison: Comparison | None) -> Tree | None:
+    if comparison is None:
+        return None
+    lines = [f"{symbol} {sentence}" for symbol, sentence in sentences(comparison)]
+    return _list(f"compared with {comparison.run}", lines)
+
+
+def _list(heading: str, lines: list[str]) -> Tree | None:
+    if not lines:
+        return None
+    tree = Tree(Text(words.one_line(heading), "bold"))
+    for line in words.bounded(lines):
+        tree.add(Text(words.one_line(line)))
+    return tree
+
+
+def _next(report: Report, program: str) -> list[Text]:
+    """What to type next: about the fault, or about the first question that keeps a run from being called healthy."""
+    codes = [report.leaf.question.code] if report.leaf is not None else list(report.unanswered[:1])
+    commands = [f"{program} explain {code}" for code in codes]
+    if report.leaf is not None:
+        commands.append(f"{program} check NEW_RUN --after {shlex.quote(report.run)}")
+    return [Text("next", "bold"), *(Text(f"  {words.one_line(command)}") for command in commands)] if commands else []

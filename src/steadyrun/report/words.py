@@ -1,0 +1,119 @@
+"""The words that every form of a report shares: answers with their symbols, and strings made safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, shown
+from steadyrun.store.summary import printable
+
+if TYPE_CHECKING:
+    from steadyrun.report.checking import Report
+    from steadyrun.trees.walker import Asked
+
+SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
+MOST = 6  # entries of a list that has no natural end; JSON has them all
+LONGEST = 1000
+
+
+def one_line(text: str) -> str:
+    """Text of a run as one line without characters that move the cursor or reorder the line, and not endless."""
+    safe = printable(text)
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
+
+
+def word(kind: str) -> str:
+    """An answer or a verdict in words."""
+    return kind.replace("-", " ")
+
+
+def with_symbol(kind: str) -> str:
+    return f"{SYMBOLS[kind]} {word(kind)}"
+
+
+def title(asked: Asked) -> str:
+    return f"{asked.question.code} {asked.question.name}"
+
+
+def at_step(step: int | None) -> str:
+    return "" if step is None else f" at step {step}"
+
+
+def standing(report: Report) -> str:
+    """How far the run is, such as "finished, last step 299"."""
+    last = "no steps" if report.last_step is None else f"last step {report.last_step}"
+    return one_line(f"{report.state}, {last}" if report.state else last)
+
+
+def verdict(report: Report) -> str:
+    """The verdict as one sentence."""
+    if report.leaf is not None:
+        return one_line(f"fault: {title(report.leaf)}{at_step(report.leaf.answer.step)}")
+    if report.unanswered:
+        return f"cannot tell: no fault found, but not answered: {', '.join(report.unanswered)}"
+    return "healthy: no fault found"
+
+
+def message(asked: Asked) -> str:
+    """What was found, and which limits the user had changed."""
+    limits = "".join(f" {change}" for change in changed_limits(asked))
+    return one_line(f"{asked.answer.message}{limits}")
+
+
+def changed_limits(asked: Asked) -> list[str]:
+    return [
+        f"(limit {t.name} changed from {t.value:g} to {asked.changed[t.name]:g})"
+        for t in asked.question.thresholds
+        if t.name in asked.changed
+    ]
+
+
+def limits(asked: Asked) -> list[str]:
+    """Every limit of a question with where it is from."""
+    found = []
+    for t in asked.question.thresholds:
+        mine = t.name in asked.changed
+        source = f"changed by the user, {t.value:g} before" if mine else t.source
+        value = f"{asked.changed.get(t.name, t.value):g} {t.unit}".rstrip()
+        found.append(one_line(f"{t.name} {value} ({source})"))
+    return found
+
+
+def figures(measured: Mapping[str, float]) -> str:
+    return one_line(", ".join(f"{name} {shown(value)}" for name, value in measured.items()))
+
+
+def meaning(asked: Asked) -> str:
+    """What the outcome means; an answer that could not be given has none."""
+    found = [outcome.meaning for outcome in asked.question.outcomes if outcome.name == asked.answer.outcome]
+    return one_line(found[0]) if found else ""
+
+
+def advice(note: Asked) -> str:
+    """What a note means and what to do about it; what only follows from a fault needs no fix of its own."""
+    symptom = any(o.name == note.answer.outcome and o.answer == FAULT for o in note.question.outcomes)
+    return one_line(f"{title(note)}: {meaning(note)}. {'A symptom.' if symptom else note.answer.fix}".rstrip())
+
+
+def remedies(report: Report) -> list[str]:
+    """What to record so that more can be told, each with the questions it answers; the longest lists are cut."""
+    codes: dict[str, list[str]] = {}
+    for asked in report.walk.path:
+        if asked.answer.kind == CANNOT_TELL:
+            codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
+    return bounded([one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()])
+
+
+def not_reached(report: Report) -> str:
+    """What the walk left out, "" where it left out nothing."""
+    count = len(report.walk.not_reached)
+    if not count or report.leaf is None:
+        return ""
+    questions = "1 question" if count == 1 else f"{count} questions"
+    return f"{questions} not asked: the walk ends at the first fault (--all goes on)"
+
+
+def bounded(lines: list[str]) -> list[str]:
+    rest = len(lines) - MOST
+    return lines if rest <= 1 else [*lines[:MOST], f"and {rest} more (--json has them all)"]

@@ -1,0 +1,109 @@
+"""The tree as text."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from samples import HOSTILE, asked, fault_report, healthy_report, question, report
+
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, PASS
+from steadyrun.report.comparison import compare
+from steadyrun.report.text import change_line, plain, show, verdict_line
+
+
+def test_a_fault_is_shown_with_its_path_its_limits_and_its_fix() -> None:
+    assert plain(fault_report()) == (
+        "runs/a (finished, last step 99): ✗ fault\n"
+        "├── ✓ C1.1 first things, pass: message of C1.1\n"
+        "├── ! C1.2 first things, note: message of C1.2\n"
+        "├── ? C2.1 first things, cannot tell: message of C2.1\n"
+        "├── - C2.2 first things, not applicable: message of C2.2\n"
+        "├── ✗ C3.1 first things, fault: level 9 above 8. (limit high changed from 5 to 8)\n"
+        "└── 1 question not asked: the walk ends at the first fault (--all goes on)\n"
+        "✗ fault: C3.1 first things at step 12\n"
+        "├── means: it is broken\n"
+        "├── measured: level 9, bad nan\n"
+        "├── seen on: panel 2\n"
+        "├── limit: high 8 nats (changed by the user, 5 before)\n"
+        "└── fix: Mend it.\n"
+        "notes, unusual but no fault\n"
+        "└── C1.2 first things: a little off. Look at it some day.\n"
+        "to tell more\n"
+        "└── call run.watch(model, optimizer) (C2.1)\n"
+        "next\n"
+        "  steadyrun explain C3.1\n"
+        "  steadyrun check NEW_RUN --after runs/a\n"
+    )
+
+
+def test_a_healthy_run_is_short() -> None:
+    lines = plain(healthy_report()).splitlines()
+    assert lines[0] == "runs/a (finished, last step 99): ✓ healthy"
+    assert lines[-1] == "✓ healthy: no fault found"
+
+
+def test_what_keeps_a_run_from_being_called_healthy_is_said() -> None:
+    text = plain(report(asked("C4.1", PASS), asked("D1.1", CANNOT_TELL, how_to_record="record it")))
+    assert "? cannot tell: no fault found, but not answered: D1.1, D2.1, D4.1" in text
+    assert text.endswith("next\n  steadyrun explain D1.1\n")
+
+
+def test_a_report_prints_as_its_tree() -> None:
+    assert str(fault_report()) == plain(fault_report()).rstrip()
+    assert repr(fault_report()) == "<steadyrun report of 'runs/a', fault>"
+
+
+def test_damage_is_shown_and_lists_end() -> None:
+    missing = [asked(f"C{n}.1", CANNOT_TELL, how_to_record=f"record {n}") for n in range(1, 21)]
+    text = plain(report(*missing, damage=("steps.arrow: 9 rows not read, checksum",)))
+    assert "could not be read\n└── steps.arrow: 9 rows not read, checksum\n" in text
+    assert "record 6 (C6.1)" in text
+    assert "record 7 (C7.1)" not in text
+    assert "└── and 14 more (--json has them all)" in text
+
+
+def test_one_remedy_names_all_the_questions_it_answers() -> None:
+    path = [asked(code, CANNOT_TELL, how_to_record="call run.watch") for code in ("C1.1", "C2.1", "C3.1")]
+    assert "└── call run.watch (C1.1, C2.1, C3.1)\n" in plain(report(*path))
+
+
+def test_long_lines_stay_lines_when_there_is_no_terminal() -> None:
+    told = plain(report(asked("C1.1", PASS, message="word " * 150)))
+    assert max(map(len, told.splitlines())) > 700
+
+
+def test_on_a_terminal_lines_are_wrapped_and_coloured_and_words_remain() -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard", highlight=False)
+    show(console, report(asked("C1.1", FAULT, message="word " * 50, fix="Mend it.")))
+    assert isinstance(console.file, io.StringIO)
+    coloured = console.file.getvalue()
+    assert "\x1b[1;31m✗ C1.1 first things, fault" in coloured
+    words = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert max(map(len, words.splitlines())) <= 60
+    assert words.count("word") == 50
+
+
+@pytest.mark.parametrize("kind", [PASS, NOTE, FAULT, CANNOT_TELL])
+def test_hostile_names_are_spelled_out(kind: str) -> None:
+    odd = question(code="C1.1", name=HOSTILE)
+    answer = asked("C1.1", kind, message=HOSTILE, fix=HOSTILE, how_to_record=HOSTILE)
+    made = report(type(answer)(odd, answer.answer, {}), run=HOSTILE, state=HOSTILE, damage=(HOSTILE,))
+    told = plain(made, compare(made, healthy_report(run=HOSTILE)))
+    assert "[red]x[/red]" in told
+    assert r"\x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b" in told
+    assert all(char.isprintable() or char == "\n" for char in told)
+    assert told.encode()
+
+
+def test_a_symptom_comes_without_a_fix_of_its_own() -> None:
+    text = plain(report(asked("C1.1", NOTE, outcome="broken", fix="Mend it."), asked("C2.1", FAULT, fix="Do that.")))
+    assert "└── C1.1 first things: it is broken. A symptom.\n" in text
+    assert "Mend it." not in text
+
+
+def test_lines_of_a_log() -> None:
+    made = fault_report(state="running")
+    assert change_line(made, made.walk.path[0]) == "step 99: ✓ C1.1 first things, pass: message of C1.1"
+    assert verdict_line(made) == "step 99: ✗ fault: C3.1 first things at step 12 (running)"
+    assert verdict_line(report(last_step=None)).startswith("no steps: ? cannot tell")
