@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 COMMANDS = (
     ["import_time.py"],
     ["store.py"],
+    ["check_size.py"],
+    ["diagnosis.py"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],
     ["overhead.py", "gpt17m", "--steps", "200"],

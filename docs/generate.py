@@ -141,7 +141,7 @@ def thresholds_page() -> str:
 def _row(question: Question, threshold: Threshold) -> str:
     found = measured(question, threshold)
     healthy = found.healthy if found else None
-    numbers = ["not measured yet" if threshold.of else "", "", ""]
+    numbers = ["in no healthy run" if threshold.of else "", "", ""]
     if healthy is not None:
         numbers = [shown(healthy.median), shown(healthy.p99), f"{shown(healthy.worst)} ({healthy.worst_run})"]
     faults = fault_words(found) if found else ""

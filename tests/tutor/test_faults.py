@@ -13,7 +13,6 @@ import steadyrun
 from steadyrun.tutor.config import declared
 from steadyrun.tutor.data import Data
 from steadyrun.tutor.faults import FAULTS, load_recipe
-from steadyrun.tutor.model import Block
 from steadyrun.tutor.recipe import TrainState
 from steadyrun.tutor.tokenizer import PAD_ID
 from steadyrun.tutor.train import start, train, train_recorded, train_step

@@ -108,7 +108,7 @@ def _limit(question: Question, threshold: Threshold) -> Item:
 
 def healthy_words(found: Measured) -> str:
     if found.healthy is None:
-        return "not measured yet"
+        return "in none of them"
     of = found.healthy
     return (
         f"median {shown(of.median)}, 99th percentile {shown(of.p99)}, worst {shown(of.worst)} ({of.worst_run}), "
