@@ -148,8 +148,8 @@ QUESTION = Question(
             "share of the best validation loss",
             "how far validation has risen from its best",
             "",
-            "healthy language models rise by up to 7%; a VAE whose objective moves rises more, but without a gap; public "
-            "logs of overfitting rise by 16% and more",
+            "healthy language models rise by up to 7%; a VAE whose objective moves rises more, but without a gap; "
+            "public logs of overfitting rise by 16% and more",
             "rise",
         ),
         Threshold(
