@@ -24,6 +24,7 @@ CONFIG = {
     "clip": 1.0,
 }
 PLAN = Plan("cosine", 1e-3, 1e-4, 50, 600)
+NO_WARMUP = Plan("cosine", 1e-3, 1e-4, 0, 600)
 NOISE = np.random.default_rng(3).normal(0, 1, 600)
 FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
 FALLING[0] = math.log(512)
@@ -75,6 +76,8 @@ MANIFEST = {
     "model": {"parameters": 1000, "trainable": 1000, "tied": []},
 }
 
+ONE_GROUP = {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters": ["a.weight", "a.bias"]}
+
 
 def first_loss(value: float) -> Any:
     changed = FALLING.copy()
@@ -102,6 +105,14 @@ def wide(std: float, **more: Any) -> dict[str, Any]:
     return {"initial_weights": [weight("a.weight", "Linear", [128, 128], std, fan_in=128, **more), BIAS]}
 
 
+def hashes(train: int, val: tuple[int, int], repeated: bool = False, **series: Any) -> Synthetic:
+    """Ten training examples per step, new ones for as long as there are any; `repeated`: half of them seen before."""
+    new = 5 if repeated else 10
+    seen = {"example_hash/train": (np.arange(train) // new, np.arange(float(train)))}
+    seen["example_hash/val"] = (np.zeros(val[1] - val[0]), np.arange(float(val[0]), float(val[1])))
+    return run(examples=np.full(600, 10.0), **seen, **series)
+
+
 RESUME = Event("resume", 300, 0.0, 0, {"attempt": 2})
 BETA_FACTOR = [(1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in (1, 11, 21, 101)]
 LN_V = math.log(512)
@@ -113,6 +124,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.1", "off", run(loss=first_loss(LN_V + 0.51))),
     ("C1.1", "off", run(loss=first_loss(LN_V + 1.75))),
     ("C1.1", "too-high", run(loss=first_loss(LN_V + 1.77))),
+    ("C1.1", "high", run(loss=first_loss(LN_V + 1.77), config={"init": None})),
     ("C1.1", "off", run(loss=first_loss(LN_V - 2.23))),
     ("C1.1", "already-trained", run(loss=first_loss(LN_V - 2.25))),
     ("C1.1", "low", run(loss=first_loss(LN_V - 2.25), config={"init": None})),
@@ -147,6 +159,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "too-small", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
     ("C1.2", "wrong-reduction", run(loss=FALLING * 100, tokens=np.full(600, 100.0))),
     ("C1.2", "wrong-reduction", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0))),
+    ("C1.2", "perhaps-summed", run(loss=FALLING * 100, tokens=np.full(600, 100.0), config={"reduction": None})),
     ("C1.2", "wrong-sign", run(backward_loss=-FALLING)),
     ("C1.2", "pass", run(backward_loss=-FALLING, config={"vocab_size": None}, loss=FALLING - 3)),
     ("C1.2", "pass", run(backward_loss=FALLING * 50, tokens=np.full(600, 100.0))),
@@ -176,6 +189,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(events=[RESUME], **{"lr/0": np.concatenate([PLAN.rate(STEPS[:300]), PLAN.rate(STEPS[:300])])}),
     ),
     ("C2.1", "pass", run(events=[RESUME])),
+    ("C2.1", "pass", run(config={"warmup_steps": 0}, **{"lr/0": NO_WARMUP.rate(STEPS // 50 * 50)})),
+    ("C2.1", "begun-elsewhere", run(**{"lr/0": PLAN.rate(STEPS[:300] + 300), "scheduler_steps": STEPS[:300] + 301})),
+    (
+        "C2.1",
+        "not-applicable",
+        run(config={"schedule": "linear warmup"}, **{"lr/0": np.minimum((STEPS + 1) / 50, 1) * 1e-3}),
+    ),
     ("C2.1", "late-warmup", run(state="running", **{"lr/0": STEPS[:40] / 200 * 1e-3})),
     ("C2.1", "late-warmup", run(**{"lr/0": np.minimum(STEPS / 200, 1) * PLAN.rate(np.maximum(STEPS, 50))})),
     ("C2.1", "other-curve", run(**{"lr/0": 10 * PLAN.rate(STEPS)})),
@@ -201,6 +221,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.2", "not-applicable", run(config={"warmup_steps": 0})),
     ("C2.2", "missing", run(config={"lr_max": None})),
     ("C2.2", "missing", run(**{"lr/0": PLAN.rate(STEPS[:40])})),
+    ("C2.2", "missing", run(**{"lr/0": (STEPS[::100], PLAN.rate(STEPS[::100]))})),
     # C3.1
     ("C3.1", "pass", run(without=("clipped",))),
     ("C3.1", "clips-always", run()),
@@ -229,6 +250,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "not-learning", run(loss=FLAT)),
     ("C4.1", "not-learning", run(loss=FLAT, without=("update_ratio/a",))),
     ("C4.1", "flat", run(loss=FLAT[:540])),
+    ("C4.1", "flat", run(loss=FLAT, state="running")),
+    ("C4.1", "slow", run(loss=FLAT - STEPS / 6000)),
     (
         "C4.1",
         "too-slow",
@@ -251,12 +274,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.2", "pass", run()),
     ("C4.2", "apart", run(val_loss=([199, 399, 599], [3.0, 2.4, 2.3]))),
     ("C4.2", "gap", run(val_loss=([199, 399, 599], [3.0, 2.7, 2.6]))),
-    ("C4.2", "overfitting", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.5, 2.7, 2.8, 2.9]))),
-    ("C4.2", "gap", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.7, 2.75, 2.8, 2.85]))),
+    ("C4.2", "overfitting", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.6, 2.5, 2.5, 2.8, 2.9, 2.95]))),
+    ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.8, 2.7, 2.7, 2.75, 2.8, 2.85]))),
     ("C4.2", "below", run(val_loss=([199, 399, 599], [2.0, 1.2, 1.0]))),
-    ("C4.2", "leak", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(90.0, 110.0)})),
-    ("C4.2", "few-shared", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(99.0, 120.0)})),
-    ("C4.2", "pass", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(200.0, 220.0)})),
+    ("C4.2", "leak", hashes(train=100, val=(90, 110))),
+    ("C4.2", "few-shared", hashes(train=100, val=(99, 120))),
+    ("C4.2", "few-shared", hashes(train=100, val=(90, 110), repeated=True)),
+    ("C4.2", "leak", hashes(train=100, val=(80, 100), repeated=True)),
+    ("C4.2", "few-shared", hashes(train=100, val=(80, 100), batch_hash=np.full(600, 7.0))),
+    ("C4.2", "pass", hashes(train=100, val=(200, 220))),
+    ("C4.2", "few-shared", hashes(train=100, val=(95, 105))),
     ("C4.2", "missing", run(without=("val_loss",))),
     # C5.1
     ("C5.1", "pass", run()),
@@ -301,7 +328,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C5.2", "growing", run(**{"activation/b": ([0, 100], [10.1, 50.0])})),
     # C6.1
     ("C6.1", "pass", run(config={"no_decay": ["bias"]})),
-    ("C6.1", "declared-exempt", run(config={"no_decay": ["weight"]})),
+    ("C6.1", "pass", run(config={"no_decay": ["weight"]})),
+    (
+        "C6.1",
+        "declared-exempt",
+        run(
+            config={"no_decay": ["bias"]},
+            manifest={"param_groups": [{**MANIFEST["param_groups"][0], "parameters": ["a.weight", "a.bias"]}]},
+        ),
+    ),
     ("C6.1", "pass", run()),
     (
         "C6.1",

@@ -39,7 +39,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"loss": first, "expected": expected, "offset": offset}
     facts = f"loss {shown(first)} at step 0; ln {count} = {shown(expected)} is the loss of a uniform guess"
     if offset > limit["high"]:
-        return Finding("too-high", f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured, 0)
+        outcome = "too-high" if run.config.get("init") == "random" else "high"
+        return Finding(outcome, f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured, 0)
     if offset < -limit["low"]:
         return _low(run, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", first, measured)
     if abs(offset) > limit["band"]:
@@ -48,26 +49,27 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _low(run: Signals, facts: str, first: float, measured: dict[str, float]) -> Finding:
-    """Learned weights, or a loss that leaves most of it out: fresh norm scales tell which."""
+    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
     if abs(first - math.log(2)) < _NEAR_LN_2:
         raise NotApplicable(f"{facts}; but {shown(first)} is ln 2, a guess between yes and no: a binary cross-entropy")
-    fresh = _fresh_norms(run)
-    if fresh:
-        return Finding("counts-too-little", f"{facts}, yet all {fresh} norms are as new.", measured, 0)
-    if run.config.get("init") == "random":
-        return Finding("already-trained", f"{facts}; random weights are declared.", measured, 0)
-    return Finding("low", f"{facts}; whether weights were loaded is not declared.", measured, 0)
+    new, known = _norm_scales(run)
+    if run.config.get("init") != "random":
+        return Finding("low", f"{facts}; whether weights were loaded is not declared.", measured, 0)
+    if known and new == known:
+        return Finding("counts-too-little", f"{facts}, yet all {known} norm layers are as new.", measured, 0)
+    learned = f", and {known - new} of {known} norm layers have learned scales" if known else ""
+    return Finding("already-trained", f"{facts}; random weights are declared{learned}.", measured, 0)
 
 
-def _fresh_norms(run: Signals) -> int:
-    """How many norm layers have scales of exactly 1, as only untrained ones do; 0 unless all have."""
+def _norm_scales(run: Signals) -> tuple[int, int]:
+    """How many norm layers have scales of exactly 1, as untrained ones do, and of how many."""
     scales = [
         entry
         for entry in run.listed("initial_weights")
         if "norm" in str(entry.get("module")).lower() and str(entry.get("name")).endswith("weight")
     ]
     new = [entry for entry in scales if number(entry.get("mean")) == 1 and number(entry.get("std")) == 0]
-    return len(new) if len(new) == len(scales) else 0
+    return len(new), len(scales)
 
 
 QUESTION = Question(
@@ -110,11 +112,24 @@ QUESTION = Question(
             edge=("C5",),
         ),
         Outcome(
+            "high",
+            NOTE,
+            "the loss starts far above a guess; that weights are random and the loss is a plain cross-entropy is not "
+            "declared (config init), and a margin or an auxiliary head explains it, too",
+            edge=("C5", "C1.2"),
+        ),
+        Outcome(
             "too-high",
             FAULT,
             "the model starts out confidently wrong",
             "Look at how the output layer and its bias are initialised, and whether the loss is a mean over items.",
             edge=("C5", "C1.2"),
+        ),
+        Outcome(
+            "low",
+            NOTE,
+            "the loss starts far below a guess; whether weights were loaded is not declared (config init)",
+            edge=("C1.2", "C3.1"),
         ),
         Outcome(
             "already-trained",
@@ -128,12 +143,6 @@ QUESTION = Question(
             FAULT,
             "the model is untrained and the loss is far too low: it leaves out most of what it should count",
             "Look at what the loss masks and what it divides by: the mean is over the items that are kept.",
-            edge=("C1.2", "C3.1"),
-        ),
-        Outcome(
-            "low",
-            NOTE,
-            "the loss starts far below a guess; whether weights were loaded is not declared",
             edge=("C1.2", "C3.1"),
         ),
     ),

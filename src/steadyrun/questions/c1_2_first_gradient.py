@@ -12,6 +12,8 @@ from steadyrun.questions.intent import chooses, classes, summed_loss, untrained_
 from steadyrun.signals.run import MissingSignal, Signals
 
 _OPPOSITE = 0.05  # how close to -1 the factor must be
+_MANY = 8  # items: smaller factors have other explanations (heads, micro-batches, processes)
+_LONG = 100
 _FIRST = 5  # steps: a gradient that is zero throughout these is not an accident of one batch
 
 
@@ -37,7 +39,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"grad_norm": first}
     facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
     times = _sign(run)
-    if times is not None and chooses(run) is not None and abs(times + 1) < _OPPOSITE:
+    if times is not None and chooses(run) is not None and abs(times + 1) < _OPPOSITE and not _maximizes(run):
         message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
     summed = _summed(run, limit["items"])
@@ -47,7 +49,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             f"{facts}; {summed.what} is {shown(summed.times)} times too large for a mean: the batch has "
             f"{summed.items:g} items."
         )
-        return Finding("wrong-reduction", message, measured, 0)
+        declared = run.config.get("reduction") == "mean"
+        return Finding("wrong-reduction" if declared else "perhaps-summed", message, measured, 0)
     if _nothing_comes_back(run, norms.values, limit["low"]):
         return Finding("too-small", f"{facts}, limit {limit['low']:g}: hardly anything comes back.", measured, 0)
     if first > limit["high"]:
@@ -59,11 +62,19 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _nothing_comes_back(run: Signals, norms: object, low: float) -> bool:
-    """Zero in all the first steps; or, where the loss is a cross-entropy and its scale so known, below the floor."""
+    """Below the floor where the loss is a cross-entropy and its scale so known; for any other loss, nothing at all.
+
+    A reward may stay away for long: zero gradients are no fault before a hundred of them.
+    """
     values = np.asarray(norms, float)
-    if not np.any(values[:_FIRST]):
-        return True
-    return classes(run) is not None and float(values[0]) < low
+    if classes(run) is not None:
+        return float(values[0]) < low
+    return len(values) >= _LONG and not np.any(values)
+
+
+def _maximizes(run: Signals) -> bool:
+    settings = [group.get("settings") for group in run.listed("param_groups")]
+    return any(isinstance(each, dict) and each.get("maximize") is True for each in settings)
 
 
 def _sign(run: Signals) -> float | None:
@@ -93,7 +104,7 @@ def _summed(run: Signals, tolerance: float) -> Reduction | None:
         series = run.maybe(name)
         items = float(series.values[0]) if series is not None and series.steps[0] == loss.steps[0] else 0.0
         for times, what in candidates:
-            if items >= 4 and times > 0 and abs(math.log(times / items)) < math.log(1 + tolerance):
+            if items >= _MANY and times > 0 and abs(math.log(times / items)) < math.log(1 + tolerance):
                 return Reduction(items, times, what)
     return None
 
@@ -153,6 +164,12 @@ QUESTION = Question(
             "the loss is summed over items where a mean is meant",
             "Reduce the loss with a mean over the items that count (reduction='mean'), or declare "
             "config={'reduction': 'sum'} and choose the learning rate for it.",
+        ),
+        Outcome(
+            "perhaps-summed",
+            NOTE,
+            "the loss seems to be summed over items; that a mean is meant is not declared (config reduction)",
+            edge=("C5",),
         ),
         Outcome(
             "too-large",

@@ -205,6 +205,7 @@ QUESTION = Question(
         Outcome(
             "late-warmup", NOTE, "the warmup takes longer than declared: C2.2 says how far it comes", edge=("C2.2",)
         ),
+        Outcome("begun-elsewhere", NOTE, "the record begins in the middle of the declared schedule"),
         Outcome("deviates", NOTE, "the recorded curve differs somewhat from the declared one"),
         Outcome("differs-from-scheduler", NOTE, "the learning rate is not only set by the watched scheduler"),
         Outcome("idle", NOTE, "the watched scheduler was never stepped; no schedule is declared"),

@@ -18,6 +18,8 @@ from steadyrun.questions.form import (
 )
 from steadyrun.signals.run import MissingSignal, Signals
 
+_NEAR = 0.1  # of the warmup
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     warmup, peak = run.declared("warmup_steps"), run.declared("lr_max")
@@ -30,7 +32,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}
     if not known:
-        raise MissingSignal("lr/*", f"the record ends before step {warmup:g}, the end of the warmup", "let it run on")
+        raise MissingSignal(
+            "lr/*",
+            f"no learning rate is recorded at or shortly after step {warmup:g}, the end of the warmup",
+            "let it run on",
+        )
     rate = max(known.values())
     share = rate / peak
     measured = {"lr": rate, "share": share}
@@ -45,9 +51,10 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _rate_at(steps: object, values: object, step: float) -> float | None:
-    """The rate at a step, on the straight line between its neighbours; None beyond the record."""
+    """The rate at a step, on the straight line between its neighbours; None where none was recorded near it."""
     x, y = np.asarray(steps, float), np.asarray(values, float)
-    return float(np.interp(step, x, y)) if x[0] <= step <= x[-1] else None
+    near = np.any((x >= step) & (x <= step + max(2.0, _NEAR * step)))
+    return float(np.interp(step, x, y)) if x[0] <= step and near else None
 
 
 QUESTION = Question(

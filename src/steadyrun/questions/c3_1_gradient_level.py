@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import chooses, pretrained
-from steadyrun.questions.learning import Progress, progress, should_fall
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import Progress, from_scratch, progress, should_fall
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats, rolling_mean
@@ -39,7 +39,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         "clipped": level.always,
         "fallen": fallen,
     }
-    must_fall = bool(should_fall(run)) and not pretrained(run)
+    must_fall = bool(should_fall(run)) and from_scratch(run)
     stuck = must_fall and fallen < limit["fallen"]
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
     window = f"{limit['window']:g}-step" if level.norms.spacing <= 1 else f"{limit['window']:g}-point"

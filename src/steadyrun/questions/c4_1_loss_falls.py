@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import pretrained
-from steadyrun.questions.learning import Progress, progress, should_fall
+from steadyrun.questions.learning import Progress, falls_surely, from_scratch, progress, should_fall
 from steadyrun.signals.run import MissingSignal, Signals
 from steadyrun.signals.trends import Trend, trend
 
@@ -67,13 +66,8 @@ def _stuck(
         return Finding("warming-up", f"{facts}; {warming}.", measured, step)
     if not because:
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    if pretrained(run):
-        return Finding(
-            "not-judged",
-            f"{facts}; the run starts from learned weights, which may have little left to learn.",
-            measured,
-            step,
-        )
+    if not from_scratch(run):
+        return Finding("not-judged", f"{facts}; that the run starts untrained is not known.", measured, step)
     if seen.end > (1 + limit["risen"]) * abs(seen.start):
         return Finding(
             "diverging", f"{facts} (limit {limit['fallen']:.0%}): it is above where it began.", measured, step
@@ -82,6 +76,8 @@ def _stuck(
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
         return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)
     facts = f"{facts} (limit {limit['fallen']:.0%})"
+    if falls_surely(seen) and moves != 0:
+        return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
     if moves == 0:
         return Finding("static", f"{facts}, and no parameter moves.", measured, step)
     after = len(seen.loss.from_step(run.declared("warmup_steps") or 0.0))
@@ -90,7 +86,7 @@ def _stuck(
         if moves is not None
         else "it is not known whether weights move"
     )
-    if after < limit["patience"]:
+    if after < limit["patience"] or run.running:
         return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
     return Finding(
         "not-learning", f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}.", measured, step
@@ -215,6 +211,7 @@ QUESTION = Question(
             "Check the learning rate (C2) and the optimizer's state (C6); then divide lr_max by 3 and walk again.",
             edge=("C6.2",),
         ),
+        Outcome("slow", NOTE, "the loss falls little, but surely"),
         Outcome("flat", NOTE, "the loss has not moved yet although the weights do"),
         Outcome(
             "not-learning",

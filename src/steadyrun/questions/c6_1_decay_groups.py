@@ -16,7 +16,8 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if isinstance(exempt, str):
         exempt = [exempt]
     if isinstance(exempt, list | tuple) and exempt:
-        wrong = [name for name in decayed if any(str(part).lower() in name.lower() for part in exempt)]
+        named = [name for name in decayed if any(str(part).lower() in name.lower() for part in exempt)]
+        wrong = [name for name in named if isinstance(shape := shapes.get(name), list) and len(shape) < 2]
         measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
         facts = f"declared exempt: {', '.join(map(str, exempt))}"
         if wrong:

@@ -155,11 +155,17 @@ def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
     return scale.where(np.interp(scale.steps, left.steps, left.values) < misfit)
 
 
+def _on_purpose(group: Group) -> bool:
+    """Optimizers that leave bias correction out by design, or were told to."""
+    told = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
+    return told or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
+
+
 def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """Updates larger than Adam's by just the factor that the missing bias correction leaves."""
     scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.place}")
     beta1, beta2 = group.beta(0), group.beta(1)
-    if scale is None or counts is None or beta1 is None or beta2 is None:
+    if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
         return None
     count = np.interp(scale.steps, counts.steps, counts.values)
     factor = (1 - beta1**count) / np.sqrt(np.maximum(1e-30, 1 - beta2**count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,12 @@ import numpy as np
 from steadyrun.questions.intent import chooses
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.smoothing import Floats, ema
+from steadyrun.signals.trends import trend
 
 SPAN = 50
 _FIRST = 10
+_GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
+_SURE = 4.5  # |t| of ten block means: one in a thousand series without a trend
 _FEWEST = 20  # points from which anything is said of a loss curve
 
 
@@ -43,6 +47,20 @@ def progress(run: Signals) -> Progress:
     span = min(SPAN, max(2, len(loss) // 4))
     smooth = ema(loss.values, span)
     return Progress(loss, smooth, float(np.mean(loss.values[:_FIRST])))
+
+
+def from_scratch(run: Signals) -> bool:
+    """Whether the run is known to start untrained: declared so, or its first loss is that of a guess."""
+    init = run.config.get("init")
+    if isinstance(init, str):
+        return init.lower() == "random"
+    count, loss = chooses(run), run.maybe("loss")
+    return count is not None and loss is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS
+
+
+def falls_surely(seen: Progress) -> bool:
+    """Whether the loss falls beyond noise over the whole record, however little."""
+    return trend(seen.loss.steps, seen.loss.values).t < -_SURE
 
 
 def should_fall(run: Signals) -> str:

@@ -16,6 +16,7 @@ from steadyrun.signals.schedule import (
     distance,
     horizon_factor,
     largest_jump,
+    stairs,
     time_factor,
 )
 from steadyrun.signals.smoothing import Floats
@@ -43,6 +44,12 @@ class Seen:
         return float(np.ptp(self.rates.values)) <= _SAME * self.peak
 
     @property
+    def own_rates(self) -> bool:
+        """Whether the param groups have rates of their own, on both sides of the declared one."""
+        peaks = [float(np.max(points.values)) for points in self.run.family("lr/*").values()]
+        return min(peaks) < 0.95 * self.peak < 1.05 * self.peak < max(peaks)
+
+    @property
     def counts(self) -> Floats | None:
         """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
         taken = self.run.maybe("scheduler_steps")
@@ -66,7 +73,9 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    if not seen.constant or varies <= limit["close"] or stepped:
+    # While a run goes on, a scheduler that is stepped once per epoch may still come to its first step.
+    enough = limit["close"] if not seen.run.running or plan.warmup else limit["far"]
+    if not seen.constant or varies <= enough or stepped:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
@@ -101,14 +110,35 @@ def warmup_missing(seen: Seen, warmup: float) -> Finding:
 def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     # What a late warmup does to the curve is C2.2's question.
     after = seen.rates.from_step(2 * plan.warmup) if seen.rates.steps[-1] > 2 * plan.warmup else seen.rates
-    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
-    if share < limit["share"]:
-        return None
     words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
-    return Finding(
-        "pass",
-        f"the recorded rates follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps.",
-        {"agreeing": share},
+    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if share >= limit["share"]:
+        message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": share})
+    of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if of_stairs is not None and of_stairs >= limit["share"]:
+        message = (
+            f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
+        )
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
+    return None
+
+
+def begun_elsewhere(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
+    done = _steps_done(seen)
+    if done < ENOUGH or distance(seen.rates.values, plan.rate(seen.rates.steps + done), plan.peak) > 5 * _FITS:
+        return None
+    message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
+    return Finding("begun-elsewhere", message, {"begun_at": float(done)})
+
+
+def _steps_done(seen: Seen) -> int:
+    """How many steps scheduler or optimizer had taken before the first recorded one."""
+    counted = [seen.run.maybe(name) for name in ("scheduler_steps", "step_count/0")]
+    first = float(seen.rates.steps[0])
+    return max(
+        (int(points.values[0] - 1 - (points.steps[0] - first)) for points in counted if points is not None), default=0
     )
 
 
@@ -224,7 +254,7 @@ def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
         f"declared curve ({plan.shape}) has {shown(expected[place])}; {far:.0%} of the steps are off by more than "
         f"{limit['far']:.0%} of the peak."
     )
-    outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
+    outcome = "other-curve" if far > 1 - limit["share"] and not seen.own_rates else "deviates"
     return Finding(outcome, message, {"far": far}, seen.rates.step_at(place))
 
 
@@ -233,6 +263,7 @@ Diagnosis = Callable[[Seen, Plan, Limits], Finding | None]
 IN_ORDER: tuple[Diagnosis, ...] = (
     zero,
     never_stepped,
+    begun_elsewhere,
     no_warmup,
     agrees,
     restarted,

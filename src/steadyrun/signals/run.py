@@ -153,6 +153,10 @@ class Signals:
         values = self._source.series(name).values
         return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
 
+    def how_many(self, name: str, until: float) -> int:
+        """How many values such a series has up to a step."""
+        return int(np.sum(self._source.series(name).steps <= until)) if self.has(name) else 0
+
     def family(self, pattern: str) -> dict[str, Points]:
         """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""
         start = len(pattern) - 1
