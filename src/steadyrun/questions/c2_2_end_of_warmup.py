@@ -16,6 +16,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.schedule_faults import steps_done
 from steadyrun.signals.run import MissingSignal, Signals
 
 _NEAR = 0.1  # of the warmup
@@ -28,6 +29,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
     rates = run.family("lr/*")
+    done = steps_done(run, min(float(points.steps[0]) for points in rates.values()))
+    if done >= warmup:
+        raise NotApplicable(
+            f"scheduler or optimizer had taken {done} steps before the record begins: the warmup was over"
+        )
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
     at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}

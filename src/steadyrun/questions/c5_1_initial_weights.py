@@ -100,7 +100,7 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
 def _starts_badly(run: Signals) -> str:
     """What the first loss or gradient says of the damage; empty where it says nothing."""
     loss = c1_1_initial_loss.QUESTION.ask(run)
-    if loss.outcome in {"too-high", "high"}:
+    if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
     gradient = c1_2_first_gradient.QUESTION.ask(run)
     if gradient.outcome == "too-large" and chooses(run) is not None:

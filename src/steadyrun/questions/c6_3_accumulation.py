@@ -18,6 +18,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.gradients import divided_later
 from steadyrun.questions.intent import chooses, pretrained
 from steadyrun.signals.run import Signals
 
@@ -27,7 +28,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     backwards = run.maybe("backwards")
     observed = float(np.median(backwards.values)) if backwards is not None else None
     count = declared if declared is not None else observed
-    if count is None or count < 2:
+    if count is None:
+        raise NotApplicable("no accumulation is declared, and backward passes are not recorded")
+    if count < 2:
         raise NotApplicable("gradients are not accumulated: one backward pass per step")
     if run.config.get("reduction") == "sum":
         raise NotApplicable("the run declares reduction 'sum': its gradients are meant to add up")
@@ -44,27 +47,13 @@ def find(run: Signals, limit: Limits) -> Finding:
         if declared is None:
             raise NotApplicable(f"{count:g} backward passes per step, and no accumulation is declared")
         return Finding("pass" if abs(times - 1) <= 0.5 else "unclear", f"{facts}.", measured)
-    if (by_hand := _divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
+    if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
         return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
     if declared is not None and observed == count and _undivided(run, count):
         return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
     return Finding(
         "perhaps-not-divided", f"{facts}; that the loss given to run.step is undivided could not be shown.", measured
     )
-
-
-def _divided_later(run: Signals) -> float | None:
-    """By how much gradients shrink between the end of backward and the optimizer's step, other than by clipping."""
-    parts = [run.points(name) for name in run.matching("block_grad_norm/*") if run.maybe(name) is not None]
-    seen, applied = run.maybe("grad_norm"), run.maybe("grad_norm_applied")
-    if not parts or seen is None or applied is None:
-        return None
-    steps = parts[0].steps
-    at_backward = np.sqrt(np.sum([np.interp(steps, part.steps, part.values) ** 2 for part in parts], axis=0))
-    at_clip = np.interp(steps, seen.steps, seen.values)
-    at_step = np.interp(steps, applied.steps, applied.values) if not run.has("clip_threshold") else at_clip
-    usable = (at_step > 0) & (at_clip > 0)
-    return float(np.median(at_backward[usable] / at_step[usable])) if np.any(usable) else None
 
 
 def _undivided(run: Signals, count: float) -> bool:

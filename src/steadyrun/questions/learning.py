@@ -10,12 +10,11 @@ import numpy as np
 from steadyrun.questions.intent import chooses
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.smoothing import Floats, ema
-from steadyrun.signals.trends import trend
 
 SPAN = 50
 _FIRST = 10
 _GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
-_SURE = 4.5  # |t| of ten block means: one in a thousand series without a trend
+SURE = 4.5  # errors
 _FEWEST = 20  # points from which anything is said of a loss curve
 
 
@@ -46,7 +45,9 @@ def progress(run: Signals) -> Progress:
         raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {_FEWEST} are needed", how)
     span = min(SPAN, max(2, len(loss) // 4))
     smooth = ema(loss.values, span)
-    return Progress(loss, smooth, float(np.mean(loss.values[:_FIRST])))
+    # A loss that explodes at once is above its start from the second step on.
+    start = min(float(np.mean(loss.values[:3])), float(np.mean(loss.values[:_FIRST])))
+    return Progress(loss, smooth, start)
 
 
 def from_scratch(run: Signals) -> bool:
@@ -58,9 +59,13 @@ def from_scratch(run: Signals) -> bool:
     return count is not None and loss is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS
 
 
-def falls_surely(seen: Progress) -> bool:
-    """Whether the loss falls beyond noise over the whole record, however little."""
-    return trend(seen.loss.steps, seen.loss.values).t < -_SURE
+def surely(seen: Progress) -> float:
+    """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative."""
+    values = seen.loss.values
+    early, late = values[: max(_FEWEST, len(values) // 10)], values[len(values) // 2 :]
+    error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
+    change = float(np.mean(late) - np.mean(early))
+    return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
 def should_fall(run: Signals) -> str:

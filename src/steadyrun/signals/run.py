@@ -110,6 +110,11 @@ class Signals:
         """Whether more may come: what is too early to tell may be told later."""
         return self._source.state in {"running", "unknown"}
 
+    @cached_property
+    def unfinished(self) -> bool:
+        """Whether the run has not come to its own end: running, crashed or killed."""
+        return self._source.state != "finished"
+
     def has(self, name: str) -> bool:
         return name in self.names
 

@@ -14,7 +14,7 @@ from steadyrun.signals.smoothing import Floats, thinned
 
 Curve = Callable[[Floats], Floats]
 
-_FEWEST_STAIRS = 4
+_ASIDE = 0.25  # of a stair
 _ENOUGH_POINTS = 5000  # more do not tell more of a curve
 
 _SHAPES: dict[str, Callable[[Floats], Floats]] = {
@@ -135,15 +135,13 @@ def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: fl
 def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float | None:
     """The share of stairs on the curve, where a rate changes only once per epoch; None where it does not.
 
-    A stair may lie anywhere on the stretch of curve that its two neighbours span.
+    A stair begins on the curve, or a little aside.
     """
-    if len(rates) < 2:
-        return None
     changes = np.flatnonzero(np.diff(rates)) + 1
-    if len(changes) < _FEWEST_STAIRS or len(changes) > len(rates) / 3:
+    if not len(changes) or len(changes) > len(rates) / 3:
         return None
-    width = float(np.median(np.diff(steps[changes])))
-    around = [curve(steps[changes] + share * width) for share in np.linspace(-1, 1, 9)]
+    width = float(steps[-1] - steps[0]) / (len(changes) + 1)
+    around = [curve(steps[changes] + share * width) for share in np.linspace(-_ASIDE, _ASIDE, 5)]
     return float(np.mean(np.min(np.abs(np.stack(around) - rates[changes]), axis=0) <= close * peak))
 
 
