@@ -79,9 +79,9 @@ def _undone(run: Signals, times: float) -> bool:
 
 def _nothing_comes_back(run: Signals, norms: Floats) -> bool:
     """Exactly nothing in the first steps of a cross-entropy; a reward may stay away for longer."""
-    return not np.any(norms[: _FIRST if classes(run) is not None else None]) and (
-        classes(run) is not None or len(norms) >= _LONG
-    )
+    if classes(run) is None:
+        return len(norms) >= _LONG and not np.any(norms)
+    return len(norms) >= _FIRST and not np.any(norms[:_FIRST])
 
 
 def _lost_before_step(run: Signals, norms: Floats) -> bool:
