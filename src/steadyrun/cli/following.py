@@ -66,7 +66,9 @@ def _await(run: str, interval: float, wait: float) -> None:
     told = False
     while True:
         try:
-            open_run(run)
+            view = open_run(run)
+            if not view.manifest and not view.names():  # the folders are there, and nothing is in them yet
+                raise RunDirectoryError(f"{run} holds neither a manifest nor any series yet")
         except NewerSchemaError:
             raise
         except RunDirectoryError:
