@@ -43,11 +43,15 @@ def progress(run: Signals) -> Progress:
     if len(loss) < _FEWEST:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {_FEWEST} are needed", how)
+    if "progress" in run.memo:
+        known: Progress = run.memo["progress"]
+        return known
     span = min(SPAN, max(2, len(loss) // 4))
     smooth = ema(loss.values, span)
     # A loss that explodes at once is above its start from the second step on.
     start = min(float(np.mean(loss.values[:3])), float(np.mean(loss.values[:_FIRST])))
-    return Progress(loss, smooth, start)
+    found = run.memo["progress"] = Progress(loss, smooth, start)
+    return found
 
 
 def from_scratch(run: Signals) -> bool:

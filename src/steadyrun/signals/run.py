@@ -95,6 +95,7 @@ class Signals:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._points: dict[str, Points] = {}
+        self.memo: dict[Any, Any] = {}  # what several questions compute alike
         self._read: dict[str, Series] = {}  # read to find the end, not yet asked for
         self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
         self.manifest = source.manifest
@@ -206,11 +207,19 @@ class Signals:
         self._steps.append(steps.astype(float))
         return self._steps[-1]
 
+    def not_finite(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
+        """The steps at which a series is not finite, and how many points it has."""
+        key = ("not finite", name)
+        if key not in self.memo:
+            series = self._read[name] = self.raw(name)
+            self.memo[key] = series.steps[~np.isfinite(series.values)], len(series)
+        found: tuple[npt.NDArray[np.int64], int] = self.memo[key]
+        return found
+
     def _first_bad(self, name: str) -> int | None:
         if not self.has(name):
             return None
-        series = self._read[name] = self.raw(name)
-        bad = series.steps[~np.isfinite(series.values)]
+        bad = self.not_finite(name)[0]
         if len(bad) and self.has("skipped"):
             skipped = self.raw("skipped")
             bad = bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
