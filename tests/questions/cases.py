@@ -175,7 +175,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "too-small", run(grad_norm=first_norm(0.0009))),
     ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009))),
     ("C1.2", "nothing", run(grad_norm=np.zeros(600))),
-    ("C1.2", "erased", run(grad_norm_applied=np.zeros(600))),
+    ("C1.2", "erased", run(grad_norm_applied=np.zeros(600), without=("clip_threshold",))),
     ("C1.2", "pass", run(grad_norm_applied=np.zeros(600), skipped=np.ones(600))),
     ("C1.2", "erased", run(grad_norm=np.zeros(600), **{"block_grad_norm/a": ([0, 1], [0.3, 0.3])})),
     ("C1.2", "nothing", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),

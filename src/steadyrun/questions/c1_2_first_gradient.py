@@ -86,6 +86,8 @@ def _nothing_comes_back(run: Signals, norms: Floats) -> bool:
 
 def _lost_before_step(run: Signals, norms: Floats) -> bool:
     """Whether there are gradients and the optimizer, which steps, finds none."""
+    if run.has("clip_threshold"):  # the clip function then told both norms
+        return False
     applied, skipped = run.maybe("grad_norm_applied"), run.maybe("skipped")
     if applied is None or len(applied) < _FIRST or not np.all(norms[:_FIRST] > 0):
         return False

@@ -134,6 +134,8 @@ def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     times = _times_before(norms, spike)
     if times is None:
         return None
+    if times <= min(limit["gradient"], limit["gradient_with_class"]):
+        return None
     lead = _lead(run, spike)
     where = _batch(run, spike)
     if times > limit["gradient"]:

@@ -34,11 +34,16 @@ def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
     if len(loss) < _FEWEST:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal("loss", f"{len(loss)} losses are recorded, {_FEWEST} are needed", how)
-    last = loss.where(np.arange(len(loss)) >= len(loss) - window)
+    key = ("last stretch", window)
+    if key in run.memo:
+        known: Stretch = run.memo[key]
+        return known
+    last = loss.where(slice(max(0, len(loss) - window), None))
     smooth = ema(loss.values, 50)
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
-    return Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))
+    found = run.memo[key] = Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))
+    return found
 
 
 def change_in(points: Points, start: float) -> float | None:
