@@ -128,11 +128,12 @@ def _summed(run: Signals, tolerance: float) -> Reduction | None:
         candidates.append((float(root.values[0]) / first, "the number that backward() starts from"))
     if count is not None:
         candidates.append((first / math.log(count), "the loss"))
-    for name in ("tokens", "examples"):
+    candidates = [(times, what) for times, what in candidates if times * (1 + tolerance) > _MANY]
+    for name in ("tokens", "examples") if candidates else ():
         series = run.maybe(name)
         items = float(series.values[0]) if series is not None and series.steps[0] == loss.steps[0] else 0.0
         for times, what in candidates:
-            if items >= _MANY and times > 0 and abs(math.log(times / items)) < math.log(1 + tolerance):
+            if items >= _MANY and abs(math.log(times / items)) < math.log(1 + tolerance):
                 return Reduction(items, times, what)
     return None
 

@@ -29,11 +29,6 @@ def find(run: Signals, limit: Limits) -> Finding:
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
     rates = run.family("lr/*")
-    done = steps_done(run, min(float(points.steps[0]) for points in rates.values()))
-    if done >= warmup:
-        raise NotApplicable(
-            f"scheduler or optimizer had taken {done} steps before the record begins: the warmup was over"
-        )
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
     at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}
@@ -49,11 +44,16 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = (
         f"learning rate {shown(rate)} at step {warmup:g}, where the warmup ends: {share:.0%} of lr_max {shown(peak)}"
     )
+    if abs(share - 1) <= limit["close"]:
+        return Finding("pass", f"{facts} (within {limit['close']:g}).", measured, int(warmup))
+    done = steps_done(run, min(float(points.steps[0]) for points in rates.values()))
+    if done >= warmup:
+        raise NotApplicable(
+            f"scheduler or optimizer had taken {done} steps before the record begins: the warmup was over"
+        )
     if share < limit["half"]:
         return Finding("not-reached", f"{facts}, below {limit['half']:g}.", measured, int(warmup))
-    if abs(share - 1) > limit["close"]:
-        return Finding("off", f"{facts}, off by more than {limit['close']:g}.", measured, int(warmup))
-    return Finding("pass", f"{facts} (within {limit['close']:g}).", measured, int(warmup))
+    return Finding("off", f"{facts}, off by more than {limit['close']:g}.", measured, int(warmup))
 
 
 def _rate_at(steps: object, values: object, step: float) -> float | None:

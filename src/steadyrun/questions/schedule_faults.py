@@ -65,12 +65,14 @@ def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
 
 
 def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    if not seen.constant:
+        return None
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
     # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step.
     enough = limit["close"] if not seen.run.unfinished or plan.warmup else limit["far"]
-    if not seen.constant or varies <= enough or stepped:
+    if varies <= enough or stepped:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
@@ -143,17 +145,16 @@ def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     return Finding("too-early", f"the rate has changed {changes} times in {len(seen.rates)} steps: too few to compare.")
 
 
-def begun_elsewhere(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def begun_elsewhere(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
-    done = _steps_done(seen)
+    first = seen.rates.where(slice(0, ENOUGH))
+    if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
+        return None
+    done = steps_done(seen.run, float(first.steps[0]))
     if done < ENOUGH or distance(seen.rates.values, plan.rate(seen.rates.steps + done), plan.peak) > 5 * _FITS:
         return None
     message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
     return Finding("begun-elsewhere", message, {"begun_at": float(done)})
-
-
-def _steps_done(seen: Seen) -> int:
-    return steps_done(seen.run, float(seen.rates.steps[0]))
 
 
 def steps_done(run: Signals, first: float) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import thresholds as chosen
-from steadyrun.signals.run import signals_of
-from steadyrun.store.reader import open_run
+from steadyrun.signals.run import Signals, signals_of
+from steadyrun.store.reader import RunView, open_run
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
 
 SCHEMA = 1
@@ -123,9 +123,15 @@ def check(
 def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
     """Walk with these thresholds and no others."""
     view = open_run(run)
-    walked = walk(QUESTIONS, signals_of(view), changes, go_on=go_on)
+    signals = signals_of(view)
+    walked = walk(QUESTIONS, signals, changes, go_on=go_on)
     damage = tuple(str(dropped) for dropped in view.dropped)
-    return Report(str(run), walked, view.state, view.last_step(), damage)
+    return Report(str(run), walked, view.state, _last_step(view, signals), damage)
+
+
+def _last_step(view: RunView, signals: Signals) -> int | None:
+    """The last step; where the walk has read every step's loss, the files need not be read again for it."""
+    return view.last_step() if signals.whole_until is None else signals.whole_until
 
 
 def _leaf(asked: Asked) -> dict[str, Any]:

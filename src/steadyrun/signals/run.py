@@ -116,6 +116,14 @@ class Signals:
         """Whether the run has not come to its own end: running, crashed or killed."""
         return self._source.state != "finished"
 
+    @property
+    def whole_until(self) -> int | None:
+        """The last step of a loss that was read, is finite and recorded at every step; None where it is not so."""
+        loss = self._points.get("loss")
+        if loss is None or len(loss) < 2 or self.first_nonfinite is not None or loss.spacing != 1:
+            return None
+        return loss.step_at(len(loss) - 1)
+
     def has(self, name: str) -> bool:
         return name in self.names
 
