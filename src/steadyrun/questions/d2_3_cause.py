@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
-
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.questions.spike_causes import DIAGNOSES, state_lost
 from steadyrun.questions.spiking import find_spikes
-from steadyrun.signals.run import Points, Signals
-from steadyrun.signals.schedule import declared_plan
-from steadyrun.signals.smoothing import Floats
-from steadyrun.signals.spikes import Spike
+from steadyrun.signals.run import Signals
 
-_NEAR = 3  # steps before the first flag in which a cause is looked for
-_FEW = 10
 _MOST = 20  # spikes looked into, the highest first
-_ON_PLAN = 0.05
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    lost = _state_lost(run)
+    lost = state_lost(run)
     if lost is not None:
         return lost
     found = find_spikes(run)
@@ -45,169 +45,6 @@ def find(run: Signals, limit: Limits) -> Finding:
     message = f"nothing recorded stands out at any spike; {facts}: within the noise of this run."
     return Finding("noise", message, measured, largest.peak_step)
 
-
-def _state_lost(run: Signals) -> Finding | None:
-    """The optimizer's step counter fell back while the declared schedule went on: its state was lost."""
-    plan = declared_plan(run.config)
-    rates = run.maybe("lr/0")
-    for name in run.matching("step_count/*"):
-        counts = run.maybe(name)
-        falls = np.flatnonzero(np.diff(counts.values) < 0).tolist() if counts is not None else []
-        for fall in falls:
-            assert counts is not None
-            before, after = counts.step_at(fall), counts.step_at(fall + 1)
-            later = rates.from_step(after) if rates is not None else None
-            if plan is None or later is None or not len(later):
-                continue
-            if float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak:
-                message = (
-                    f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to "
-                    f"{counts.values[fall + 1]:g} (step {after}), while the learning rate goes on as declared."
-                )
-                return Finding("optimizer-reset", message, {"fell_from": float(counts.values[fall])}, after)
-    return None
-
-
-def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The learning rate jumped up at the spike, and the declared curve does not."""
-    rates = run.maybe("lr/0")
-    if rates is None or len(rates) < 2:
-        return None
-    around = _between(rates, spike.start_step - _FEW - 1, spike.peak_step)
-    if around.stop - around.start < 2:
-        return None
-    rise = np.diff(rates.values[around])
-    place = around.start + int(np.argmax(rise))
-    risen = float(np.max(rise))
-    peak = float(np.max(rates.values))
-    plan = declared_plan(run.config)
-    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, place - 2) : place + 4])), initial=0.0)) if plan else 0.0
-    if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
-        return None
-    message = (
-        f"the learning rate jumps from {shown(rates.values[place])} to {shown(rates.values[place + 1])} at step "
-        f"{rates.step_at(place + 1)} ({shown(risen / peak)} of its peak, limit {limit['lr_jump']:g}); the loss "
-        f"rises to "
-        f"{shown(spike.value)} at step {spike.peak_step}."
-    )
-    outcome = "lr-jump" if plan is not None else "lr-jump-undeclared"
-    return Finding(outcome, message, {"lr_jump": risen / peak}, rates.step_at(place + 1))
-
-
-def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The batches around the spike repeat one another, where batches otherwise do not."""
-    hashes = run.maybe("batch_hash")
-    if hashes is None:
-        return None
-    key = ("seen before", limit["recent"])
-    if key not in run.memo:
-        run.memo[key] = _seen_before(hashes.values, limit["recent"])
-    again = run.memo[key]
-    near = _between(hashes, spike.start_step - limit["recent"], spike.peak_step + _NEAR)
-    close = int(np.sum(again[near]))
-    elsewhere = int(np.sum(again)) - close
-    if close < _NEAR or elsewhere > close / 10:
-        return None
-    step = int(hashes.steps[near][np.flatnonzero(again[near])[0]])
-    message = (
-        f"{close} batches from step {step} on repeat a recent one, and {elsewhere} in the rest of the run; the loss is "
-        f"{shown(spike.value)} at step {spike.peak_step}."
-    )
-    return Finding("duplicate-batch", message, {"repeated": float(close)}, step)
-
-
-def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
-    """Where a value occurred among the last `reach` before it."""
-    order = np.argsort(values, kind="stable")
-    same = np.diff(values[order]) == 0
-    near = np.diff(order) <= reach
-    again = np.zeros(len(values), bool)
-    again[order[1:][same & near]] = True
-    return again
-
-
-def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
-    """The gradient stands out with the loss: by itself, or less so with the loss sitting in one class."""
-    norms = run.maybe("grad_norm")
-    if norms is None:
-        return None
-    times = _times_before(norms, spike)
-    if times is None:
-        return None
-    if times <= min(limit["gradient"], limit["gradient_with_class"]):
-        return None
-    lead = _lead(run, spike)
-    where = _batch(run, spike)
-    if times > limit["gradient"]:
-        message = (
-            f"at step {spike.peak_step}{where} the gradient norm is {shown(times)} times its recent mean "
-            f"(limit {limit['gradient']:g}){lead}."
-        )
-        return Finding("long-tail-batch", message, {"gradient_times": times}, spike.peak_step)
-    concentrated = _one_class(run, spike, limit["class"])
-    if times > limit["gradient_with_class"] and concentrated:
-        message = (
-            f"at step {spike.peak_step}{where} the gradient norm is {shown(times)} times its recent mean, and "
-            f"{concentrated}{lead}."
-        )
-        return Finding("long-tail-batch", message, {"gradient_times": times}, spike.peak_step)
-    return None
-
-
-def _between(points: Points, first: float, last: float) -> slice:
-    """The places of the points from one step to another, both included."""
-    start, end = np.searchsorted(points.steps, [first, last + 0.5])
-    return slice(int(start), int(end))
-
-
-def _times_before(points: Points, spike: Spike, window: int = 100) -> float | None:
-    """The largest value during a spike over the mean of the steps before it."""
-    place = _between(points, spike.start_step - _NEAR, spike.peak_step)
-    before, during = points.values[max(0, place.start - window) : place.start], points.values[place]
-    if len(before) < _FEW or not len(during) or np.mean(before) <= 0:
-        return None
-    return float(np.max(during) / np.mean(before))
-
-
-def _one_class(run: Signals, spike: Spike, limit: float) -> str:
-    """Which class the loss sits in, where one rose far more than the others."""
-    times = {
-        name.partition("/")[2]: _times_before(run.points(name), spike)
-        for name in run.matching("class_loss/*")
-        if run.maybe(name)
-    }
-    known = {name: value for name, value in times.items() if value is not None}
-    if len(known) < 2:
-        return ""
-    top = max(known, key=lambda name: known[name])
-    others = [value for name, value in known.items() if name != top]
-    return (
-        f"the loss of class {top} is {shown(known[top])} times its recent mean"
-        if known[top] > limit * max(others)
-        else ""
-    )
-
-
-def _lead(run: Signals, spike: Spike) -> str:
-    """By how many steps the gradient rose before the loss."""
-    norms = run.maybe("grad_norm")
-    if norms is None:
-        return ""
-    place = _between(norms, spike.start_step - 20, spike.start_step - 1)
-    before = norms.values[max(0, place.start - 100) : place.start]
-    if len(before) < _FEW:
-        return ""
-    early = norms.steps[place][norms.values[place] > np.mean(before) + 3 * np.std(before)]
-    return f"; it rose {spike.start_step - int(early[0])} steps before the loss" if len(early) else ""
-
-
-def _batch(run: Signals, spike: Spike) -> str:
-    batches = run.maybe("batch_index")
-    found = batches.values[_between(batches, spike.peak_step, spike.peak_step)] if batches is not None else np.array([])
-    return f" (batch {found[0]:.0f})" if len(found) else ""
-
-
-DIAGNOSES: tuple[Callable[[Signals, Spike, Limits], Finding | None], ...] = (_rate_jump, _repeated, _long_tail)
 
 QUESTION = Question(
     code="D2.3",
