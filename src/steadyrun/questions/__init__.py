@@ -14,6 +14,20 @@ from steadyrun.questions import (
     c6_1_decay_groups,
     c6_2_moments,
     c6_3_accumulation,
+    d1_1_non_finite,
+    d1_2_number_format,
+    d1_3_origin,
+    d2_1_spikes,
+    d2_2_recovery,
+    d2_3_cause,
+    d2_4_elevation,
+    d3_1_overflow,
+    d3_2_loss_scale,
+    d3_3_fingerprint,
+    d4_1_upward,
+    d4_2_rate_rises,
+    d4_3_weight_norms,
+    d4_4_gradient_trend,
 )
 from steadyrun.questions.form import Question
 
@@ -31,6 +45,20 @@ _MODULES = (
     c6_1_decay_groups,
     c6_2_moments,
     c6_3_accumulation,
+    d1_1_non_finite,
+    d1_2_number_format,
+    d1_3_origin,
+    d2_1_spikes,
+    d2_2_recovery,
+    d2_3_cause,
+    d2_4_elevation,
+    d3_1_overflow,
+    d3_2_loss_scale,
+    d3_3_fingerprint,
+    d4_1_upward,
+    d4_2_rate_rises,
+    d4_3_weight_norms,
+    d4_4_gradient_trend,
 )
 
 QUESTIONS: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}

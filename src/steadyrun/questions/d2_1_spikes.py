@@ -1,0 +1,65 @@
+"""D2.1: does the loss jump above what it was?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.spiking import SIGMAS, WINDOW, find_spikes
+from steadyrun.signals.run import Signals
+
+_SHOWN = 3
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    found = find_spikes(run, int(limit["window"]), limit["sigmas"])
+    points = run.points("loss")
+    per_thousand = 1000 * len(found) / len(points)
+    largest = max(found, key=lambda spike: spike.sigmas, default=None)
+    measured = {"spikes": float(len(found)), "per_thousand": per_thousand, "sigmas": largest.sigmas if largest else 0.0}
+    unit = "steps" if points.spacing <= 1 else "logged points"
+    if largest is None:
+        return Finding(
+            "pass",
+            f"no loss is {limit['sigmas']:g} deviations above the mean of the {limit['window']:g} {unit} before it.",
+            measured,
+        )
+    shown_ones = sorted(found, key=lambda spike: -spike.sigmas)[:_SHOWN]
+    places = "; ".join(
+        f"step {s.peak_step}: {shown(s.value)}, {shown(s.sigmas)} deviations above {shown(s.level)}" for s in shown_ones
+    )
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    message = (
+        f"{len(found)} times the loss is {limit['sigmas']:g} deviations above the {limit['window']:g} {unit} "
+        f"before it ({places}{more})."
+    )
+    return Finding("flagged", message, measured, largest.peak_step)
+
+
+QUESTION = Question(
+    code="D2.1",
+    name="loss spikes",
+    asks="Is there a step whose loss is 3 deviations or more above the mean of the 100 steps before it?",
+    why="A spike is the visible part of an update that went wrong. The rule also flags ordinary noise, one to four "
+    "times "
+    "in 2,000 healthy steps: it is where the section starts, not a fault.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "window", WINDOW, "steps", "the window before", "100 steps", "as specified; logged points where sparse"
+        ),
+        Threshold(
+            "sigmas",
+            SIGMAS,
+            "deviations",
+            "height of a spike",
+            "3 sigma",
+            "as specified; never a fault by itself",
+            "sigmas",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no spike"),
+        Outcome("flagged", NOTE, "the loss jumped; what came of it is asked next"),
+    ),
+    find=find,
+)

@@ -1,0 +1,127 @@
+"""D2.4: has a spike left the loss at a worse level?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.learning import should_fall
+from steadyrun.questions.spiking import find_spikes, stays
+from steadyrun.signals.run import Signals
+from steadyrun.signals.spikes import Spike
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    staying = [spike for spike in find_spikes(run) if stays(run, spike)]
+    if not staying:
+        raise NotApplicable("no spike stays")
+    spike = max(staying, key=lambda each: each.length if each.length is not None else 10**9)
+    loss = run.points("loss")
+    after = loss.values[spike.start :][-int(limit["last"]) :]
+    rest = len(loss) - spike.start
+    now = float(np.median(after))
+    risen = (now - spike.level) / abs(spike.level) if spike.level else 0.0
+    measured = {"risen": risen, "rest": float(rest)}
+    facts = (
+        f"from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the record, {rest} "
+        f"steps later "
+        f"({risen:+.0%})"
+    )
+    if spike.end is not None or risen < limit["risen"]:
+        return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)
+    if rest < limit["rest"]:
+        return Finding(
+            "too-early", f"{facts}; {limit['rest']:g} steps are needed to call it lasting.", measured, spike.start_step
+        )
+    at_once = float(np.median(loss.values[spike.start : spike.start + int(limit["first"])])) - spike.level
+    if at_once < max(3 * spike.deviation, limit["at_once"] * (now - spike.level)):
+        return Finding(
+            "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
+        )
+    val = _validation(run, spike)
+    if not should_fall(run) or val == "not-risen":
+        why = "validation has not risen with it" if val else "nothing recorded says that this loss has to fall"
+        return Finding("level-shift", f"{facts}; {why}.", measured, spike.start_step)
+    extra = "; validation rose, too" if val else ""
+    return Finding(
+        "elevated",
+        f"{facts}, limit {limit['risen']:.0%}{extra}; {_checkpoint(run, spike)}.",
+        measured,
+        spike.start_step,
+    )
+
+
+def _validation(run: Signals, spike: Spike) -> str:
+    """Whether validation rose with the loss; empty where it was not recorded on both sides."""
+    val = run.maybe("val_loss")
+    if val is None:
+        return ""
+    before, after = val.values[val.steps < spike.start_step], val.values[val.steps > spike.peak_step]
+    if not len(before) or not len(after):
+        return ""
+    return "risen" if float(after[-1]) > 1.02 * float(np.min(before)) else "not-risen"
+
+
+def _checkpoint(run: Signals, spike: Spike) -> str:
+    saved = [
+        event.step for event in run.events("checkpoint") if event.step is not None and event.step < spike.start_step
+    ]
+    return (
+        f"the last checkpoint before it is that of step {max(saved)}"
+        if saved
+        else "no checkpoint before it is recorded"
+    )
+
+
+QUESTION = Question(
+    code="D2.4",
+    name="persistent elevation",
+    asks="Has the loss stayed above its old level after a spike?",
+    why="After a destructive update the moments are corrupted and the model sits in a worse region: going on rarely "
+    "repairs it, going back does.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "risen",
+            0.1,
+            "share of the old level",
+            "elevation at the end of the record",
+            "no recovery in 50 steps",
+            "smaller shifts drown in the run's own drift",
+            "risen",
+        ),
+        Threshold(
+            "rest",
+            150,
+            "steps",
+            "how long it must have lasted",
+            "50 steps",
+            "restarts and hard stretches of data last for 50",
+        ),
+        Threshold(
+            "at_once",
+            0.6,
+            "share of the elevation",
+            "what must have come with the spike itself",
+            "",
+            "objectives that change on purpose (an annealed weight) rise little by little",
+        ),
+        Threshold("first", 10, "steps", "the steps that count as at once", "", "a median of these"),
+        Threshold("last", 50, "steps", "the end of the record that is looked at", "", "a median of these"),
+    ),
+    outcomes=(
+        Outcome("came-back", NOTE, "the loss came back, though not within 50 steps"),
+        Outcome("too-early", NOTE, "the loss is elevated; too early to say whether it stays"),
+        Outcome("level-shift", NOTE, "the loss is at another level, which need not be a worse one"),
+        Outcome(
+            "elevated",
+            FAULT,
+            "a spike has left the loss at a worse level",
+            "Go back to the last checkpoint before the spike; lower the clip threshold to 0.5 and mix rare examples "
+            "into all "
+            "batches before going on.",
+        ),
+    ),
+    find=find,
+)

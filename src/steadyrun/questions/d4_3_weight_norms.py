@@ -1,0 +1,53 @@
+"""D4.3: do weight norms run away while the loss rises?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.drifting import WINDOW, change_in, last_stretch
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.signals.run import Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stretch = last_stretch(run)
+    if not stretch.rising:
+        raise NotApplicable("the loss does not rise")
+    start = float(stretch.loss.steps[-1]) - WINDOW * max(1.0, stretch.loss.spacing)
+    changes = {name: change_in(points, start) for name, points in run.family("block_param_norm/*").items()}
+    known = {name: change for name, change in changes.items() if change}
+    if not known:
+        raise NotApplicable("no weight norm is recorded at both ends of this stretch")
+    worst = max(known, key=lambda name: abs(math.log(known[name])))
+    times = known[worst]
+    measured = {"times": times}
+    facts = f"the weights of {worst} change {shown(times)} times in {WINDOW} steps (limit {limit['times']:g})"
+    if times > limit["times"]:
+        return Finding("growing", f"{facts} while the loss rises.", measured, int(start))
+    if times < 1 / limit["times"]:
+        return Finding("shrinking", f"{facts} while the loss rises.", measured, int(start))
+    return Finding("pass", f"{facts}.", measured)
+
+
+QUESTION = Question(
+    code="D4.3",
+    name="weight norms against drift",
+    asks="Has the weight norm of any block changed by more than 2 times over the last 200 steps?",
+    why="Norms that climb have too little weight decay against them, norms that collapse too much.",
+    needs=("loss", "block_param_norm/*"),
+    panel=5,
+    thresholds=(
+        Threshold("times", 2, "times", "change of a weight norm in 200 steps", "2 times", "as specified", "times"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "weight norms are steady"),
+        Outcome(
+            "growing",
+            FAULT,
+            "weights grow without bound",
+            "Double weight_decay, or lower the learning rate, and go on from a checkpoint.",
+        ),
+        Outcome("shrinking", FAULT, "weights collapse", "Halve weight_decay and go on from a checkpoint."),
+    ),
+    find=find,
+)

@@ -1,0 +1,49 @@
+"""The last stretch of a run, which section D4 looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.smoothing import ema
+from steadyrun.signals.trends import Trend, trend
+
+WINDOW = 200
+_FEWEST = 40
+CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The loss over the last steps, its trend, and how far it is above the best it was."""
+
+    loss: Points
+    trend: Trend
+    above_best: float
+    best_step: int
+
+    @property
+    def rising(self) -> bool:
+        return self.trend.t > CERTAIN
+
+
+def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
+    loss = run.points("loss")
+    if len(loss) < _FEWEST:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {_FEWEST} are needed", how)
+    last = loss.where(np.arange(len(loss)) >= len(loss) - window)
+    smooth = ema(loss.values, 50)
+    best = int(np.argmin(smooth))
+    above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
+    return Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))
+
+
+def change_in(points: Points, start: float) -> float | None:
+    """A series' last value over its value at the start of the stretch; None where it has no point in both."""
+    if len(points) < 2 or points.steps[0] > start or points.steps[-1] <= start:
+        return None
+    first = float(np.interp(start, points.steps, points.values))
+    return float(points.values[-1]) / first if first else None
