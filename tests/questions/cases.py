@@ -24,10 +24,12 @@ CONFIG = {
     "clip": 1.0,
 }
 PLAN = Plan("cosine", 1e-3, 1e-4, 50, 600)
+NO_WARMUP = Plan("cosine", 1e-3, 1e-4, 0, 600)
 NOISE = np.random.default_rng(3).normal(0, 1, 600)
 FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
 FALLING[0] = math.log(512)
 FLAT = math.log(512) + 0.02 * NOISE
+EXPLODES = np.where(STEPS < 2, math.log(512), 50.0 + NOISE)
 NORMS = 2.5 + 0.3 * NOISE
 
 
@@ -63,6 +65,7 @@ def weight(name: str, kind: str, shape: list[int], std: float, mean: float = 0.0
 
 MATRIX = weight("a.weight", "Linear", [128, 128], 0.02, fan_in=128)
 NORM = weight("n.weight", "LayerNorm", [128], 0.0, mean=1.0)
+LEARNED = {**NORM, "std": 0.1}
 BIAS = weight("a.bias", "Linear", [128], 0.0)
 SETTINGS = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 MANIFEST = {
@@ -72,8 +75,14 @@ MANIFEST = {
         {"optimizer": 0, "class": "AdamW", "settings": {**SETTINGS, "weight_decay": 0.0}, "parameters": ["a.bias"]},
     ],
     "blocks": [{"name": "a", "role": "block"}, {"name": "b", "role": "block"}],
+    "inferred": {"follows": {"b": "a"}},
     "model": {"parameters": 1000, "trainable": 1000, "tied": []},
 }
+
+ONE_GROUP = {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters": ["a.weight", "a.bias"]}
+
+
+SCALED_BY_HAND = {"block_grad_norm/a": ([0, 100], [250.0, 250.0]), "grad_norm": np.full(600, 2.5)}
 
 
 def first_loss(value: float) -> Any:
@@ -102,6 +111,14 @@ def wide(std: float, **more: Any) -> dict[str, Any]:
     return {"initial_weights": [weight("a.weight", "Linear", [128, 128], std, fan_in=128, **more), BIAS]}
 
 
+def hashes(train: int, val: tuple[int, int], repeated: bool = False, **series: Any) -> Synthetic:
+    """Ten training examples per step, new ones for as long as there are any; `repeated`: half of them seen before."""
+    new = 5 if repeated else 10
+    seen = {"example_hash/train": (np.arange(train) // new, np.arange(float(train)))}
+    seen["example_hash/val"] = (np.zeros(val[1] - val[0]), np.arange(float(val[0]), float(val[1])))
+    return run(examples=np.full(600, 10.0), **seen, **series)
+
+
 RESUME = Event("resume", 300, 0.0, 0, {"attempt": 2})
 BETA_FACTOR = [(1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in (1, 11, 21, 101)]
 LN_V = math.log(512)
@@ -112,12 +129,18 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.1", "pass", run(loss=first_loss(LN_V + 0.49))),
     ("C1.1", "off", run(loss=first_loss(LN_V + 0.51))),
     ("C1.1", "off", run(loss=first_loss(LN_V + 1.75))),
-    ("C1.1", "too-high", run(loss=first_loss(LN_V + 1.77))),
+    ("C1.1", "high", run(loss=first_loss(LN_V + 1.77))),
     ("C1.1", "off", run(loss=first_loss(LN_V - 2.23))),
-    ("C1.1", "already-trained", run(loss=first_loss(LN_V - 2.25))),
-    ("C1.1", "low", run(loss=first_loss(LN_V - 2.25), config={"init": None})),
-    ("C1.1", "counts-too-little", run(loss=first_loss(0.1), manifest={"initial_weights": [NORM]})),
-    ("C1.1", "already-trained", run(loss=first_loss(0.1), manifest={"initial_weights": [{**NORM, "std": 0.1}]})),
+    ("C1.1", "low", run(loss=first_loss(LN_V - 2.25))),
+    ("C1.1", "low", run(loss=first_loss(0.1), config={"init": None}, manifest={"initial_weights": [LEARNED]})),
+    ("C1.1", "already-trained", run(loss=first_loss(0.1), manifest={"initial_weights": [LEARNED, NORM]})),
+    ("C1.1", "low", run(loss=first_loss(0.1), manifest={"initial_weights": [NORM]})),
+    (
+        "C1.1",
+        "counts-too-little",
+        run(loss=first_loss(0.1), config={"baseline_loss": 1.7}, manifest={"initial_weights": [NORM]}),
+    ),
+    ("C1.1", "low", run(loss=first_loss(0.1), config={"baseline_loss": 0.05}, manifest={"initial_weights": [NORM]})),
     ("C1.1", "not-applicable", run(loss=first_loss(0.69), config={"init": None})),
     ("C1.1", "pass", run(config={"vocab_size": 50257}, loss=first_loss(10.9))),
     ("C1.1", "not-applicable", run(config={"init": "pretrained"}, loss=first_loss(1.0))),
@@ -144,9 +167,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "unusual", run(grad_norm=first_norm(0.0011))),
     ("C1.2", "too-small", run(grad_norm=first_norm(0.0009))),
     ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009))),
-    ("C1.2", "too-small", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
+    ("C1.2", "nothing", run(grad_norm=np.zeros(600))),
+    ("C1.2", "erased", run(grad_norm_applied=np.zeros(600))),
+    ("C1.2", "pass", run(grad_norm_applied=np.zeros(600), skipped=np.ones(600))),
+    ("C1.2", "erased", run(grad_norm=np.zeros(600), **{"block_grad_norm/a": ([0, 1], [0.3, 0.3])})),
+    ("C1.2", "nothing", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
+    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=np.zeros(60), loss=FALLING[:60])),
+    ("C1.2", "pass", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0), **SCALED_BY_HAND)),
     ("C1.2", "wrong-reduction", run(loss=FALLING * 100, tokens=np.full(600, 100.0))),
     ("C1.2", "wrong-reduction", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0))),
+    ("C1.2", "perhaps-summed", run(loss=FALLING * 100, tokens=np.full(600, 100.0), config={"reduction": None})),
     ("C1.2", "wrong-sign", run(backward_loss=-FALLING)),
     ("C1.2", "pass", run(backward_loss=-FALLING, config={"vocab_size": None}, loss=FALLING - 3)),
     ("C1.2", "pass", run(backward_loss=FALLING * 50, tokens=np.full(600, 100.0))),
@@ -176,7 +206,24 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(events=[RESUME], **{"lr/0": np.concatenate([PLAN.rate(STEPS[:300]), PLAN.rate(STEPS[:300])])}),
     ),
     ("C2.1", "pass", run(events=[RESUME])),
+    ("C2.1", "pass", run(config={"warmup_steps": 0}, **{"lr/0": NO_WARMUP.rate(STEPS // 50 * 50)})),
+    ("C2.1", "begun-elsewhere", run(**{"lr/0": PLAN.rate(STEPS[:300] + 300), "scheduler_steps": STEPS[:300] + 301})),
+    (
+        "C2.1",
+        "not-applicable",
+        run(config={"schedule": "linear warmup"}, **{"lr/0": np.minimum((STEPS + 1) / 50, 1) * 1e-3}),
+    ),
     ("C2.1", "late-warmup", run(state="running", **{"lr/0": STEPS[:40] / 200 * 1e-3})),
+    (
+        "C2.1",
+        "too-early",
+        run(state="running", config={"warmup_steps": 0}, **{"lr/0": np.full(140, 1e-3)}),
+    ),
+    ("C2.1", "pass", run(config={"warmup_steps": 0}, **{"lr/0": NO_WARMUP.rate(STEPS // 300 * 300)})),
+    ("C2.1", "pass", run(**{"lr/0": np.where(STEPS < 50, 3e-4 + STEPS / 50 * 7e-4, PLAN.rate(STEPS))})),
+    ("C2.1", "pass", run(state="running", **{"lr/0": 3e-4 + STEPS[:40] / 50 * 7e-4})),
+    ("C2.1", "pass", run(**{"lr/0": 0.1 * PLAN.rate(STEPS), "lr/1": 10 * PLAN.rate(STEPS)})),
+    ("C2.1", "pass", run(**{"lr/0": (4 * STEPS, PLAN.rate(STEPS)), "optimizer_steps": np.tile([1.0, 0, 0, 0], 600)})),
     ("C2.1", "late-warmup", run(**{"lr/0": np.minimum(STEPS / 200, 1) * PLAN.rate(np.maximum(STEPS, 50))})),
     ("C2.1", "other-curve", run(**{"lr/0": 10 * PLAN.rate(STEPS)})),
     ("C2.1", "deviates", run(config={"schedule": "linear"})),
@@ -199,8 +246,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.2", "off", run(**{"lr/0": 0.51 * PLAN.rate(STEPS)})),
     ("C2.2", "not-reached", run(**{"lr/0": 0.49 * PLAN.rate(STEPS)})),
     ("C2.2", "not-applicable", run(config={"warmup_steps": 0})),
+    ("C2.2", "not-applicable", run(**{"lr/0": PLAN.rate(STEPS[:300] + 300), "scheduler_steps": STEPS[:300] + 301})),
     ("C2.2", "missing", run(config={"lr_max": None})),
     ("C2.2", "missing", run(**{"lr/0": PLAN.rate(STEPS[:40])})),
+    ("C2.2", "missing", run(**{"lr/0": (STEPS[::100], PLAN.rate(STEPS[::100]))})),
     # C3.1
     ("C3.1", "pass", run(without=("clipped",))),
     ("C3.1", "clips-always", run()),
@@ -210,6 +259,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, config={"init": "pretrained"})),
     ("C3.1", "dead", run(grad_norm=np.full(600, 0.009), loss=FLAT)),
     ("C3.1", "pass", run(grad_norm=np.full(600, 0.011), loss=FLAT, without=("clipped",))),
+    ("C3.1", "pass", run(grad_norm=np.full(400, 0.009), loss=FLAT[:400], without=("clipped",))),
     ("C3.1", "pass", run(grad_norm=np.full(600, 0.009), without=("clipped",))),
     ("C3.1", "frozen", run(loss=FLAT, manifest={"model": {"parameters": 1000, "trainable": 10}})),
     ("C3.1", "clips-always", run(manifest={"model": {"parameters": 1000, "trainable": 10}})),
@@ -225,10 +275,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C3.2", "missing", run(without=("grad_norm",))),
     # C4.1
     ("C4.1", "pass", run()),
-    ("C4.1", "static", run(loss=FLAT, **{"update_ratio/a": ([100, 200], [0.0, 0.0])})),
-    ("C4.1", "not-learning", run(loss=FLAT)),
-    ("C4.1", "not-learning", run(loss=FLAT, without=("update_ratio/a",))),
-    ("C4.1", "flat", run(loss=FLAT[:540])),
+    ("C4.1", "static", run(loss=FLAT, val_loss=None, **{"update_ratio/a": ([100, 200], [0.0, 0.0])})),
+    ("C4.1", "not-learning", run(loss=FLAT, val_loss=None)),
+    ("C4.1", "not-learning", run(loss=FLAT, without=("update_ratio/a", "val_loss"))),
+    ("C4.1", "flat", run(loss=FLAT[:540], val_loss=None)),
+    ("C4.1", "flat", run(loss=FLAT, state="running", val_loss=None)),
+    ("C4.1", "slow", run(loss=FLAT - STEPS / 6000)),
     (
         "C4.1",
         "too-slow",
@@ -236,6 +288,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("C4.1", "pass", run(loss=LN_V - STEPS / 2000 + 0.02 * NOISE)),
     ("C4.1", "diverging", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
+    ("C4.1", "diverging", run(loss=EXPLODES)),
+    ("C4.1", "not-judged", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE, config={"init": "pretrained"})),
+    ("C4.1", "diverging", run(loss=EXPLODES, config={"init": None})),
+    ("C4.1", "not-judged", run(loss=EXPLODES, config={"init": None, "vocab_size": None})),
+    ("C4.1", "slow", run(loss=FLAT, val_loss=([199, 399, 599], [6.24, 6.2, 6.19]))),
     ("C4.1", "late", run(loss=np.where(STEPS < 200, LN_V + STEPS / 200, FALLING))),
     ("C4.1", "flat-start", run(loss=np.where(STEPS < 250, LN_V, FALLING))),
     ("C4.1", "not-judged", run(loss=FLAT, config={"init": "pretrained"})),
@@ -243,7 +300,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "late", run(loss=0.1 * NOISE, config={"vocab_size": None}, without=("val_loss",))),
     ("C4.1", "warming-up", run(loss=FLAT, config={"warmup_steps": 500})),
     ("C4.1", "missing", run(loss=FLAT[:100], state="running")),
-    ("C4.1", "flat", run(loss=FLAT[:100], config={"total_steps": 100})),
+    ("C4.1", "flat", run(loss=FLAT[:100], config={"total_steps": 100}, val_loss=None)),
     ("C4.1", "pass", run(loss=(STEPS * 100, FALLING))),
     ("C4.1", "missing", run(loss=FLAT[:10])),
     ("C4.1", "missing", run(without=("loss",))),
@@ -251,12 +308,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.2", "pass", run()),
     ("C4.2", "apart", run(val_loss=([199, 399, 599], [3.0, 2.4, 2.3]))),
     ("C4.2", "gap", run(val_loss=([199, 399, 599], [3.0, 2.7, 2.6]))),
-    ("C4.2", "overfitting", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.5, 2.7, 2.8, 2.9]))),
-    ("C4.2", "gap", run(val_loss=([199, 299, 399, 499, 599], [3.0, 2.7, 2.75, 2.8, 2.85]))),
+    ("C4.2", "overfitting", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.6, 2.5, 2.5, 2.8, 2.9, 2.95]))),
+    ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.8, 2.7, 2.7, 2.75, 2.8, 2.85]))),
     ("C4.2", "below", run(val_loss=([199, 399, 599], [2.0, 1.2, 1.0]))),
-    ("C4.2", "leak", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(90.0, 110.0)})),
-    ("C4.2", "few-shared", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(99.0, 120.0)})),
-    ("C4.2", "pass", run(**{"example_hash/train": np.arange(100.0), "example_hash/val": np.arange(200.0, 220.0)})),
+    ("C4.2", "leak", hashes(train=100, val=(90, 110))),
+    ("C4.2", "few-shared", hashes(train=100, val=(99, 120))),
+    ("C4.2", "few-shared", hashes(train=100, val=(90, 110), repeated=True)),
+    ("C4.2", "leak", hashes(train=100, val=(80, 100), repeated=True)),
+    ("C4.2", "few-shared", hashes(train=100, val=(80, 100), batch_hash=np.full(600, 7.0))),
+    ("C4.2", "pass", hashes(train=100, val=(200, 220))),
+    ("C4.2", "few-shared", hashes(train=100, val=(95, 105))),
     ("C4.2", "missing", run(without=("val_loss",))),
     # C5.1
     ("C5.1", "pass", run()),
@@ -297,11 +358,21 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C5.2", "large", run(**{"activation/b": ([0, 100], [1.0, 10.1])})),
     ("C5.2", "large", run(**{"activation/b": ([0, 100], [10.1, 1.0])}, config={"init": "pretrained"})),
     ("C5.2", "not-applicable", run(without=("activation/b",))),
+    ("C5.2", "not-applicable", run(**{"activation/b": ([0, 100], [10.1, 1.0])}, manifest={"inferred": {}})),
     ("C5.2", "missing", run(without=("activation/a", "activation/b"))),
     ("C5.2", "growing", run(**{"activation/b": ([0, 100], [10.1, 50.0])})),
     # C6.1
     ("C6.1", "pass", run(config={"no_decay": ["bias"]})),
     ("C6.1", "declared-exempt", run(config={"no_decay": ["weight"]})),
+    ("C6.1", "pass", run(config={"no_decay": ["weigh", ""]})),
+    (
+        "C6.1",
+        "declared-exempt",
+        run(
+            config={"no_decay": ["bias"]},
+            manifest={"param_groups": [{**MANIFEST["param_groups"][0], "parameters": ["a.weight", "a.bias"]}]},
+        ),
+    ),
     ("C6.1", "pass", run()),
     (
         "C6.1",
@@ -363,6 +434,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C6.2", "missing", run(manifest={"param_groups": []})),
     # C6.3
     ("C6.3", "not-applicable", run(backwards=np.ones(600), backward_loss=FALLING)),
+    ("C6.3", "not-applicable", run()),
     ("C6.3", "pass", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=FALLING)),
     ("C6.3", "not-divided", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=4 * FALLING)),
     ("C6.3", "unclear", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=3 * FALLING)),

@@ -38,6 +38,7 @@ class ForwardSample:
     modules_in_eval: int | None = None
     output_width: int | None = None
     compute_dtype: torch.dtype | None = None
+    follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
 
 
 class ForwardProbe:
@@ -55,12 +56,14 @@ class ForwardProbe:
         self._sample = ForwardSample()
         self._inside: list[str] = []
         self._wanted: frozenset[str] = frozenset()
+        self._flowing: dict[int, tuple[str, Tensor]] = {}
         self._passes = 0
 
     def arm(self, wanted: frozenset[str]) -> None:
         """Listen to the next training forward pass for the `wanted` probes."""
         self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
         self._inside = []
+        self._flowing = {}
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
@@ -79,6 +82,7 @@ class ForwardProbe:
             # torch forgets this one, and a trace of a global hook makes torch.compile warn.
             _hook_kwargs.pop(handle.id, None)
         self._handles = []
+        self._flowing = {}
         self._leave_mode()
         return self._sample if self._passes or self._sample.activations else None
 
@@ -115,6 +119,7 @@ class ForwardProbe:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
                 self._measure(self._outputs[key].name, output)
+                self._note_flow(self._outputs[key].name, (args, kwargs), output)
                 if self._inside:
                     self._inside.pop()
             if (tap := self._units.get(key)) is not None and not tap.input:
@@ -142,6 +147,14 @@ class ForwardProbe:
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def _note_flow(self, name: str, taken: Any, given: Any) -> None:
+        """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
+        source = self._flowing.get(id(first_float(taken)))
+        if source is not None:
+            self._sample.follows.setdefault(name, source[0])
+        if (tensor := first_float(given)) is not None:
+            self._flowing[id(tensor)] = (name, tensor)
 
     # -- measurements -----------------------------------------------------------------------------
 

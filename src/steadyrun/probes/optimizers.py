@@ -75,7 +75,7 @@ class OptimizerProbe:
                 return
             seen = self._seen
             seen.steps += 1
-            seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
             seen.training = self._model.training
             found_inf = getattr(optimizer, "found_inf", None)
             seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None

@@ -238,6 +238,8 @@ class Watcher:
             "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
             "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
         }
+        if sample.follows:
+            facts["follows"] = sample.follows
         if sample.output_width is not None:
             facts["output_width"] = sample.output_width
         if sample.compute_dtype is not None:

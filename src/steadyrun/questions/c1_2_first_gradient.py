@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.gradients import at_backward, divided_later
 from steadyrun.questions.intent import chooses, classes, summed_loss, untrained_start
 from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.smoothing import Floats
 
 _OPPOSITE = 0.05  # how close to -1 the factor must be
+_MANY = 8  # items: smaller factors have other explanations (heads, micro-batches, processes)
+_LONG = 100
 _FIRST = 5  # steps: a gradient that is zero throughout these is not an accident of one batch
 
 
@@ -37,18 +41,27 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"grad_norm": first}
     facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
     times = _sign(run)
-    if times is not None and chooses(run) is not None and abs(times + 1) < _OPPOSITE:
+    if times is not None and chooses(run) is not None and abs(times + 1) < _OPPOSITE and not _maximizes(run):
         message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
     summed = _summed(run, limit["items"])
-    if summed is not None:
+    if summed is not None and not _undone(run, summed.times):
         measured |= {"items": summed.items, "times": summed.times}
         message = (
             f"{facts}; {summed.what} is {shown(summed.times)} times too large for a mean: the batch has "
             f"{summed.items:g} items."
         )
-        return Finding("wrong-reduction", message, measured, 0)
-    if _nothing_comes_back(run, norms.values, limit["low"]):
+        declared = run.config.get("reduction") == "mean"
+        return Finding("wrong-reduction" if declared else "perhaps-summed", message, measured, 0)
+    if _lost_before_step(run, norms.values):
+        message = f"{facts} when backward ended; the optimizer found none, in this step and the next ones."
+        return Finding("erased", message, measured | {"at_backward": first}, 0)
+    if _nothing_comes_back(run, norms.values):
+        if (had := _erased(run)) is not None:
+            message = f"{facts}, although it was {shown(had)} when backward ended."
+            return Finding("erased", message, measured | {"at_backward": had}, 0)
+        return Finding("nothing", f"{facts}, and in the steps after it: nothing comes back.", measured, 0)
+    if classes(run) is not None and first < limit["low"]:
         return Finding("too-small", f"{facts}, limit {limit['low']:g}: hardly anything comes back.", measured, 0)
     if first > limit["high"]:
         return Finding("too-large", f"{facts}, above {limit['high']:g}.", measured, 0)
@@ -58,12 +71,36 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts} (limits {limit['low']:g} and {limit['high']:g}).", measured, 0)
 
 
-def _nothing_comes_back(run: Signals, norms: object, low: float) -> bool:
-    """Zero in all the first steps; or, where the loss is a cross-entropy and its scale so known, below the floor."""
-    values = np.asarray(norms, float)
-    if not np.any(values[:_FIRST]):
-        return True
-    return classes(run) is not None and float(values[0]) < low
+def _undone(run: Signals, times: float) -> bool:
+    """Whether gradients are divided by the factor before the step: a loss scale by hand."""
+    later = divided_later(run)
+    return later is not None and abs(later / times - 1) < _OPPOSITE
+
+
+def _nothing_comes_back(run: Signals, norms: Floats) -> bool:
+    """Exactly nothing in the first steps of a cross-entropy; a reward may stay away for longer."""
+    return not np.any(norms[: _FIRST if classes(run) is not None else None]) and (
+        classes(run) is not None or len(norms) >= _LONG
+    )
+
+
+def _lost_before_step(run: Signals, norms: Floats) -> bool:
+    """Whether there are gradients and the optimizer, which steps, finds none."""
+    applied, skipped = run.maybe("grad_norm_applied"), run.maybe("skipped")
+    if applied is None or len(applied) < _FIRST or not np.all(norms[:_FIRST] > 0):
+        return False
+    return not np.any(applied.values[:_FIRST]) and (skipped is None or not np.any(skipped.values[:_FIRST]))
+
+
+def _erased(run: Signals) -> float | None:
+    """The gradient norm when backward ended, where it was there and gone a moment later."""
+    before = at_backward(run)
+    return float(before.values[0]) if before is not None and len(before) and before.values[0] > 0 else None
+
+
+def _maximizes(run: Signals) -> bool:
+    settings = [group.get("settings") for group in run.listed("param_groups")]
+    return any(isinstance(each, dict) and each.get("maximize") is True for each in settings)
 
 
 def _sign(run: Signals) -> float | None:
@@ -93,7 +130,7 @@ def _summed(run: Signals, tolerance: float) -> Reduction | None:
         series = run.maybe(name)
         items = float(series.values[0]) if series is not None and series.steps[0] == loss.steps[0] else 0.0
         for times, what in candidates:
-            if items >= 4 and times > 0 and abs(math.log(times / items)) < math.log(1 + tolerance):
+            if items >= _MANY and times > 0 and abs(math.log(times / items)) < math.log(1 + tolerance):
                 return Reduction(items, times, what)
     return None
 
@@ -125,7 +162,7 @@ QUESTION = Question(
             "",
             "norm below which nothing comes back",
             "0.001",
-            "as specified where the loss is a cross-entropy over declared classes; otherwise only exactly zero counts",
+            "a note, since small initial weights do it, too; a fault is a gradient of exactly zero",
             "-grad_norm",
         ),
         Threshold(
@@ -155,16 +192,31 @@ QUESTION = Question(
             "config={'reduction': 'sum'} and choose the learning rate for it.",
         ),
         Outcome(
+            "perhaps-summed",
+            NOTE,
+            "the loss seems to be summed over items; that a mean is meant is not declared (config reduction)",
+            edge=("C5",),
+        ),
+        Outcome(
             "too-large",
             NOTE,
             "the first gradient is very large: the initial weights are looked at",
             edge=("C5",),
         ),
         Outcome(
-            "too-small",
+            "erased",
             FAULT,
-            "the batch gives no gradient: constant targets, or a loss mask that is zero everywhere",
+            "gradients are there when backward ends and gone when the optimizer steps",
+            "Call zero_grad() after the optimizer's step (or before backward), not between backward and step.",
+        ),
+        Outcome(
+            "nothing",
+            FAULT,
+            "the batch gives no gradient: a loss mask that is zero everywhere, or constant targets",
             "Print one batch and count the targets that are not masked, and how many different ones there are.",
+        ),
+        Outcome(
+            "too-small", NOTE, "hardly any gradient at first: very small weights, or a loss that hardly counts anything"
         ),
     ),
     find=find,

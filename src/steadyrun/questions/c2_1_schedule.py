@@ -19,7 +19,7 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.schedule_faults import ENOUGH, IN_ORDER, Seen, starts_at_peak, warmup_missing
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import Curve, agreement, declared_plan, distance, knot_curve
 
 
@@ -44,10 +44,26 @@ def _look(run: Signals) -> Seen:
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
     dry = _dry_run(run, name)
-    lowest = None
-    if dry is not None and (total := run.declared("total_steps")):
-        lowest = float(np.min(dry(np.arange(min(total, 1e6)))))
-    return Seen(run, groups[name], declared_plan(run.config, lowest), dry)
+    total = run.declared("total_steps")
+    lowest = float(dry(np.array([total]))[0]) if dry is not None and total else None
+    plan = declared_plan(run.config, lowest)
+    peaks = [float(np.max(points.values)) for points in groups.values()]
+    if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
+        # Rates on both sides of the declared one: it is the base of which each group has its share.
+        mine = groups[name].values
+        share = float(np.max(mine)) / plan.peak
+        below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
+        plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
+    return Seen(run, _by_optimizer_steps(run, groups[name]), plan, dry)
+
+
+def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
+    """The rates by optimizer steps, where `run.step` was not called once for each."""
+    taken = run.maybe("optimizer_steps")
+    if taken is None or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
+        return rates
+    counted = np.cumsum(taken.values) - 1 + taken.steps[0]
+    return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)
 
 
 def _dry_run(run: Signals, group: str) -> Curve | None:
@@ -63,7 +79,8 @@ def _against_scheduler(seen: Seen, limit: Limits) -> Finding:
     """Nothing is declared in full: the scheduler's own dry run is all there is to compare with."""
     rates = seen.rates
     warmup = seen.run.declared("warmup_steps") or 0
-    if warmup >= ENOUGH and starts_at_peak(rates, warmup):
+    over = rates.steps[-1] > warmup
+    if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, seen.run.declared("lr_max") or seen.peak):
         return warmup_missing(seen, warmup)
     if seen.dry is None:
         raise NotApplicable("no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry")
@@ -205,6 +222,8 @@ QUESTION = Question(
         Outcome(
             "late-warmup", NOTE, "the warmup takes longer than declared: C2.2 says how far it comes", edge=("C2.2",)
         ),
+        Outcome("too-early", NOTE, "the rate has changed too few times to tell"),
+        Outcome("begun-elsewhere", NOTE, "the record begins in the middle of the declared schedule"),
         Outcome("deviates", NOTE, "the recorded curve differs somewhat from the declared one"),
         Outcome("differs-from-scheduler", NOTE, "the learning rate is not only set by the watched scheduler"),
         Outcome("idle", NOTE, "the watched scheduler was never stepped; no schedule is declared"),

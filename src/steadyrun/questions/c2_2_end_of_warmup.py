@@ -16,7 +16,10 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.schedule_faults import steps_done
 from steadyrun.signals.run import MissingSignal, Signals
+
+_NEAR = 0.1  # of the warmup
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -26,11 +29,20 @@ def find(run: Signals, limit: Limits) -> Finding:
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
     rates = run.family("lr/*")
+    done = steps_done(run, min(float(points.steps[0]) for points in rates.values()))
+    if done >= warmup:
+        raise NotApplicable(
+            f"scheduler or optimizer had taken {done} steps before the record begins: the warmup was over"
+        )
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
     at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}
     if not known:
-        raise MissingSignal("lr/*", f"the record ends before step {warmup:g}, the end of the warmup", "let it run on")
+        raise MissingSignal(
+            "lr/*",
+            f"no learning rate is recorded at or shortly after step {warmup:g}, the end of the warmup",
+            "let it run on",
+        )
     rate = max(known.values())
     share = rate / peak
     measured = {"lr": rate, "share": share}
@@ -45,9 +57,10 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _rate_at(steps: object, values: object, step: float) -> float | None:
-    """The rate at a step, on the straight line between its neighbours; None beyond the record."""
+    """The rate at a step, on the straight line between its neighbours; None where none was recorded near it."""
     x, y = np.asarray(steps, float), np.asarray(values, float)
-    return float(np.interp(step, x, y)) if x[0] <= step <= x[-1] else None
+    near = np.any((x >= step) & (x <= step + max(2.0, _NEAR * step)))
+    return float(np.interp(step, x, y)) if x[0] <= step and near else None
 
 
 QUESTION = Question(

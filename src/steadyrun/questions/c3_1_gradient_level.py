@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import chooses, pretrained
-from steadyrun.questions.learning import Progress, progress, should_fall
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import Progress, from_scratch, progress, should_fall
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats, rolling_mean
@@ -39,16 +39,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         "clipped": level.always,
         "fallen": fallen,
     }
-    must_fall = bool(should_fall(run)) and not pretrained(run)
+    must_fall = bool(should_fall(run)) and from_scratch(run)
     stuck = must_fall and fallen < limit["fallen"]
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
     window = f"{limit['window']:g}-step" if level.norms.spacing <= 1 else f"{limit['window']:g}-point"
     facts = f"{window} mean of the gradient norm: {shown(lowest)} to {shown(highest)} after warmup"
-    gone = f"the loss fell by {fallen:.1%}"
+    gone = f"the loss fell by {fallen:.1%}" if fallen >= 0 else f"the loss rose by {-fallen:.1%}"
     frozen = _frozen(run, limit)
-    if stuck and frozen:
+    if stuck and frozen and run.config.get("init") == "random":
         return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)
-    if stuck and _vanished(run, lowest, limit):
+    late = len(seen.loss) >= limit["patience"] and not run.running
+    if stuck and late and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
         return Finding("dead", f"{facts}, below {limit['low']:g}, while {gone}.", measured, step)
     if above > 0:
@@ -60,7 +61,7 @@ def find(run: Signals, limit: Limits) -> Finding:
                 message = f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(seen.start)} at first."
                 return Finding("always-clipping", message, measured, step)
         return Finding("high", f"{facts}: training copes.", measured, step)
-    if level.always > limit["always"]:
+    if level.clips and level.always > limit["always"]:
         return Finding(
             "clips-always",
             f"{facts}; {level.always:.0%} of the steps are clipped at {level.reference:g}; {gone}.",
@@ -158,6 +159,14 @@ QUESTION = Question(
             "always clipping",
             "healthy runs of the tutor clip nearly every step",
             "clipped",
+        ),
+        Threshold(
+            "patience",
+            500,
+            "steps",
+            "how long a dead start is waited for",
+            "",
+            "very small initial weights begin with hardly any gradient, and learn",
         ),
         Threshold(
             "trainable",

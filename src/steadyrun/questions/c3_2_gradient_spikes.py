@@ -17,7 +17,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     local = _level_before(norms.values, int(limit["local"]))
     high = np.maximum(limit["times_clip"] * _clip(run), limit["times_local"] * local)
     spikes = norms.where(norms.values > high)
-    most, start = _densest(spikes.steps, limit["window"] * max(1.0, norms.spacing))
+    reach = limit["window"] * max(1.0, norms.spacing)
+    most, start = _densest(spikes.steps, reach)
     place = int(np.argmax(norms.values / high))
     worst, allowed = float(norms.values[place]), float(high[place])
     measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
@@ -26,8 +27,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding(
             "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
         )
-    where = _places(run, spikes)
-    over = f"a gradient norm above {shown(allowed)}, up to {shown(worst)}"
+    there = spikes.where((spikes.steps >= (start or 0)) & (spikes.steps < (start or 0) + reach))
+    where = _places(run, there)
+    over = f"a gradient norm above {shown(float(np.min(high)))}, up to {shown(float(np.max(there.values)))}"
     facts = f"{most} steps within {window} with {over}; {where}"
     if most > limit["count"]:
         return Finding("many", f"{facts}: more than {limit['count']:g}.", measured, start)
@@ -41,7 +43,7 @@ def _clip(run: Signals) -> float:
 
 def _level_before(norms: Floats, window: int) -> Floats:
     """The mean norm of the steps before each one; the median of the first ones where hardly any came before."""
-    first = float(np.median(norms[:window])) or 1.0
+    first = float(np.median(norms[:_FEW])) or float(np.median(norms[:window])) or 1.0
     # The geometric mean, which a spike among the steps before hardly moves.
     means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
     return np.where(np.arange(len(norms)) < _FEW, first, np.concatenate([[first], means[:-1]]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import pretrained
-from steadyrun.questions.learning import Progress, progress, should_fall
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import SURE, Progress, from_scratch, progress, should_fall, surely
 from steadyrun.signals.run import MissingSignal, Signals
 from steadyrun.signals.trends import Trend, trend
 
@@ -46,7 +46,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _stuck(run, limit, seen, facts, measured, step, warming)
     if at_late > at_early and window.trend.t > 0:
         return Finding("late", f"{facts}: it rose between the marks, and fell elsewhere.", measured, step)
-    if abs(measured["slope"]) < limit["slope"]:
+    if abs(measured["slope"]) < limit["slope"] and at_late > 0.9 * at_early:
         return Finding("flat-start", f"{facts}: flat between the marks, and it fell elsewhere.", measured, step)
     return Finding("pass", f"{facts}.", measured, step)
 
@@ -54,7 +54,15 @@ def find(run: Signals, limit: Limits) -> Finding:
 def _facts(seen: Progress, window: Window, early: float, late: float) -> str:
     return (
         f"smoothed loss {shown(early)} at {window.words} {seen.loss.step_at(window.early)}, {shown(late)} at "
-        f"{seen.loss.step_at(window.late)}, {shown(seen.end)} at the end; {seen.fallen:.1%} of the first loss is gone"
+        f"{seen.loss.step_at(window.late)}, {shown(seen.end)} at the end; {_gone(seen.fallen)}"
+    )
+
+
+def _gone(fallen: float) -> str:
+    return (
+        f"{fallen:.1%} of the first loss is gone"
+        if fallen >= 0
+        else f"never below the first loss, {-fallen:.1%} above at best"
     )
 
 
@@ -62,45 +70,56 @@ def _stuck(
     run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int, warming: str
 ) -> Finding:
     moves = measured.get("update_ratio")
-    because = should_fall(run)
     if warming:
         return Finding("warming-up", f"{facts}; {warming}.", measured, step)
-    if not because:
+    if not should_fall(run):
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    if pretrained(run):
-        return Finding(
-            "not-judged",
-            f"{facts}; the run starts from learned weights, which may have little left to learn.",
-            measured,
-            step,
-        )
-    if seen.end > (1 + limit["risen"]) * abs(seen.start):
-        return Finding(
-            "diverging", f"{facts} (limit {limit['fallen']:.0%}): it is above where it began.", measured, step
-        )
-    if moves is not None and 0 < moves < limit["update"]:
+    untrained, change = from_scratch(run), surely(seen)
+    above = seen.end / abs(seen.start) - 1 if seen.start else 0.0
+    exploded = chooses(run) is not None and _later(seen) > (1 + limit["risen_far"]) * float(seen.loss.values[0])
+    if exploded or (change > SURE and above > limit["risen"] and untrained):
+        return Finding("diverging", f"{facts}: it is {above:.0%} above where it began.", measured, step)
+    if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
         return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)
+    if not untrained:
+        return Finding("not-judged", f"{facts}; that the run starts untrained is not known.", measured, step)
     facts = f"{facts} (limit {limit['fallen']:.0%})"
     if moves == 0:
         return Finding("static", f"{facts}, and no parameter moves.", measured, step)
+    if change < -SURE or _validation_falls(run):
+        return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
+    return _no_progress(run, limit, seen, facts, measured, step)
+
+
+def _later(seen: Progress) -> float:
+    """The middle of the second half: few wild losses do not move it."""
+    return float(np.median(seen.loss.values[len(seen.loss) // 2 :]))
+
+
+def _no_progress(
+    run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int
+) -> Finding:
+    """Weights move, or may move, and the loss does not: a plateau at first, a failure in the end."""
     after = len(seen.loss.from_step(run.declared("warmup_steps") or 0.0))
-    moving = (
-        f"blocks move by up to {shown(moves)} of their size per step"
-        if moves is not None
-        else "it is not known whether weights move"
-    )
-    if after < limit["patience"]:
+    moving = "it is not known whether weights move"
+    if (moves := measured.get("update_ratio")) is not None:
+        moving = f"blocks move by up to {shown(moves)} of their size per step"
+    if after < limit["patience"] or run.running:
         return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
-    return Finding(
-        "not-learning", f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}.", measured, step
-    )
+    message = f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}."
+    return Finding("not-learning", message, measured, step)
+
+
+def _validation_falls(run: Signals) -> bool:
+    val = run.maybe("val_loss")
+    return val is not None and len(val) >= 3 and float(np.max(val.values[-2:])) < 0.995 * float(val.values[0])
 
 
 def _window(run: Signals, seen: Progress, limit: Limits) -> Window:
     """The marks: in steps, in logged points where the record is sparse, scaled down where it is short."""
     loss = seen.loss
-    early, late = limit["early"], limit["late"]
+    early, late = limit["early"], max(limit["late"], limit["early"] + 1)
     planned = run.declared("total_steps") or 0
     if run.running and len(loss) <= late and (planned == 0 or planned > late):
         raise MissingSignal("loss", f"asked at step {late:g}; {len(loss)} are recorded so far", "let it run on")
@@ -112,20 +131,28 @@ def _window(run: Signals, seen: Progress, limit: Limits) -> Window:
 
 
 def _largest_update(run: Signals) -> float | None:
-    """The largest relative move of any block per step, typical of the time after warmup; None where not recorded."""
+    """The largest relative move of any block per step, typical of the later half; None where not recorded."""
     start = run.declared("warmup_steps") or 0.0
     found = []
     for name in run.matching("update_ratio/*"):
         points = run.maybe(name)
-        after = points.from_step(start) if points is not None else None
-        if after is not None and len(after):
-            found.append(float(np.median(after.values)))
+        if points is not None:
+            later = points.from_step(max(start, float(points.steps[-1]) / 2))
+            found += [float(np.median(later.values))] if len(later) else []
     return max(found, default=None)
 
 
 def _still_warming(run: Signals, seen: Progress) -> str:
+    """In words, where the learning rate has only just begun to be what it will be."""
     warmup, last = run.declared("warmup_steps") or 0.0, float(seen.loss.steps[-1])
-    return f"the warmup of {warmup:g} steps is hardly over" if last < 1.5 * warmup else ""
+    if last < 1.5 * warmup:
+        return f"the warmup of {warmup:g} steps is hardly over"
+    rates = run.maybe("lr/0")
+    if rates is None or len(rates) < 4:
+        return ""
+    middle = float(rates.values[len(rates) // 2])
+    rising = rates.values[-1] >= np.max(rates.values) and rates.values[-1] > 1.2 * middle
+    return f"the learning rate still rises ({shown(middle)} halfway, {shown(rates.values[-1])} now)" if rising else ""
 
 
 QUESTION = Question(
@@ -199,7 +226,28 @@ QUESTION = Question(
             "some tasks begin with a plateau; where no weight moves, nothing needs to be waited for",
         ),
         Threshold(
-            "risen", 0.05, "share of the first loss", "a loss above its start by this diverges", "", "beyond noise"
+            "update_nothing",
+            1e-7,
+            "of a block's size per step",
+            "the same, where the run may start from learned weights",
+            "",
+            "the spacing of fp32: such updates hardly arrive",
+        ),
+        Threshold(
+            "risen",
+            0.05,
+            "share of the first loss",
+            "a loss above its start by this, surely, diverges",
+            "",
+            "beyond noise",
+        ),
+        Threshold(
+            "risen_far",
+            1.0,
+            "share of the first loss",
+            "how far the middle of the later losses of a cross-entropy must be above its first one",
+            "",
+            "other objectives (a reward, a curriculum) may grow",
         ),
     ),
     outcomes=(
@@ -215,6 +263,7 @@ QUESTION = Question(
             "Check the learning rate (C2) and the optimizer's state (C6); then divide lr_max by 3 and walk again.",
             edge=("C6.2",),
         ),
+        Outcome("slow", NOTE, "the loss falls little, but surely"),
         Outcome("flat", NOTE, "the loss has not moved yet although the weights do"),
         Outcome(
             "not-learning",

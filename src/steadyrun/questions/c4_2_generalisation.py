@@ -14,6 +14,8 @@ from steadyrun.signals.examples import Overlap, overlap
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.smoothing import Floats
 
+_STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
+_COMPARED = 20  # validation examples: fewer prove nothing
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
 
 
@@ -31,13 +33,23 @@ class Gap:
 
     @property
     def best(self) -> int:
-        return int(np.argmin(self.val.values))
+        return int(np.argmin(self.middle))
+
+    @property
+    def middle(self) -> Floats:
+        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count."""
+        values = self.val.values
+        if len(values) < 3:
+            return values
+        padded = np.concatenate([values[:1], values, values[-1:]])
+        middle: Floats = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+        return middle
 
     @property
     def rise(self) -> float:
         """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
-        lowest = float(self.val.values[self.best])
-        last = float(np.min(self.val.values[-2:])) if self.best < len(self.val) - 2 else lowest
+        lowest = float(self.middle[self.best])
+        last = float(np.min(self.middle[-2:])) if self.best < len(self.val) - 2 else lowest
         return (last - lowest) / abs(lowest) if lowest else 0.0
 
     @property
@@ -47,8 +59,10 @@ class Gap:
 
 def find(run: Signals, limit: Limits) -> Finding:
     shared = _overlap(run)
-    if shared is not None and shared.share >= limit["overlap"]:
-        return _leak(shared, limit)
+    if shared is not None and shared.compared >= _COMPARED and not _one_batch(run):
+        enough = limit["overlap"] if _all_different(run) else limit["overlap_small_world"]
+        if shared.share >= enough:
+            return _leak(shared, enough)
     gap = _gap(run)
     early = _place(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
@@ -56,7 +70,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     step = gap.val.step_at(early)
     facts = (
         f"validation minus training loss {shown(at * gap.unit)} at step {step}, {shown(last * gap.unit)} at the end; "
-        f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
+        f"validation {shown(gap.middle[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
         f"{shown(gap.val.values[-1])} at the end"
     )
     learned = float(gap.val.values[gap.best]) < progress(run).start
@@ -81,12 +95,33 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts} (within {shown(limit['close'] * gap.unit)}).", measured, step)
 
 
-def _leak(shared: Overlap, limit: Limits) -> Finding:
+def _leak(shared: Overlap, limit: float) -> Finding:
     message = (
-        f"{shared.shared} of {shared.compared} validation examples ({shared.share:.0%}, limit {limit['overlap']:.0%}) "
+        f"{shared.shared} of {shared.compared} validation examples ({shared.share:.0%}, limit {limit:.0%}) "
         "were also trained on."
     )
     return Finding("leak", message, {"overlap": shared.share})
+
+
+def _all_different(run: Signals) -> bool:
+    """Whether the first training examples repeat no more than chance makes them: then common ones are no chance.
+
+    Drawn with replacement from N examples, n draws give N (1 - (1 - 1/N)^n) different ones.
+    """
+    examples = run.maybe("examples")
+    if examples is None:
+        return False
+    first = examples.steps[:_STEPS_LOOKED_AT]
+    drawn = float(np.sum(examples.values[: len(first)]))
+    there_are = max(1, len(run.distinct("example_hash/train")))
+    expected = there_are * (1 - (1 - 1 / there_are) ** drawn)
+    return drawn > 0 and run.how_many("example_hash/train", float(first[-1])) >= _DIFFERENT * min(drawn, expected)
+
+
+def _one_batch(run: Signals) -> bool:
+    """Full-batch training: validation may be a mask over the same batch (a graph's other nodes)."""
+    hashes = run.maybe("batch_hash")
+    return hashes is not None and len(np.unique(hashes.values)) == 1
 
 
 def _overlap(run: Signals) -> Overlap | None:
@@ -170,8 +205,16 @@ QUESTION = Question(
             "share of validation examples",
             "examples also trained on",
             "validation contains training items",
-            "below it, duplicates that any collected data set has",
+            "below it, the duplicates that any collected data set has",
             "overlap",
+        ),
+        Threshold(
+            "overlap_small_world",
+            0.99,
+            "share of validation examples",
+            "the same, where training examples repeat among themselves more than by chance",
+            "",
+            "short windows and pairs of words are common to any two samples",
         ),
     ),
     outcomes=(

@@ -8,7 +8,7 @@ from typing import Any
 
 from steadyrun.questions import c1_1_initial_loss, c1_2_first_gradient
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import untrained_start
+from steadyrun.questions.intent import chooses, untrained_start
 from steadyrun.signals.run import MissingSignal, Signals
 from steadyrun.signals.schedule import number
 
@@ -100,10 +100,10 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
 def _starts_badly(run: Signals) -> str:
     """What the first loss or gradient says of the damage; empty where it says nothing."""
     loss = c1_1_initial_loss.QUESTION.ask(run)
-    if loss.outcome == "too-high":
+    if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
     gradient = c1_2_first_gradient.QUESTION.ask(run)
-    if gradient.outcome == "too-large":
+    if gradient.outcome == "too-large" and chooses(run) is not None:
         return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
     return ""
 

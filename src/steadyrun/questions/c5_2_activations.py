@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from steadyrun.questions.form import (
     FAULT,
@@ -42,7 +41,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     names = [name for name in (residual or layers) if name in magnitudes]
     if len(names) < 2:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
-    grown = [each for a, b in pairwise(names) for each in _growth(magnitudes[a], magnitudes[b], a, b)]
+    follows = run.inferred.get("follows")
+    takes = follows if isinstance(follows, dict) else {}
+    pairs = [(before, name) for name in names if (before := takes.get(name)) in names]
+    if not pairs:
+        raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
+    grown = [each for a, b in pairs for each in _growth(magnitudes[a], magnitudes[b], a, b)]
     if not grown:
         raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
     untrained = [each for each in grown if each.step <= _EARLY]

@@ -16,7 +16,8 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if isinstance(exempt, str):
         exempt = [exempt]
     if isinstance(exempt, list | tuple) and exempt:
-        wrong = [name for name in decayed if any(str(part).lower() in name.lower() for part in exempt)]
+        parts = [str(part).lower() for part in exempt if str(part)]
+        wrong = [name for name in decayed if _exempt(name.lower(), parts, shapes.get(name))]
         measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
         facts = f"declared exempt: {', '.join(map(str, exempt))}"
         if wrong:
@@ -49,6 +50,13 @@ def _decayed(run: Signals) -> list[str]:
     if not found:
         raise NotApplicable("no param group has weight decay")
     return found
+
+
+def _exempt(name: str, parts: list[str], shape: object) -> bool:
+    """Whether a declared part names this parameter: a vector by any part of its name, a matrix by a whole word."""
+    if isinstance(shape, list) and len(shape) < 2:
+        return any(part in name for part in parts)
+    return any(part == name or part in name.split(".") for part in parts)
 
 
 def _list(names: list[str]) -> str:

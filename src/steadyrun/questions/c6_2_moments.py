@@ -44,11 +44,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         kinds = sorted({group.kind for group in groups})
         raise NotApplicable(f"no moments are kept by {', '.join(kinds) or 'the optimizer'}")
     measured: dict[str, float] = {}
-    for group in groups:
-        for diagnose in (_stalled, _empty, _same_as_gradient, _uncorrected):
-            found = diagnose(run, group, limit)
-            if found is not None:
-                return found
+    for diagnose in (_stalled, _empty, _same_as_gradient, _uncorrected):
+        found = [diagnose(run, group, limit) for group in groups]
+        # One group may be without gradient on purpose, or by construction; all of them are not.
+        known = [each for each, group in zip(found, groups, strict=True) if _is_recorded(run, group)]
+        if known and known[0] is not None and all(each is not None for each in known):
+            return known[0]
     scales = [scale for group in groups if (scale := _scale(run, group, limit["misfit"])) is not None and len(scale)]
     if scales:
         measured["update_scale"] = max((float(np.median(s.values)) for s in scales), key=lambda s: abs(s - 1))
@@ -64,6 +65,10 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
         )
     return Finding("pass", "moments accumulate from step to step.", measured)
+
+
+def _is_recorded(run: Signals, group: Group) -> bool:
+    return run.maybe(f"moment1_norm/{group.place}") is not None or run.maybe(f"moment2_norm/{group.place}") is not None
 
 
 def _groups(run: Signals) -> list[Group]:
@@ -97,25 +102,18 @@ def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """No second moment although gradients came."""
     moments, norms = run.maybe(f"moment2_norm/{group.place}"), run.maybe("grad_norm")
-    if moments is None or norms is None or not np.any(norms.values > 0):
+    if moments is None or norms is None or float(np.median(norms.values)) <= 0:
         return None
     later = moments.from_step(_LATER)
     # The second moments are about the squares of the gradients, so their norm is compared with a squared norm.
     size = float(np.median(norms.values)) ** 2
     if not len(later) or float(np.max(later.values)) > limit["empty"] * size:
         return None
-    trained = run.maybe(f"update_scale/{group.place}")
-    if trained is None and not _has_gradient(run):
-        return None
     message = (
         f"‖v‖ of param group {group.place} is {shown(np.max(later.values))} from step {later.step_at(0)} on, with "
         f"gradients of norm {shown(np.median(norms.values))}."
     )
     return Finding("empty", message, {"second_moment": float(np.max(later.values))}, later.step_at(0))
-
-
-def _has_gradient(run: Signals) -> bool:
-    return len(run.listed("param_groups")) == 1
 
 
 def _same_as_gradient(run: Signals, group: Group, limit: Limits) -> Finding | None:
@@ -155,11 +153,17 @@ def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
     return scale.where(np.interp(scale.steps, left.steps, left.values) < misfit)
 
 
+def _on_purpose(group: Group) -> bool:
+    """Optimizers that leave bias correction out by design, or were told to."""
+    told = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
+    return told or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
+
+
 def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """Updates larger than Adam's by just the factor that the missing bias correction leaves."""
     scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.place}")
     beta1, beta2 = group.beta(0), group.beta(1)
-    if scale is None or counts is None or beta1 is None or beta2 is None:
+    if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
         return None
     count = np.interp(scale.steps, counts.steps, counts.values)
     factor = (1 - beta1**count) / np.sqrt(np.maximum(1e-30, 1 - beta2**count))

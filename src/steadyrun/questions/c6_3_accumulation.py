@@ -18,6 +18,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.gradients import divided_later
 from steadyrun.questions.intent import chooses, pretrained
 from steadyrun.signals.run import Signals
 
@@ -27,7 +28,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     backwards = run.maybe("backwards")
     observed = float(np.median(backwards.values)) if backwards is not None else None
     count = declared if declared is not None else observed
-    if count is None or count < 2:
+    if count is None:
+        raise NotApplicable("no accumulation is declared, and backward passes are not recorded")
+    if count < 2:
         raise NotApplicable("gradients are not accumulated: one backward pass per step")
     if run.config.get("reduction") == "sum":
         raise NotApplicable("the run declares reduction 'sum': its gradients are meant to add up")
@@ -44,6 +47,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         if declared is None:
             raise NotApplicable(f"{count:g} backward passes per step, and no accumulation is declared")
         return Finding("pass" if abs(times - 1) <= 0.5 else "unclear", f"{facts}.", measured)
+    if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
+        return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
     if declared is not None and observed == count and _undivided(run, count):
         return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
     return Finding(

@@ -11,6 +11,8 @@ import numpy as np
 from steadyrun.errors import UsageError
 from steadyrun.signals.run import MissingSignal, Signals
 
+_LARGEST = 1e9
+
 PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
 
 
@@ -72,6 +74,9 @@ class Limits:
         if unknown := sorted(set(self.changed) - set(self._values)):
             known = ", ".join(self._values) or "none"
             raise UsageError(f"there is no threshold {unknown[0]!r}; there are: {known}")
+        for name, value in self.changed.items():
+            if not 0 < value < _LARGEST:
+                raise UsageError(f"threshold {name} must be a positive number below {_LARGEST:g}, not {value:g}")
         self._values.update(self.changed)
 
     def __getitem__(self, name: str) -> float:

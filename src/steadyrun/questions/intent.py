@@ -9,6 +9,7 @@ from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import number
 
 _NEAR = 0.15  # of ln V
+_TELLING = 8  # classes: ln of fewer is too close to where any standardised loss begins
 _PADDING = 0.1  # output tables are often padded to a round size
 
 
@@ -31,7 +32,7 @@ def chooses(run: Signals) -> int | None:
     """As `classes`; or, where none are declared, the output's width if the first loss is just that of a guess."""
     declared = classes(run)
     width, loss = number(run.inferred.get("output_width")), run.maybe("loss")
-    if declared is not None or width is None or width < 2 or loss is None or "num_classes" in run.config:
+    if declared is not None or width is None or width < _TELLING or loss is None or "num_classes" in run.config:
         return declared
     return int(width) if abs(float(loss.values[0]) - math.log(width)) < _NEAR * math.log(width) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from steadyrun.signals.smoothing import Floats, ema
 
 SPAN = 50
 _FIRST = 10
+_GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
+SURE = 4.5  # errors
 _FEWEST = 20  # points from which anything is said of a loss curve
 
 
@@ -42,7 +45,27 @@ def progress(run: Signals) -> Progress:
         raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {_FEWEST} are needed", how)
     span = min(SPAN, max(2, len(loss) // 4))
     smooth = ema(loss.values, span)
-    return Progress(loss, smooth, float(np.mean(loss.values[:_FIRST])))
+    # A loss that explodes at once is above its start from the second step on.
+    start = min(float(np.mean(loss.values[:3])), float(np.mean(loss.values[:_FIRST])))
+    return Progress(loss, smooth, start)
+
+
+def from_scratch(run: Signals) -> bool:
+    """Whether the run is known to start untrained: declared so, or its first loss is that of a guess."""
+    init = run.config.get("init")
+    if isinstance(init, str):
+        return init.lower() == "random"
+    count, loss = chooses(run), run.maybe("loss")
+    return count is not None and loss is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS
+
+
+def surely(seen: Progress) -> float:
+    """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative."""
+    values = seen.loss.values
+    early, late = values[: max(_FEWEST, len(values) // 10)], values[len(values) // 2 :]
+    error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
+    change = float(np.mean(late) - np.mean(early))
+    return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
 def should_fall(run: Signals) -> str:

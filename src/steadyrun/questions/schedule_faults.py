@@ -16,11 +16,13 @@ from steadyrun.signals.schedule import (
     distance,
     horizon_factor,
     largest_jump,
+    stairs,
     time_factor,
 )
 from steadyrun.signals.smoothing import Floats
 
 ENOUGH = 5  # points before anything is said
+_FEW_CHANGES = 4
 _SAME = 1e-3  # of the peak: rates closer than this are the same rate
 _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
 
@@ -66,7 +68,9 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    if not seen.constant or varies <= limit["close"] or stepped:
+    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step.
+    enough = limit["close"] if not seen.run.unfinished or plan.warmup else limit["far"]
+    if not seen.constant or varies <= enough or stepped:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
@@ -78,13 +82,14 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     )
 
 
-def starts_at_peak(rates: Points, warmup: float) -> bool:
+def starts_at_peak(rates: Points, warmup: float, peak: float) -> bool:
     early = rates.values[rates.steps < warmup / 2]
-    return len(early) >= 2 and bool(np.min(early) >= 0.9 * np.max(rates.values))
+    return len(early) >= 2 and bool(np.min(early) >= 0.9 * peak)
 
 
 def no_warmup(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
-    return warmup_missing(seen, plan.warmup) if plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup) else None
+    missing = plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup, plan.peak)
+    return warmup_missing(seen, plan.warmup) if missing else None
 
 
 def warmup_missing(seen: Seen, warmup: float) -> Finding:
@@ -99,17 +104,63 @@ def warmup_missing(seen: Seen, warmup: float) -> Finding:
 
 
 def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
-    # What a late warmup does to the curve is C2.2's question.
-    after = seen.rates.from_step(2 * plan.warmup) if seen.rates.steps[-1] > 2 * plan.warmup else seen.rates
-    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
-    if share < limit["share"]:
-        return None
     words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
-    return Finding(
-        "pass",
-        f"the recorded rates follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps.",
-        {"agreeing": share},
-    )
+    after = _after_warmup(seen, plan)
+    if len(after) < ENOUGH:
+        return _still_warming(seen, plan, words)
+    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if share >= limit["share"]:
+        message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": share})
+    of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if of_stairs is not None and of_stairs >= limit["share"]:
+        message = (
+            f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
+        )
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
+    return None
+
+
+def _after_warmup(seen: Seen, plan: Plan) -> Points:
+    """The rates behind the warmup: where it starts from and how long it takes is C2.2's question."""
+    return seen.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
+
+
+def _still_warming(seen: Seen, plan: Plan, words: str) -> Finding | None:
+    inside = seen.rates.values
+    late = float(inside[-1]) < 0.9 * min(float(plan.rate(seen.rates.steps[-1:])[0]), plan.peak)
+    if late or float(np.max(inside)) > 1.05 * plan.peak:
+        return None
+    return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
+
+
+def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
+    changes = int(np.count_nonzero(np.diff(seen.rates.values)))
+    over = float(np.max(seen.rates.values)) > 1.05 * plan.peak
+    if not seen.run.unfinished or over or changes > min(_FEW_CHANGES, len(seen.rates) / 10):
+        return None
+    return Finding("too-early", f"the rate has changed {changes} times in {len(seen.rates)} steps: too few to compare.")
+
+
+def begun_elsewhere(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
+    done = _steps_done(seen)
+    if done < ENOUGH or distance(seen.rates.values, plan.rate(seen.rates.steps + done), plan.peak) > 5 * _FITS:
+        return None
+    message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
+    return Finding("begun-elsewhere", message, {"begun_at": float(done)})
+
+
+def _steps_done(seen: Seen) -> int:
+    return steps_done(seen.run, float(seen.rates.steps[0]))
+
+
+def steps_done(run: Signals, first: float) -> int:
+    """How many steps scheduler or optimizer had taken before the first recorded one."""
+    counted = [run.maybe(name) for name in ("scheduler_steps", "step_count/0")]
+    known = [points for points in counted if points is not None]
+    return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
 
 
 def restarted(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
@@ -120,18 +171,27 @@ def restarted(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
             went_on = distance(after.values, plan.rate(after.steps), plan.peak)
             if again < _FITS < went_on:
                 message = (
-                    f"after the resume at step {event.step} the learning rate begins anew at {shown(after.values[0])}; "
-                    f"the declared curve is at {shown(plan.rate(np.array([float(event.step)]))[0])} there."
+                    f"after the resume at step {event.step} the learning rate begins anew: {shown(after.values[1])} at "
+                    f"step {after.step_at(1)}, where the declared curve has {shown(plan.rate(after.steps[1:2])[0])}."
                 )
                 return Finding("restarted", message, step=event.step)
     return None
+
+
+def _speed(steps: Floats, counts: Floats) -> float:
+    """Scheduler steps per step, from the first change of the count to the last."""
+    changes = np.flatnonzero(np.diff(counts))
+    if len(changes) < 2:
+        return float(np.ptp(counts) / np.ptp(steps))
+    first, last = changes[0] + 1, changes[-1] + 1
+    return float((counts[last] - counts[first]) / (steps[last] - steps[first]))
 
 
 def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     counts = seen.counts
     steps = seen.rates.steps
     if counts is not None and float(np.ptp(steps)) > 0:
-        factor = float(np.ptp(counts) / np.ptp(steps))
+        factor = _speed(steps, counts)
         fits = distance(seen.rates.values, plan.rate(counts - counts[0] + steps[0]), plan.peak)
     else:
         factor, fits = time_factor(steps, seen.rates.values, plan.rate, plan.peak)
@@ -217,7 +277,8 @@ def late_warmup(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
 def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
     expected = plan.rate(seen.rates.steps)
     off = np.abs(seen.rates.values - expected) / plan.peak
-    far = float(np.mean(off > limit["far"]))
+    warming = (seen.rates.steps < 2 * plan.warmup) & (seen.rates.values <= 1.05 * plan.peak)
+    far = float(np.mean((off > limit["far"]) & ~warming))
     place = int(np.argmax(off))
     message = (
         f"the learning rate is {shown(seen.rates.values[place])} at step {seen.rates.step_at(place)}, where the "
@@ -233,9 +294,11 @@ Diagnosis = Callable[[Seen, Plan, Limits], Finding | None]
 IN_ORDER: tuple[Diagnosis, ...] = (
     zero,
     never_stepped,
+    begun_elsewhere,
     no_warmup,
     agrees,
     restarted,
+    too_early,
     wrong_count,
     wrong_horizon,
     late_warmup,

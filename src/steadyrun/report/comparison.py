@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
 from steadyrun.report.words import SYMBOLS, one_line, title, word
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def _of_new_leaf(comparison: Comparison) -> tuple[str, str] | None:
 
 def _is_gone(leaf: Asked, now: Asked | None) -> bool:
     """A fault is gone where its question was answered, and differently; the same outcome as a note is still there."""
-    return now is not None and now.answer.kind != CANNOT_TELL and now.answer.outcome != leaf.answer.outcome
+    untold = {CANNOT_TELL, NOT_APPLICABLE}
+    return now is not None and now.answer.kind not in untold and now.answer.outcome != leaf.answer.outcome
 
 
 def _same(one: Asked, other: Asked | None) -> bool:

@@ -110,6 +110,11 @@ class Signals:
         """Whether more may come: what is too early to tell may be told later."""
         return self._source.state in {"running", "unknown"}
 
+    @cached_property
+    def unfinished(self) -> bool:
+        """Whether the run has not come to its own end: running, crashed or killed."""
+        return self._source.state != "finished"
+
     def has(self, name: str) -> bool:
         return name in self.names
 
@@ -152,6 +157,10 @@ class Signals:
             raise MissingSignal(name)
         values = self._source.series(name).values
         return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
+
+    def how_many(self, name: str, until: float) -> int:
+        """How many values such a series has up to a step."""
+        return int(np.sum(self._source.series(name).steps <= until)) if self.has(name) else 0
 
     def family(self, pattern: str) -> dict[str, Points]:
         """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""

@@ -14,12 +14,28 @@ from steadyrun.signals.smoothing import Floats, thinned
 
 Curve = Callable[[Floats], Floats]
 
+_ASIDE = 0.25  # of a stair
 _ENOUGH_POINTS = 5000  # more do not tell more of a curve
 
 _SHAPES: dict[str, Callable[[Floats], Floats]] = {
     "cosine": lambda progress: 0.5 * (1 + np.cos(np.pi * progress)),
     "linear": lambda progress: 1 - progress,
     "constant": np.ones_like,
+}
+
+# "linear warmup" says nothing of what comes after it, so it is none of these.
+_SPELLINGS = {
+    "cosine": "cosine",
+    "cosine with warmup": "cosine",
+    "warmup cosine": "cosine",
+    "linear warmup cosine": "cosine",
+    "cosine decay": "cosine",
+    "linear": "linear",
+    "linear with warmup": "linear",
+    "linear decay": "linear",
+    "constant": "constant",
+    "constant with warmup": "constant",
+    "warmup constant": "constant",
 }
 
 
@@ -50,8 +66,7 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan
 
     `floor` stands in where lr_min is not declared.
     """
-    words = set(re.split(r"[^a-z]+", str(config.get("schedule", "")).lower())) - {"", "with", "warmup"}
-    shape = words.pop() if len(words) == 1 else ""
+    shape = _SPELLINGS.get(re.sub(r"[^a-z]+", " ", str(config.get("schedule", "")).lower()).strip(), "")
     peak, steps = number(config.get("lr_max")), number(config.get("total_steps"))
     warmup, declared_floor = number(config.get("warmup_steps", 0)), number(config.get("lr_min"))
     lowest = floor if declared_floor is None else declared_floor
@@ -115,6 +130,19 @@ def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: fl
     steps, rates = _thin(steps, rates)
     off = np.min([np.abs(rates - curve(steps + shift)) for shift in (-2, -1, 0, 1, 2)], axis=0)
     return float(np.mean(off <= close * peak))
+
+
+def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float | None:
+    """The share of stairs on the curve, where a rate changes only once per epoch; None where it does not.
+
+    A stair begins on the curve, or a little aside.
+    """
+    changes = np.flatnonzero(np.diff(rates)) + 1
+    if not len(changes) or len(changes) > len(rates) / 3:
+        return None
+    width = float(steps[-1] - steps[0]) / (len(changes) + 1)
+    around = [curve(steps[changes] + share * width) for share in np.linspace(-_ASIDE, _ASIDE, 5)]
+    return float(np.mean(np.min(np.abs(np.stack(around) - rates[changes]), axis=0) <= close * peak))
 
 
 def _thin(steps: Floats, rates: Floats) -> tuple[Floats, Floats]:
