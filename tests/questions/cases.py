@@ -84,6 +84,13 @@ ONE_GROUP = {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters
 
 SCALED_BY_HAND = {"block_grad_norm/a": ([0, 100], [250.0, 250.0]), "grad_norm": np.full(600, 2.5)}
 
+SKIPPED = np.arange(600) % 5 == 0  # a loss scaler skips every fifth step; no rate is used there
+SKIPPING = {
+    "lr/0": (STEPS[~SKIPPED], PLAN.rate(STEPS[~SKIPPED])),
+    "optimizer_steps": (~SKIPPED).astype(float),
+    "loss_scale": np.full(600, 1024.0),
+}
+
 
 def first_loss(value: float) -> Any:
     changed = FALLING.copy()
@@ -214,6 +221,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(config={"schedule": "linear warmup"}, **{"lr/0": np.minimum((STEPS + 1) / 50, 1) * 1e-3}),
     ),
     ("C2.1", "late-warmup", run(state="running", **{"lr/0": STEPS[:40] / 200 * 1e-3})),
+    ("C2.1", "pass", run(**SKIPPING)),
     (
         "C2.1",
         "too-early",

@@ -33,7 +33,7 @@ uniform-init              nn .. *. .* F. ..-  C5.1  off-centre
 head-bias                 n. .. *. .. F* ..-  C5.1  bias
 wrong-reduction           nF .. n. .n .. ..-  C1.2  wrong-reduction
 gradient-ascent           .F .. ~* ~* .* ..-  C1.2  wrong-sign
-degenerate-data           nF .. ~. ~. .. ..-  C1.2  too-small
+degenerate-data           nF .. ~. ~. .. ..-  C1.2  nothing
 loaded-checkpoint         F. .. n. .* .. ..-  C1.1  already-trained
 loss-mask                 F. .. *. .. .* ..-  C1.1  counts-too-little
 no-warmup                 .. Fn n. .. .. ..-  C2.1  no-warmup

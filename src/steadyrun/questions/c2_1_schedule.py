@@ -60,7 +60,8 @@ def _look(run: Signals) -> Seen:
 def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
     """The rates by optimizer steps, where `run.step` was not called once for each."""
     taken = run.maybe("optimizer_steps")
-    if taken is None or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
+    scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
+    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
         return rates
     counted = np.cumsum(taken.values) - 1 + taken.steps[0]
     return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)

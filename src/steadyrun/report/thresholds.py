@@ -54,7 +54,9 @@ def _nearest_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def _section(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """The thresholds of one file by full name, None where it has no such section."""
-    table: Any = _toml(path)
+    table: Any = _toml(path, ours=len(keys) == 1)
+    if len(keys) == 1 and (strange := sorted(set(table) - set(keys))):
+        raise UsageError(f"{path}: {strange[0]!r} is not known; thresholds go into the table [thresholds]")
     for key in keys:
         if not isinstance(table, dict) or key not in table:
             return None
@@ -64,10 +66,13 @@ def _section(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
     return dict(_flat(table))
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path, *, ours: bool) -> dict[str, Any]:
+    """A TOML file; a broken one that is not ours has nothing to say to us."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:  # broken TOML and broken UTF-8 are both ValueErrors
+        if not ours:
+            return {}
         raise UsageError(f"{path} cannot be read: {problem}") from problem
 
 
@@ -89,6 +94,8 @@ def _checked(where: str, full_name: str, value: Any) -> tuple[str, str, float]:
         raise UsageError(f"{where}: {full_name} must be a number, got {value!r}")
     if not math.isfinite(number := _float(value)):
         raise UsageError(f"{where}: {full_name} must be finite, got {number}")
+    if number <= 0:
+        raise UsageError(f"{where}: {full_name} must be positive, got {number:g}")
     return code, name, number
 
 
