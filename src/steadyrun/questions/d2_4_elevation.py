@@ -93,7 +93,7 @@ QUESTION = Question(
         ),
         Threshold(
             "rest",
-            150,
+            100,
             "steps",
             "how long it must have lasted",
             "50 steps",

@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.drifting import CERTAIN, last_stretch
 from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import rolling_mean
@@ -30,7 +31,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         val = run.maybe("val_loss")
         flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
-    if stretch.above_best < limit["above"] or not should_fall(run):
+    if stretch.above_best < limit["above"] or chooses(run) is None or not should_fall(run):
         return Finding("harder", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
     return Finding("diverging", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
 
