@@ -90,10 +90,10 @@ def test_lr_jump_is_one_step_at_half_time() -> None:
 
 def test_inverted_cosine_climbs_from_the_floor_to_the_top() -> None:
     rates = used("inverted-cosine")
-    assert rates[WARMUP - 1] == pytest.approx(0.05)
-    assert rates[WARMUP] == pytest.approx(0.005)
+    assert rates[WARMUP - 1] == pytest.approx(0.04)
+    assert rates[WARMUP] == pytest.approx(0.004)
     assert rates[WARMUP:] == sorted(rates[WARMUP:])
-    assert rates[-1] == pytest.approx(0.05, rel=0.01)
+    assert rates[-1] == pytest.approx(0.04, rel=0.01)
 
 
 @pytest.mark.parametrize(

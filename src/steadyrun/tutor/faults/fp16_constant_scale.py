@@ -3,16 +3,23 @@
 import math
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.recipe import Fault, Recipe, TrainState
 
 SCALE = 2.0**18
 
 
 def inject(recipe: Recipe) -> Recipe:
-    return replace(recipe, config=replace(recipe.config, dtype="fp16"), update=_update)
+    config = replace(recipe.config, dtype="fp16")
+    return replace(recipe, config=config, build_scaler=_build_scaler, update=_update)
+
+
+def _build_scaler(_config: TutorConfig) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", init_scale=SCALE)
 
 
 def _update(state: TrainState) -> Tensor:

@@ -10,7 +10,7 @@ from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.recipe import Fault, Recipe, lr_factor
 
 # At the rate of the healthy program the loss falls all the same. At this one the second half goes uphill.
-LR = 0.05
+LR = 0.04
 
 
 def inject(recipe: Recipe) -> Recipe:
