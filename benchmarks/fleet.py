@@ -1,7 +1,7 @@
 """The healthy fleet: training programs with nothing wrong in them, recorded so that thresholds can be measured on them.
 
 Tutors of many seeds and shapes, ordinary programs in the style of their users, and runs that look alarming and
-are fine. What is declared is what happens. About ten minutes on one core; finished runs are kept.
+are fine. What is declared is what happens. About twelve minutes on one core; finished runs are kept.
 
     python benchmarks/fleet.py OUT
     python benchmarks/fleet.py OUT --only 'tutor-*'
@@ -16,20 +16,23 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 import steadyrun
-from steadyrun.tutor.config import TutorConfig
+from steadyrun.tutor.config import TutorConfig, declared
+from steadyrun.tutor.data import Data, batch_order
 from steadyrun.tutor.faults import load_recipe
-from steadyrun.tutor.train import train_recorded
+from steadyrun.tutor.train import OnStep, train, train_recorded
 
 Program = Callable[[Path], None]
 
@@ -51,6 +54,10 @@ TUTORS: dict[str, dict[str, Any]] = {
     "accumulation-4": {"accumulation": 4},
     "dropout-0.2": {"dropout": 0.2},
     "100-steps": {"steps": 100},
+    "150-steps": {"steps": 150},
+    # At the usual rate it would have learnt the sentences by heart long before the end.
+    "10000-steps": {"steps": 10_000, "layers": 1, "width": 64, "batch_size": 4, "lr_max": 1e-4, "lr_min": 1e-5},
+    "fp16": {"dtype": "fp16", "steps": 120},
     "long-warmup": {"warmup_steps": 300},
 }
 
@@ -80,6 +87,9 @@ def programs() -> dict[str, Program]:
     for name, changes in TUTORS.items():
         fleet[f"tutor-{name}"] = partial(_tutor, **{"seed": 1, "steps": 600, **changes})
     fleet["tutor-sgd"] = _tutor_with_sgd
+    fleet["tutor-every-tenth"] = partial(_tutor_by_hand, log=_every_tenth)
+    fleet["tutor-means-of-ten"] = partial(_tutor_by_hand, log=_means_of_ten)
+    fleet["tutor-hard-batch"] = _tutor_with_a_hard_batch
     for name, (module, seed) in OTHERS.items():
         fleet[name] = partial(_other, module=module, seed=seed)
     return fleet
@@ -99,6 +109,52 @@ def _sgd(model: nn.Module, config: TutorConfig) -> Optimizer:
     no_decay = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decay, "weight_decay": config.weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
     return SGD(groups, lr=config.lr_max, momentum=0.9)
+
+
+def _tutor_by_hand(out: Path, log: Callable[[steadyrun.Run], OnStep]) -> None:
+    """A loop that watches nothing and logs a few numbers itself, ten times more seldom than it steps."""
+    recipe = load_recipe(seed=1, steps=600)
+    config = recipe.config
+    with steadyrun.record(out, config=declared(config, recipe.load_data(config).baseline_loss())) as run:
+        result = train(recipe, on_step=log(run))
+        for step, loss in zip(result.val_steps, result.val_losses, strict=True):
+            run.log(step=step, val_loss=loss)
+
+
+def _every_tenth(run: steadyrun.Run) -> OnStep:
+    def on_step(step: int, loss: Tensor, lr: float, grad_norm: Tensor) -> None:
+        if step % 10 == 0:
+            run.log(step=step, loss=loss, lr=lr, grad_norm=grad_norm)
+
+    return on_step
+
+
+def _means_of_ten(run: steadyrun.Run) -> OnStep:
+    losses: list[Tensor] = []
+
+    def on_step(step: int, loss: Tensor, lr: float, grad_norm: Tensor) -> None:
+        losses.append(loss)
+        if len(losses) == 10:
+            run.log(step=step, loss=torch.stack(losses).mean(), lr=lr, grad_norm=grad_norm)
+            losses.clear()
+
+    return on_step
+
+
+def _tutor_with_a_hard_batch(out: Path) -> None:
+    train_recorded(replace(load_recipe(seed=1, steps=600), batch_order=_hardest_last), out)
+
+
+def _hardest_last(data: Data, config: TutorConfig) -> Iterator[list[int]]:
+    """Sentences with the rarest tokens first come after three quarters of the run, in one batch, then with the rest."""
+    counts = Counter(token for row in data.train for token in row)
+    by_rarity = sorted(range(len(data.train)), key=lambda i: min(counts[token] for token in data.train[i]))
+    hard, easy = by_rarity[: config.batch_size], by_rarity[config.batch_size :]
+    late = 3 * config.steps // 4
+    first = replace(data, train=[data.train[i] for i in easy], train_sentences=[data.train_sentences[i] for i in easy])
+    yield from ([easy[i] for i in batch] for batch in islice(batch_order(first, config), late))
+    yield hard
+    yield from batch_order(data, config)
 
 
 def _other(out: Path, module: str, seed: int) -> None:
@@ -133,7 +189,7 @@ def main() -> None:
     if not chosen:
         parser.error(f"no run is called {arguments.only!r}; there are {', '.join(programs())}")
     torch.set_num_threads(1)  # models this small lose more to a second thread than they gain
-    for number, (name, train) in enumerate(chosen.items(), start=1):
+    for number, (name, program) in enumerate(chosen.items(), start=1):
         run = arguments.out / name
         began = time.perf_counter()
         print(f"[{number}/{len(chosen)}] {name}: ", end="", flush=True)
@@ -141,7 +197,7 @@ def main() -> None:
             print(f"kept, {_describe(run)}", flush=True)
             continue
         shutil.rmtree(run, ignore_errors=True)
-        train(run)
+        program(run)
         print(f"{_describe(run)}, {time.perf_counter() - began:.1f} s", flush=True)
 
 

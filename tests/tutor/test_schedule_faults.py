@@ -81,8 +81,33 @@ def test_scheduler_per_epoch_moves_every_thirty_steps() -> None:
     assert used("scheduler-per-epoch") == pytest.approx([rate for rate in declared(2) for _ in range(30)])
 
 
+def test_lr_jump_is_one_step_at_half_time() -> None:
+    rates, meant = used("lr-jump"), declared(STEPS)
+    assert rates[STEPS // 2] == pytest.approx(50 * TOP)
+    del rates[STEPS // 2], meant[STEPS // 2]
+    assert rates == pytest.approx(meant)
+
+
+def test_inverted_cosine_climbs_from_the_floor_to_the_top() -> None:
+    rates = used("inverted-cosine")
+    assert rates[WARMUP - 1] == pytest.approx(0.04)
+    assert rates[WARMUP] == pytest.approx(0.004)
+    assert rates[WARMUP:] == sorted(rates[WARMUP:])
+    assert rates[-1] == pytest.approx(0.04, rel=0.01)
+
+
 @pytest.mark.parametrize(
-    "fault", ["short-horizon", "long-horizon", "warmup-off-by-one", "slow-warmup", "step-decay", "no-warmup"]
+    "fault",
+    [
+        "short-horizon",
+        "long-horizon",
+        "warmup-off-by-one",
+        "slow-warmup",
+        "step-decay",
+        "no-warmup",
+        "lr-jump",
+        "inverted-cosine",
+    ],
 )
 def test_the_shortest_run_works_too(fault: str) -> None:
     assert len(used(fault, steps=1)) == 1

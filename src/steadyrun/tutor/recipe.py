@@ -66,6 +66,11 @@ def lr_factor(step: int, config: TutorConfig) -> float:
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
+    """Dynamic loss scaling for fp16. A disabled scaler hands everything through: one loop serves every dtype."""
+    return torch.amp.GradScaler("cpu", enabled=config.dtype == "fp16")
+
+
 def token_losses(model: nn.Module, batch: Batch) -> Tensor:
     """Cross-entropy of every position, shape (sentences, length); zero where the target is <pad>."""
     logits = model(batch["tokens"])
@@ -110,6 +115,7 @@ class Recipe:
     init_weights: Callable[[nn.Module], None] = init_weights
     build_optimizer: Callable[[nn.Module, TutorConfig], Optimizer] = build_optimizer
     build_scheduler: Callable[[Optimizer, TutorConfig], LRScheduler] = build_scheduler
+    build_scaler: Callable[[TutorConfig], torch.amp.GradScaler] = build_scaler
     batch_order: Callable[[Data, TutorConfig], Iterator[list[int]]] = batch_order
     token_losses: Callable[[nn.Module, Batch], Tensor] = token_losses
     reduce_loss: Callable[[Tensor, Batch], Tensor] = reduce_loss

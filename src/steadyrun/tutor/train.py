@@ -115,9 +115,7 @@ def start(recipe: Recipe) -> TrainState:
     recipe.init_weights(model)
     optimizer = recipe.build_optimizer(model, config)
     scheduler = recipe.build_scheduler(optimizer, config)
-    # A disabled scaler hands everything through, so that one loop serves every dtype.
-    scaler = torch.amp.GradScaler("cpu", enabled=config.dtype == "fp16")
-    return TrainState(config, model, optimizer, scheduler, scaler)
+    return TrainState(config, model, optimizer, scheduler, recipe.build_scaler(config))
 
 
 def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
