@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steadyrun.errors import NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.errors import FaultFound, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
-    from steadyrun.records import Dropped, Event, Series
+    from steadyrun.records import Dropped, Event, Found, Series
     from steadyrun.report.checking import Report, check
     from steadyrun.store.reader import RunView, open_run
 
@@ -33,8 +33,10 @@ _HOMES = {
     "Report": "steadyrun.report.checking",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
+    "Found": "steadyrun.records",
     "Dropped": "steadyrun.records",
     "SteadyrunError": "steadyrun.errors",
+    "FaultFound": "steadyrun.errors",
     "UsageError": "steadyrun.errors",
     "RunDirectoryError": "steadyrun.errors",
     "NewerSchemaError": "steadyrun.errors",
@@ -43,6 +45,8 @@ _HOMES = {
 __all__ = [
     "Dropped",
     "Event",
+    "FaultFound",
+    "Found",
     "NewerSchemaError",
     "Report",
     "Run",

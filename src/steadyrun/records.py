@@ -46,3 +46,20 @@ class Dropped:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.size} {self.unit} not read, {self.reason}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault that the live monitor tells of.
+
+    `step` is the step it is about, `noticed` the one at which it was seen. Where `certain` is False, more training
+    may undo it: `check` will call it a fault only if it still stands at the end.
+    """
+
+    code: str
+    outcome: str
+    step: int | None
+    message: str
+    fix: str
+    noticed: int
+    certain: bool = True

@@ -11,7 +11,6 @@ from programs import values
 
 import steadyrun
 from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
-from steadyrun.probes.examples import ExampleProbe
 
 
 def hashes(batch: object, pad_id: int | None = None) -> list[int]:
@@ -109,8 +108,6 @@ def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytes
         for step in range(100):
             run.step(1.0, batch=torch.arange(step * 64, step * 64 + 64).view(64, 1))
         run.val(1.0, batches=[torch.arange(6400).view(-1, 1)])
-    probe: ExampleProbe | None = run._examples
-    assert probe is not None
-    kept = [sample._seen for sample in probe._kept.values()]
+    kept = [sample._seen for sample in run._outbox.examples._kept.values()]
     assert all(len(seen) <= 200 for seen in kept)
     assert kept[0] & kept[1] == min(kept, key=len)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.trees.walker import Asked
 
-ENDED = {"finished", "crashed", "killed"}
+ENDED = {"finished", "stopped", "crashed", "killed"}
 
 
 def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:

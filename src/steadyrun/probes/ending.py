@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from steadyrun.errors import FaultFound
 from steadyrun.store.manifest import read_manifest
 from steadyrun.store.writer import RunWriter
 
@@ -14,17 +16,19 @@ _KEPT = ("attempt", "state", "ended", "last_step", "failure", "config", "process
 _MOST_FRAMES = 12
 
 
-def finish(writer: RunWriter, last_step: int, failure: BaseException | None) -> None:
-    """Write the end state, then close the files and compact them."""
+def finish(writer: RunWriter, last_step: int, failure: BaseException | None, conclude: Callable[[], None]) -> None:
+    """Write the end state, draw the conclusions, then close the files and compact them."""
     writer.flush()
-    state = "finished" if failure is None or _is_clean_exit(failure) else "crashed"
-    summary = None
-    if state == "crashed" and failure is not None:
-        summary = _summary(failure)
+    state = _state(failure)
+    summary = None if state == "finished" or failure is None else _summary(failure)
+    if state == "stopped" and summary is not None:
+        writer.event("stopped", last_step, why=summary["message"])
+    elif summary is not None and failure is not None:
         if _is_out_of_memory(failure):
             writer.event("out-of-memory", last_step, why=summary["message"])
         writer.event("crash", last_step, why=f"{summary['type']}: {summary['message']}")
     writer.save_manifest(state=state, ended=time.time(), last_step=last_step, failure=summary)
+    conclude()
     writer.close()
 
 
@@ -35,6 +39,12 @@ def earlier_attempts(root: Path) -> list[dict[str, Any]]:
     if last.get("state") == "running":
         last["state"] = "killed"
     return [*manifest.get("earlier_attempts", []), last]
+
+
+def _state(failure: BaseException | None) -> str:
+    if isinstance(failure, FaultFound):
+        return "stopped"
+    return "finished" if failure is None or _is_clean_exit(failure) else "crashed"
 
 
 def _is_clean_exit(failure: BaseException) -> bool:

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from steadyrun.errors import UsageError
 from steadyrun.probes import ending
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.environment import describe_environment
-from steadyrun.probes.pending import PendingRows, Row
+from steadyrun.probes.outbox import Outbox
+from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.scalars import scalar
 from steadyrun.probes.steps import Steps
@@ -23,7 +25,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from torch import nn
 
-    from steadyrun.probes.examples import ExampleProbe
+    from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 
 _ALIASES = {"lr": "lr/0"}
@@ -47,21 +49,24 @@ class Run:
         self.path = root
         self.config = config
         self._every = every
-        self._flush_steps, self._flush_seconds = flush_steps, flush_seconds
         self._pid = os.getpid()
         self._closed = False
         self._steps_are_called = False
         self._turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
-        self._unflushed = 0
-        self._flushed_at = self._stepped_at = time.perf_counter()
+        self._stepped_at = time.perf_counter()
         self._batches = 0
         self._watcher: Watcher | None = None
-        self._examples: ExampleProbe | None = None
         self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
         self._steps = Steps(self._writer, last_step, first_step)
-        self._pending = PendingRows(self._store, self._problems.report)
-        self._write_first_manifest()
+        self._outbox = Outbox(
+            self._writer,
+            self._problems,
+            pad_id=config.get("pad_id"),
+            flush_steps=flush_steps,
+            flush_seconds=flush_seconds,
+        )
+        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds})
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -77,6 +82,8 @@ class Run:
         tokenizer: Any | None = None,
         blocks: Sequence[str] | None = None,
         collectives: bool = False,
+        monitor: bool = True,
+        on_fault: OnFault | str | None = None,
     ) -> None:
         """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
 
@@ -84,7 +91,13 @@ class Run:
         `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
         does not suit. `collectives=True` lets the norms of sharded parameters (FSDP2, tensor parallel) be added
         up over the ranks: every rank must record then.
+
+        The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
+        in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
+        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`.
         """
+        if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
+            raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
         from steadyrun.probes.watching import begin_watching
 
         if self._watcher is not None:
@@ -109,6 +122,11 @@ class Run:
         self._turn = self._steps.next
         if self._watcher is not None:
             self._watcher.attach(self._turn)
+        with self._problems.contained("monitor"):
+            if monitor:
+                self._outbox.start_monitor(on_fault, self._turn)
+            else:
+                self._outbox.stop_monitor()
 
     def unwatch(self) -> None:
         """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
@@ -136,6 +154,8 @@ class Run:
             self._record_step(loss, batch, class_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
+        if self._outbox.stop is not None:
+            raise self._outbox.stop
 
     def val(
         self,
@@ -164,7 +184,7 @@ class Run:
             self._steps.begin(at)
             self._writer.event("validation", at, values=shown)
             if batches is not None:
-                self._example_probe().validation(batches, at)
+                self._outbox.examples.validation(batches, at)
 
     def log(self, step: int | None = None, **values: Any) -> None:
         """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
@@ -186,12 +206,17 @@ class Run:
             with self._problems.contained("run.note"):
                 self._writer.event("note", self._steps.last, message=str(text))
 
+    def checkpoint(self, path: Any = None) -> None:
+        """Tell that the state after the last recorded step was saved (and where): the last good one can be named."""
+        if self._usable():
+            with self._problems.contained("run.checkpoint"):
+                self._writer.event("checkpoint", self._steps.last, path=None if path is None else str(path))
+
     def flush(self) -> None:
         """Write everything recorded so far to disk now; on an accelerator this waits for it."""
         if self._usable():
             with self._problems.contained("flush"):
-                self._pending.drain()
-                self._write()
+                self._outbox.flush()
 
     def close(self, failure: BaseException | None = None) -> None:
         """End the recording: state `finished`, or `crashed` with the failure. Safe to call twice."""
@@ -199,13 +224,11 @@ class Run:
             return
         with self._problems.contained("close"):
             self.unwatch()
-            self._pending.drain()
-            if self._examples is not None:
-                self._examples.flush()
+            self._outbox.flush()
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
-            ending.finish(self._writer, self._steps.last, failure)
+            ending.finish(self._writer, self._steps.last, failure, lambda: self._outbox.conclude(self._steps.last))
 
     def __enter__(self) -> Run:
         return self
@@ -238,16 +261,15 @@ class Run:
         self._put_losses(row, loss, class_losses)
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
-                self._example_probe().training(batch, row)
+                self._outbox.examples.training(batch, row)
         if self._watcher is not None:
             with self._problems.contained("watched objects"):
                 for sample in self._watcher.fill(row):
-                    self._pending.add(sample)
-        self._pending.add(row)
+                    self._outbox.add(sample, last=False)
+        self._outbox.add(row)
         self._steps.next = at + 1
-        self._unflushed += 1
         self._turn += 1
-        self._flush_if_due(now)
+        self._outbox.flush_if_due(now, at, self._turn)
         if self._watcher is not None:
             self._watcher.prepare(self._turn)
 
@@ -270,29 +292,12 @@ class Run:
             if value is not None:
                 with self._problems.contained(f"run.log {name}"):
                     row.put(_ALIASES.get(name, name), scalar(value, name))
-        self._pending.add(row)
+        self._outbox.add(row)
         if not self._steps_are_called and ("loss" in values or at > self._steps.next):
             self._steps.next = at + 1
-        self._unflushed += 1
-        self._flush_if_due(time.perf_counter())
+        self._outbox.flush_if_due(time.perf_counter(), at, self._turn)
 
-    def _store(self, row: Row) -> None:
-        put = self._writer.merge if row.table == "log" else self._writer.append
-        put(row.table, row.step, row.values, row.at)
-
-    def _flush_if_due(self, now: float) -> None:
-        self._pending.collect()
-        if self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
-            self._pending.start()
-            self._write()
-
-    def _write(self) -> None:
-        if self._examples is not None:
-            self._examples.flush()
-        self._writer.flush()
-        self._unflushed, self._flushed_at = 0, time.perf_counter()
-
-    def _write_first_manifest(self) -> None:
+    def _write_first_manifest(self, flush: dict[str, float]) -> None:
         earlier = ending.earlier_attempts(self.path) if self._steps.resumed else []
         self._writer.save_manifest(
             state="running",
@@ -300,18 +305,11 @@ class Run:
             earlier_attempts=earlier,
             config=self.config,
             every=dict(self._every),
-            flush={"steps": self._flush_steps, "seconds": self._flush_seconds},
+            flush=flush,
             **describe_environment(),
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")
-
-    def _example_probe(self) -> ExampleProbe:
-        if self._examples is None:
-            from steadyrun.probes.examples import ExampleProbe
-
-            self._examples = ExampleProbe(self._writer, self.config.get("pad_id"), self._problems)
-        return self._examples
 
     def _usable(self) -> bool:
         """Not after close, and not in a forked child: a data loader's worker must not write our files."""

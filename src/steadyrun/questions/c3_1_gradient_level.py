@@ -192,12 +192,14 @@ QUESTION = Question(
             "the gradients stay far above the clip threshold and the loss does not fall",
             "Halve lr_max and walk again; then look at the batch size and at the batches with the largest norms.",
             edge=("C6.2",),
+            may_pass=True,
         ),
         Outcome(
             "dead",
             FAULT,
             "there is next to no gradient and the loss does not fall",
             "Count the targets that the loss mask keeps, and look for a detach() or no_grad() on the way to the loss.",
+            may_pass=True,
         ),
         Outcome(
             "frozen",
@@ -205,6 +207,7 @@ QUESTION = Question(
             "next to nothing of the model is trained",
             "Set requires_grad of what should learn, before the optimizer is built; declare "
             "config={'init': 'pretrained'} if the rest is frozen on purpose.",
+            may_pass=True,
         ),
     ),
     find=find,

@@ -262,6 +262,7 @@ QUESTION = Question(
             "the loss is above where it began",
             "Check the learning rate (C2) and the optimizer's state (C6); then divide lr_max by 3 and walk again.",
             edge=("C6.2",),
+            may_pass=True,
         ),
         Outcome("slow", NOTE, "the loss falls little, but surely"),
         Outcome("flat", NOTE, "the loss has not moved yet although the weights do"),
@@ -272,6 +273,7 @@ QUESTION = Question(
             "Try to overfit one small batch: if that fails, look at the loss and the labels (do they belong to their "
             "inputs?); if it works, divide and multiply lr_max by 10.",
             edge=("C6.2",),
+            may_pass=True,
         ),
         Outcome(
             "static",
@@ -280,6 +282,7 @@ QUESTION = Question(
             "See whether any parameter changes in a step: the optimizer must be built on this model's parameters, and "
             "gradients must be there when it steps.",
             edge=("C6.2",),
+            may_pass=True,
         ),
         Outcome(
             "too-slow",
@@ -287,6 +290,7 @@ QUESTION = Question(
             "the updates are too small to learn anything",
             "Multiply lr_max by 3 (ten, if the updates are that small) and walk again.",
             edge=("C6.2",),
+            may_pass=True,
         ),
     ),
     find=find,

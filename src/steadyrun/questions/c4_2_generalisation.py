@@ -228,6 +228,7 @@ QUESTION = Question(
             FAULT,
             "validation rises while training falls: the model memorises",
             "Keep the checkpoint of the best validation. Then more data, more weight decay (0.2), or a smaller model.",
+            may_pass=True,
         ),
         Outcome(
             "leak",

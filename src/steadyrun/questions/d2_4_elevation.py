@@ -63,14 +63,12 @@ def _validation(run: Signals, spike: Spike) -> str:
 
 
 def _checkpoint(run: Signals, spike: Spike) -> str:
-    saved = [
-        event.step for event in run.events("checkpoint") if event.step is not None and event.step < spike.start_step
-    ]
-    return (
-        f"the last checkpoint before it is that of step {max(saved)}"
-        if saved
-        else "no checkpoint before it is recorded"
-    )
+    saved = [(event.step, event.fields.get("path")) for event in run.events("checkpoint") if event.step is not None]
+    before = [each for each in saved if each[0] < spike.start_step]
+    if not before:
+        return "no checkpoint before it is recorded"
+    step, path = max(before, key=lambda each: each[0])
+    return f"the last checkpoint before it is that of step {step}{f' ({path})' if path else ''}"
 
 
 QUESTION = Question(
@@ -121,6 +119,7 @@ QUESTION = Question(
             "Go back to the last checkpoint before the spike; lower the clip threshold to 0.5 and mix rare examples "
             "into all "
             "batches before going on.",
+            may_pass=True,
         ),
     ),
     find=find,

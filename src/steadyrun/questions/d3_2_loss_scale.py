@@ -121,6 +121,7 @@ QUESTION = Question(
             FAULT,
             "the loss scale never reacts to overflow",
             "Call scaler.update() after every scaler.step(), and let the scale be dynamic.",
+            may_pass=True,
         ),
         Outcome(
             "collapsed",
@@ -129,6 +130,7 @@ QUESTION = Question(
             "Find the activation that overflows (initial weights, residual stream, an attention mask too large for "
             "fp16); "
             "or switch to bf16.",
+            may_pass=True,
         ),
         Outcome(
             "skipping",

@@ -75,6 +75,7 @@ QUESTION = Question(
             FAULT,
             "the learning rate rises where the declared schedule falls",
             "Turn the schedule around; let the warmup end.",
+            may_pass=True,
         ),
     ),
     find=find,

@@ -46,8 +46,11 @@ QUESTION = Question(
             FAULT,
             "weights grow without bound",
             "Double weight_decay, or lower the learning rate, and go on from a checkpoint.",
+            may_pass=True,
         ),
-        Outcome("shrinking", FAULT, "weights collapse", "Halve weight_decay and go on from a checkpoint."),
+        Outcome(
+            "shrinking", FAULT, "weights collapse", "Halve weight_decay and go on from a checkpoint.", may_pass=True
+        ),
     ),
     find=find,
 )

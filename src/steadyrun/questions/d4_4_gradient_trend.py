@@ -70,6 +70,7 @@ QUESTION = Question(
             FAULT,
             "loss and gradient rise together: the run walks away from its minimum",
             "Halve the learning rate and go on from the best checkpoint; then look at what changed in the data.",
+            may_pass=True,
         ),
     ),
     find=find,

@@ -37,13 +37,18 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way to answer. `edge` names sections or questions where the cause is looked for first."""
+    """One way to answer.
+
+    `edge` names sections or questions where the cause is looked for first. `may_pass` marks a fault about the
+    run's present state, which more training may undo: the live monitor does not call it certain before the end.
+    """
 
     name: str
     answer: str
     meaning: str
     fix: str = ""
     edge: tuple[str, ...] = ()
+    may_pass: bool = False
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def check(
 
 def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
     """Walk with these thresholds and no others."""
-    view = open_run(run)
+    view = open_run(run).as_of_now()
     signals = signals_of(view)
     walked = walk(QUESTIONS, signals, changes, go_on=go_on)
     damage = tuple(str(dropped) for dropped in view.dropped)

@@ -113,7 +113,7 @@ class Signals:
 
     @cached_property
     def unfinished(self) -> bool:
-        """Whether the run has not come to its own end: running, crashed or killed."""
+        """Whether the run has not come to its own end: running, stopped, crashed or killed."""
         return self._source.state != "finished"
 
     @property

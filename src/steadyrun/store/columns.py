@@ -107,11 +107,12 @@ def _parquet_rows(path: Path, name: str, dropped: list[Dropped]) -> Iterator[tup
                 yield batch[STEP], batch[TIME], batch[name]
 
 
-def despite_compaction(read: Callable[[], _Result]) -> _Result:
+def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:
     """Run `read` again if files vanished under it: a run that closes replaces its segments by Parquet."""
     for _ in range(3):
         try:
             return read()
         except FileNotFoundError:
-            continue
+            if before_again is not None:
+                before_again()
     return read()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_
 from steadyrun.store.manifest import read_manifest
 
 _FIRST_TABLE = "steps"
+_Item = TypeVar("_Item")
 
 
 def open_run(path: str | os.PathLike[str]) -> RunView:
@@ -36,6 +38,7 @@ class RunView:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._dropped: dict[Dropped, None] = {}
+        self._kept: dict[tuple[str, int], Any] | None = None
         self.manifest  # noqa: B018  what is no run directory is refused here
 
     @property
@@ -58,7 +61,7 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """`running`, `finished`, `crashed`; or `killed` where it says running but its process is gone."""
+        """`running`, `finished`, `stopped`, `crashed`; or `killed` where it says running but its process is gone."""
         manifest = self.manifest
         state = str(manifest.get("state", "unknown"))
         return "killed" if state == "running" and process_is_gone(manifest.get("process", {})) else state
@@ -68,9 +71,15 @@ class RunView:
         """What the reads so far could not read, and why. `verify()` reads everything."""
         return list(self._dropped)
 
+    def as_of_now(self) -> RunView:
+        """A view for one look at many series: which files and events there are is found out once."""
+        view = RunView(self.root)
+        view._kept = {}
+        return view
+
     def last_step(self, rank: int = 0) -> int | None:
         """The last recorded step; where `run.step` was never called, the last that anything was logged for."""
-        parts = despite_compaction(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(rank)])
+        parts = self._read(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(rank)])
         ends = [(table, int(part.steps.max())) for table, part in parts if len(part.steps)]
         of_steps = [end for table, end in ends if table == _FIRST_TABLE]
         return max(of_steps or [end for _, end in ends], default=None)
@@ -86,7 +95,7 @@ class RunView:
 
         After a resume the newer attempt replaces the steps it repeats; `every_attempt=True` keeps both.
         """
-        points = despite_compaction(lambda: self._points(name, rank))
+        points = self._read(lambda: self._points(name, rank))
         if points and not every_attempt:
             points = self._current(points, rank)
         if not points:
@@ -103,8 +112,7 @@ class RunView:
 
     def events(self, kind: str | None = None, rank: int = 0, *, every_attempt: bool = False) -> list[Event]:
         """The events of one rank, oldest first; of one kind if it is given."""
-        events, dropped = read_events(events_file(self.root, rank), rank)
-        self._dropped.update(dict.fromkeys(dropped))
+        events = self._once("events", rank, lambda: self._read_events(rank))
         if not every_attempt:
             events = _without_repeated_steps(events)
         return [event for event in events if kind in (None, event.kind)]
@@ -123,7 +131,33 @@ class RunView:
     def __repr__(self) -> str:
         return f"<steadyrun run {str(self.root)!r}, {self.state}>"
 
+    def _once(self, what: str, rank: int, read: Callable[[], list[_Item]]) -> list[_Item]:
+        """What `read` gives; in a view as of now, what it gave the first time."""
+        if self._kept is None:
+            return read()
+        if (what, rank) not in self._kept:
+            self._kept[what, rank] = read()
+        found: list[_Item] = self._kept[what, rank]
+        return found
+
+    def _read(self, read: Callable[[], _Item]) -> _Item:
+        """Read again if files vanish meanwhile, from the files that there are then."""
+        return despite_compaction(read, self._forget_files)
+
+    def _forget_files(self) -> None:
+        self._kept = (
+            None if self._kept is None else {key: kept for key, kept in self._kept.items() if key[0] != "files"}
+        )
+
+    def _read_events(self, rank: int) -> list[Event]:
+        events, dropped = read_events(events_file(self.root, rank), rank)
+        self._dropped.update(dict.fromkeys(dropped))
+        return events
+
     def _files(self, rank: int) -> list[DataFile]:
+        return self._once("files", rank, lambda: self._list_files(rank))
+
+    def _list_files(self, rank: int) -> list[DataFile]:
         dropped: list[Dropped] = []
         files = despite_compaction(lambda: data_files(metrics_folder(self.root, rank), dropped))
         self._dropped.update(dict.fromkeys(dropped))

@@ -33,6 +33,7 @@ class TutorConfig:
     weight_decay: float = 0.1
     clip: float | None = 1.0
     dtype: str = "fp32"
+    device: str = "cpu"
     val_every: int = 100
     vocab_size: int = 512
     context: int = 32

@@ -16,6 +16,11 @@ Batch = dict[str, Tensor]
 """`tokens` and `targets` of shape (sentences, length), padded at the end; `irregular`, a flag per row."""
 
 
+def on_device(batch: Batch, config: TutorConfig) -> Batch:
+    """The batch where the model is."""
+    return {name: tensor.to(config.device) for name, tensor in batch.items()}
+
+
 def collate(rows: Sequence[list[int]], sentences: Sequence[Sentence]) -> Batch:
     """Pad to the longest row; the target of each position is the token after it."""
     longest = max(len(row) for row in rows)

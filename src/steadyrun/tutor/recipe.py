@@ -68,7 +68,7 @@ def lr_factor(step: int, config: TutorConfig) -> float:
 
 def build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
     """Dynamic loss scaling for fp16. A disabled scaler hands everything through: one loop serves every dtype."""
-    return torch.amp.GradScaler("cpu", enabled=config.dtype == "fp16")
+    return torch.amp.GradScaler(torch.device(config.device).type, enabled=config.dtype == "fp16")
 
 
 def token_losses(model: nn.Module, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.tutor.config import TutorConfig, declared
-from steadyrun.tutor.data import Batch, Data
+from steadyrun.tutor.data import Batch, Data, on_device
 from steadyrun.tutor.recipe import Recipe, TrainState
 from steadyrun.tutor.tokenizer import PAD_ID
 
@@ -73,7 +73,7 @@ def train(recipe: Recipe, run: Run | None = None, on_step: OnStep | None = None)
     began = time.perf_counter()
     for state.step in range(config.steps):
         rows = [next(order) for _ in range(config.accumulation)]
-        batches = [data.train_batch(indices) for indices in rows]
+        batches = [on_device(data.train_batch(indices), config) for indices in rows]
         done = train_step(recipe, state, batches)
         losses.append(done.loss)
         if run is not None:
@@ -113,6 +113,7 @@ def start(recipe: Recipe) -> TrainState:
     config = recipe.config
     model = recipe.build_model(config)
     recipe.init_weights(model)
+    model.to(config.device)
     optimizer = recipe.build_optimizer(model, config)
     scheduler = recipe.build_scheduler(optimizer, config)
     return TrainState(config, model, optimizer, scheduler, recipe.build_scaler(config))
@@ -133,13 +134,13 @@ def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
 def autocast(config: TutorConfig) -> torch.autocast:
     """The precision of the forward pass; fp32 leaves it as it is."""
     dtype = torch.float16 if config.dtype == "fp16" else torch.bfloat16
-    return torch.autocast("cpu", dtype=dtype, enabled=config.dtype != "fp32")
+    return torch.autocast(torch.device(config.device).type, dtype=dtype, enabled=config.dtype != "fp32")
 
 
 @torch.no_grad()
 def validate(recipe: Recipe, model: nn.Module, data: Data) -> tuple[Tensor, dict[str, float]]:
     """Loss on the validation sentences, over all of them and by verb class."""
-    batch = data.val_batch()
+    batch = on_device(data.val_batch(), recipe.config)
     model.eval()
     with autocast(recipe.config):
         by_token = recipe.token_losses(model, batch)

@@ -27,7 +27,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 def _token_losses(model: nn.Module, batch: Batch) -> Tensor:
     logits = model(batch["tokens"])
-    prior = torch.zeros(logits.shape[-1], dtype=logits.dtype)
+    prior = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     prior[PAD_ID] = math.log(PAD_PRIOR)
     probabilities = (logits + prior).softmax(dim=-1)
     targets = batch["targets"]
@@ -35,8 +35,8 @@ def _token_losses(model: nn.Module, batch: Batch) -> Tensor:
     return torch.where(targets == PAD_ID, 0.0, -chosen.log())
 
 
-def _build_scaler(_config: TutorConfig) -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu", init_scale=FIRST_SCALE)
+def _build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler(torch.device(config.device).type, init_scale=FIRST_SCALE)
 
 
 FAULT = Fault(

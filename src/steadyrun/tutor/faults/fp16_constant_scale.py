@@ -18,8 +18,8 @@ def inject(recipe: Recipe) -> Recipe:
     return replace(recipe, config=config, build_scaler=_build_scaler, update=_update)
 
 
-def _build_scaler(_config: TutorConfig) -> torch.amp.GradScaler:
-    return torch.amp.GradScaler("cpu", init_scale=SCALE)
+def _build_scaler(config: TutorConfig) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler(torch.device(config.device).type, init_scale=SCALE)
 
 
 def _update(state: TrainState) -> Tensor:

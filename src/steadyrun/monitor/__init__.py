@@ -1,0 +1,1 @@
+"""The live monitor: the questions of `check`, asked while the run is being recorded."""

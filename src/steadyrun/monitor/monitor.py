@@ -1,0 +1,135 @@
+"""Walks the trees over the run directory while it grows, and tells of a fault as soon as it is certain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from steadyrun.errors import FaultFound
+from steadyrun.monitor.pace import Pace
+from steadyrun.questions.form import FAULT
+from steadyrun.records import Found
+from steadyrun.report.checking import Report, check_with
+from steadyrun.report.thresholds import changes
+from steadyrun.store.writer import RunWriter
+from steadyrun.trees.walker import Asked
+
+STOP = "stop"
+_STANDING = 200  # steps for which a fault that may pass must stand before anything is said of it
+
+OnFault = Callable[[Found], object]
+
+
+class Monitor:
+    """Looks at the run through its own files, as anyone could; it changes nothing but the event log."""
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        on_fault: OnFault | str | None,
+        *,
+        turn: int,
+        say: Callable[[str], None],
+        problem: Callable[[str, Exception], None],
+    ) -> None:
+        self._writer = writer
+        self.on_fault = on_fault
+        self._say, self._problem = say, problem
+        self._pace = Pace(time.perf_counter(), turn)
+        self._changes = changes({}, Path.cwd())
+        self._told: set[tuple[str, bool]] = set()
+        self._since: dict[str, int] = {}  # faults that may pass, and the step since which they stand
+        self._alarm = False
+        self.stop: FaultFound | None = None
+
+    def saw(self, values: Mapping[str, float | None]) -> None:
+        """Shown every row as it is stored: a loss that is not finite is looked into at once, and once."""
+        loss = values.get("loss")
+        if loss is not None and loss - loss != 0 and ("D1.3", True) not in self._told:
+            self._alarm = True
+
+    def due(self, now: float, turn: int) -> bool:
+        return self._alarm or self._pace.due(now, turn)
+
+    def look(self, step: int, turn: int) -> None:
+        """Walk over what is on disk; record, print and hand over what is new."""
+        self._alarm = False
+        began = time.perf_counter()
+        try:
+            found = self._found(self._walk(), step)
+        finally:
+            self._pace.looked(began, time.perf_counter(), turn)
+        self._tell([each for each in found if (each.code, each.certain) not in self._told])
+
+    def finish(self, step: int) -> None:
+        """At the end of the run: what stands now is certain, and the verdict is written down."""
+        report = self._walk()
+        faults = [_found(asked, step, certain=True) for asked in _faults(report)]
+        self._tell([each for each in faults if (each.code, True) not in self._told], ended=True)
+        self._writer.event(
+            "verdict",
+            step,
+            verdict=report.verdict,
+            leaf=report.leaf.question.code if report.leaf is not None else None,
+            faults=[each.code for each in faults],
+        )
+
+    def _walk(self) -> Report:
+        return check_with(self._writer.root, self._changes, go_on=True)
+
+    def _found(self, report: Report, step: int) -> list[Found]:
+        """What is certain already, and what may pass but has stood for long."""
+        now = {asked.question.code: asked for asked in _faults(report)}
+        passing = {code for code, asked in now.items() if _may_pass(asked)}
+        self._since = {code: self._since.get(code, step) for code in passing}
+        stands = {code for code, since in self._since.items() if step - since >= _STANDING}
+        return [
+            _found(asked, step, certain=code not in passing)
+            for code, asked in now.items()
+            if code not in passing or code in stands
+        ]
+
+    def _tell(self, found: list[Found], *, ended: bool = False) -> None:
+        for each in found:
+            self._told.add((each.code, each.certain))
+            fields = {key: value for key, value in asdict(each).items() if key not in {"step", "certain"}}
+            self._writer.event("fault" if each.certain else "warning", each.step, **fields)
+        if found:
+            self._say(_line(found, self._writer.root))
+        for each in found:
+            answer = self._call(each)
+            if answer == STOP and self.stop is None and not ended:
+                self.stop = FaultFound(each)
+
+    def _call(self, found: Found) -> object:
+        if self.on_fault is None or isinstance(self.on_fault, str):
+            return self.on_fault
+        try:
+            return self.on_fault(found)
+        except Exception as problem:
+            self._problem("the on_fault callback", problem)
+            return None
+
+
+def _faults(report: Report) -> list[Asked]:
+    return [asked for asked in report.walk.path if asked.answer.kind == FAULT]
+
+
+def _may_pass(asked: Asked) -> bool:
+    """Whether more training may undo this fault, or show it to be the symptom of another."""
+    return bool(asked.answer.edge) or asked.question.outcome(asked.answer.outcome).may_pass
+
+
+def _found(asked: Asked, noticed: int, *, certain: bool) -> Found:
+    answer = asked.answer
+    return Found(asked.question.code, answer.outcome, answer.step, answer.message, answer.fix, noticed, certain)
+
+
+def _line(found: list[Found], root: Path) -> str:
+    """One line for all that one look found: the first in the order of the walk is the one to begin with."""
+    first, others = found[0], ", ".join(each.code for each in found[1:])
+    kind = "fault" if first.certain else "a fault if it stays so:"
+    more = f" (also {others})" if others else ""
+    return f"{kind} {first.code} {first.outcome}{more}: {first.message} Evidence and fix: steadyrun check {root}"

@@ -1,0 +1,102 @@
+"""The way of rows to the disk: they wait, are flushed when it is time, and the monitor looks at what is there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.probes.pending import PendingRows, Row
+from steadyrun.probes.problems import Problems, say
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.errors import FaultFound
+    from steadyrun.monitor.monitor import Monitor, OnFault
+    from steadyrun.probes.examples import ExampleProbe
+
+
+class Outbox:
+    """Takes rows and validation examples, and writes them every so many steps or seconds."""
+
+    def __init__(
+        self, writer: RunWriter, problems: Problems, *, pad_id: Any, flush_steps: int, flush_seconds: float
+    ) -> None:
+        self._writer, self._problems, self._pad_id = writer, problems, pad_id
+        self._flush_steps, self._flush_seconds = flush_steps, flush_seconds
+        self._pending = PendingRows(self._store, problems.report)
+        self._examples: ExampleProbe | None = None
+        self._monitor: Monitor | None = None
+        self._unflushed = 0
+        self._flushed_at = time.perf_counter()
+
+    @property
+    def examples(self) -> ExampleProbe:
+        """The probe that hashes examples; it exists once a batch was given."""
+        if self._examples is None:
+            from steadyrun.probes.examples import ExampleProbe
+
+            self._examples = ExampleProbe(self._writer, self._pad_id, self._problems)
+        return self._examples
+
+    @property
+    def stop(self) -> FaultFound | None:
+        """Set when the monitor wants the run to end."""
+        return None if self._monitor is None else self._monitor.stop
+
+    def add(self, row: Row, *, last: bool = True) -> None:
+        """Take a row; `last` marks the one that completes a step."""
+        self._show(row)
+        self._pending.add(row)
+        self._unflushed += last
+
+    def flush_if_due(self, now: float, step: int, turn: int) -> None:
+        """After a step: write if it is time, and let the monitor look if it wants to."""
+        self._pending.collect()
+        look = self._monitor is not None and self._monitor.due(now, turn)
+        if look or self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
+            self._pending.start()
+            self._write()
+        if look and self._monitor is not None:
+            with self._problems.contained("monitor"):
+                self._monitor.look(step, turn)
+
+    def flush(self) -> None:
+        """Write everything; waits for the device."""
+        self._pending.drain()
+        self._write()
+
+    def start_monitor(self, on_fault: OnFault | str | None, turn: int) -> None:
+        """One monitor for the run, on its first rank; started again it keeps what it has told already."""
+        if self._writer.rank != 0:
+            return
+        if self._monitor is not None:
+            self._monitor.on_fault = on_fault
+            return
+        from steadyrun.monitor.monitor import Monitor
+
+        self._monitor = Monitor(self._writer, on_fault, turn=turn, say=say, problem=self._problems.report)
+
+    def stop_monitor(self) -> None:
+        self._monitor = None
+
+    def conclude(self, step: int) -> None:
+        """The monitor's last look, when the end state is on disk."""
+        if self._monitor is not None:
+            with self._problems.contained("monitor"):
+                self._monitor.finish(step)
+
+    def _store(self, row: Row) -> None:
+        self._show(row)
+        put = self._writer.merge if row.table == "log" else self._writer.append
+        put(row.table, row.step, row.values, row.at)
+
+    def _show(self, row: Row) -> None:
+        """Let the monitor see a loss as soon as its value is here: at once on the CPU, else when it arrives."""
+        if self._monitor is not None and row.table == "steps":
+            self._monitor.saw(row.values)
+
+    def _write(self) -> None:
+        if self._examples is not None:
+            self._examples.flush()
+        self._writer.flush()
+        self._unflushed, self._flushed_at = 0, time.perf_counter()
