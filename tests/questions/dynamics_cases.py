@@ -90,6 +90,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("D2.3", "duplicate-batch", run(loss=jump(300, 1.0), batch_hash=REPEATED)),
     ("D2.3", "unexplained", run(loss=jump(300, 1.0), batch_hash=np.tile(np.arange(30.0), 20))),
+    (
+        "D2.3",
+        "fp16-overflow",
+        run(
+            config=FP16,
+            loss=jump(300, 1.0),
+            skipped=put(np.zeros(600), {299: 1}),
+            grad_norm=put(NORMS, {299: INF}),
+        ),
+    ),
     ("D2.3", "optimizer-reset", run(**{"step_count/0": ([0, 100, 300, 301, 400], [1, 101, 301, 1, 100])})),
     ("D2.3", "not-applicable", run(loss=np.tile([2.0, 2.1], 300))),
     ("D2.4", "not-applicable", run(loss=jump(300, 1.0))),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from cases import CASES as CONFIGURATION
 from cases import CONFIG, MANIFEST, run
 from dynamics_cases import CASES as DYNAMICS
-from dynamics_cases import CHECKPOINT, jump
+from dynamics_cases import CHECKPOINT, NORMS, jump, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import Synthetic
@@ -79,6 +80,18 @@ def test_nothing_recorded(question: Question) -> None:
 def test_the_last_checkpoint_before_a_lasting_spike_is_named() -> None:
     answer = QUESTIONS["D2.4"].ask(Signals(run(loss=jump(300, 1.0, 300), val_loss=None, events=[CHECKPOINT])))
     assert "checkpoint before it is that of step 200" in answer.message
+
+
+def test_what_rose_before_the_loss_is_told_with_its_lead() -> None:
+    norms = put(NORMS, {294: 60.0, 300: 100.0})
+    answer = QUESTIONS["D2.3"].ask(Signals(run(loss=jump(300, 1.0), grad_norm=norms)))
+    assert answer.outcome == "long-tail-batch"
+    assert "The gradient norm rose 6 steps before the loss" in answer.message
+    updates = put(np.full(600, 1e-3), {290: 1e-2})
+    answer = QUESTIONS["D2.3"].ask(Signals(run(loss=jump(300, 1.0), grad_norm=norms, **{"update_ratio/a": updates})))
+    assert "The update of a rose 10 steps before the loss" in answer.message
+    answer = QUESTIONS["D2.3"].ask(Signals(run(loss=jump(300, 1.0))))
+    assert "before the loss" not in answer.message
 
 
 VALUES = st.one_of(

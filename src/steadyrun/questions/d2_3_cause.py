@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -13,7 +15,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.spike_causes import DIAGNOSES, state_lost
+from steadyrun.questions.spike_causes import DIAGNOSES, circumstances, lead, state_lost
 from steadyrun.questions.spiking import find_spikes
 from steadyrun.signals.run import Signals
 
@@ -31,16 +33,20 @@ def find(run: Signals, limit: Limits) -> Finding:
     for spike in sorted(found, key=lambda each: -each.sigmas)[:_MOST]:
         for diagnose in DIAGNOSES:
             cause = diagnose(run, spike, limit)
-            if cause is not None and QUESTION.outcome(cause.outcome).answer == FAULT:
-                return cause
-            notes += [] if cause is None else [cause]
+            if cause is None:
+                continue
+            told = replace(cause, message=f"{cause.message}{lead(run, spike)}")
+            if QUESTION.outcome(cause.outcome).answer == FAULT:
+                return told
+            notes.append(told)
     if notes:
         return notes[0]
     largest = max(found, key=lambda each: each.sigmas)
     facts = f"the largest of {len(found)}, at step {largest.peak_step}, is {shown(largest.sigmas)} deviations high"
     measured = {"sigmas": largest.sigmas}
     if largest.sigmas > limit["noise"]:
-        message = f"{facts} (noise: up to {limit['noise']:g}), and nothing recorded stands out there."
+        message = f"{facts} (noise: up to {limit['noise']:g}), and nothing recorded explains it."
+        message += circumstances(run, largest, limit) + lead(run, largest)
         return Finding("unexplained", message, measured, largest.peak_step)
     message = f"nothing recorded stands out at any spike; {facts}: within the noise of this run."
     return Finding("noise", message, measured, largest.peak_step)
@@ -53,7 +59,7 @@ QUESTION = Question(
     why="The four usual causes leave different traces: a hard batch a huge gradient, a schedule bug a jump of the "
     "rate, a "
     "loader bug repeated batches, a resume a step counter that starts again.",
-    needs=("loss", "grad_norm", "lr/*", "batch_hash", "step_count/*"),
+    needs=("loss", "grad_norm", "lr/*", "batch_hash", "step_count/*", "skipped", "update_ratio/*"),
     panel=3,
     thresholds=(
         Threshold(
@@ -117,6 +123,12 @@ QUESTION = Question(
             "a batch with a huge gradient",
             "Look at that batch; mix rare examples into all batches (stratified batching), or lower the clip "
             "threshold.",
+        ),
+        Outcome(
+            "fp16-overflow",
+            NOTE,
+            "half precision overflowed at the spike; section D3 says whether the loss scale copes",
+            "Look at D3.2; where overflows come with every spike, switch to bf16.",
         ),
         Outcome("lr-jump-undeclared", NOTE, "the learning rate jumped; no schedule is declared to compare with"),
         Outcome(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steadyrun.questions.form import Finding, Limits, shown
+from steadyrun.questions.precision import regime
 from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import declared_plan
 from steadyrun.signals.smoothing import Floats
@@ -16,6 +17,8 @@ from steadyrun.signals.spikes import Spike
 _NEAR = 3  # steps before the first flag in which a cause is looked for
 _FEW = 10
 _ON_PLAN = 0.05
+_LEAD = 20  # steps before the first flag in which the update or the gradient may have risen
+_CLEARLY = 5  # deviations: in twenty steps of noise none is this high
 
 
 def state_lost(run: Signals) -> Finding | None:
@@ -100,30 +103,33 @@ def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """The gradient stands out with the loss: by itself, or less so with the loss sitting in one class."""
-    norms = run.maybe("grad_norm")
-    if norms is None:
+    times = _gradient_times(run, spike)
+    if times is None or times <= min(limit["gradient"], limit["gradient_with_class"]):
         return None
-    times = _times_before(norms, spike)
-    if times is None:
-        return None
-    if times <= min(limit["gradient"], limit["gradient_with_class"]):
-        return None
-    lead = _lead(run, spike)
-    where = _batch(run, spike)
-    if times > limit["gradient"]:
-        message = (
-            f"at step {spike.peak_step}{where} the gradient norm is {shown(times)} times its recent mean "
-            f"(limit {limit['gradient']:g}){lead}."
-        )
-        return Finding("long-tail-batch", message, {"gradient_times": times}, spike.peak_step)
     concentrated = _one_class(run, spike, limit["class"])
-    if times > limit["gradient_with_class"] and concentrated:
-        message = (
-            f"at step {spike.peak_step}{where} the gradient norm is {shown(times)} times its recent mean, and "
-            f"{concentrated}{lead}."
-        )
-        return Finding("long-tail-batch", message, {"gradient_times": times}, spike.peak_step)
-    return None
+    if times <= limit["gradient"] and not (times > limit["gradient_with_class"] and concentrated):
+        return None
+    facts = f"at step {spike.peak_step}{_batch(run, spike)} the gradient norm is {shown(times)} times its recent mean"
+    why = f", and {concentrated}" if concentrated else ""
+    return Finding(
+        "long-tail-batch",
+        f"{facts}{why} (limit {limit['gradient']:g}, or {limit['gradient_with_class']:g} with the loss in one class).",
+        {"gradient_times": times},
+        spike.peak_step,
+    )
+
+
+def circumstances(run: Signals, spike: Spike, limit: Limits) -> str:
+    """What is known of a spike that nothing explains: how large the gradient was, and which class the loss sits in."""
+    times, concentrated = _gradient_times(run, spike), _one_class(run, spike, limit["class"])
+    parts = [] if times is None else [f"the gradient norm is {shown(times)} times its recent mean"]
+    parts += [concentrated] if concentrated else []
+    return f" There{_batch(run, spike)}, {' and '.join(parts)}." if parts else ""
+
+
+def _gradient_times(run: Signals, spike: Spike) -> float | None:
+    norms = run.maybe("grad_norm")
+    return None if norms is None else _times_before(norms, spike)
 
 
 def _between(points: Points, first: float, last: float) -> slice:
@@ -160,17 +166,45 @@ def _one_class(run: Signals, spike: Spike, limit: float) -> str:
     )
 
 
-def _lead(run: Signals, spike: Spike) -> str:
-    """By how many steps the gradient rose before the loss."""
-    norms = run.maybe("grad_norm")
-    if norms is None:
+def lead(run: Signals, spike: Spike) -> str:
+    """Which of update and gradient rose before the loss, and by how many steps; empty where neither did."""
+    names = [*run.matching("update_ratio/*"), "grad_norm"]
+    early = [(found, name) for name in names if (found := _risen_before(run.maybe(name), spike)) is not None]
+    if not early:
         return ""
-    place = _between(norms, spike.start_step - 20, spike.start_step - 1)
-    before = norms.values[max(0, place.start - 100) : place.start]
+    steps, name = max(early, key=lambda each: each[0])
+    what = "the gradient norm" if name == "grad_norm" else f"the update of {name.partition('/')[2]}"
+    return f" {what[0].upper()}{what[1:]} rose {steps} steps before the loss."
+
+
+def _risen_before(points: Points | None, spike: Spike) -> int | None:
+    """How many steps before a spike a series first left the range of its recent values."""
+    if points is None:
+        return None
+    place = _between(points, spike.start_step - _LEAD, spike.start_step - 1)
+    before = points.values[max(0, place.start - 100) : place.start]
     if len(before) < _FEW:
-        return ""
-    early = norms.steps[place][norms.values[place] > np.mean(before) + 3 * np.std(before)]
-    return f"; it rose {spike.start_step - int(early[0])} steps before the loss" if len(early) else ""
+        return None
+    early = points.steps[place][points.values[place] > np.mean(before) + _CLEARLY * np.std(before)]
+    return spike.start_step - int(early[0]) if len(early) else None
+
+
+def _overflow(run: Signals, spike: Spike, _limit: Limits) -> Finding | None:
+    """Half precision overflowed at the spike: steps were skipped there."""
+    if regime(run) != "fp16":
+        return None
+    lost = run.not_finite("grad_norm")[0] if run.has("grad_norm") else np.array([], np.int64)
+    skips = run.maybe("skipped")
+    if skips is not None:
+        lost = np.union1d(lost, skips.steps[skips.values > 0].astype(np.int64))
+    near = lost[(lost >= spike.start_step - _FEW) & (lost <= spike.peak_step)]
+    if not len(near):
+        return None
+    message = (
+        f"fp16 overflowed in {len(near)} steps from step {near[0]} to {near[-1]}, around the spike at step "
+        f"{spike.peak_step} (loss {shown(spike.value)})."
+    )
+    return Finding("fp16-overflow", message, {"overflows": float(len(near))}, int(near[0]))
 
 
 def _batch(run: Signals, spike: Spike) -> str:
@@ -179,4 +213,9 @@ def _batch(run: Signals, spike: Spike) -> str:
     return f" (batch {found[0]:.0f})" if len(found) else ""
 
 
-DIAGNOSES: tuple[Callable[[Signals, Spike, Limits], Finding | None], ...] = (_rate_jump, _repeated, _long_tail)
+DIAGNOSES: tuple[Callable[[Signals, Spike, Limits], Finding | None], ...] = (
+    _rate_jump,
+    _repeated,
+    _overflow,
+    _long_tail,
+)

@@ -1,0 +1,105 @@
+"""Long healthy runs with every kind of noise that real ones have: not one fault, at the end or on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cases import CONFIG, MANIFEST
+from synthetic import Synthetic
+
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import FAULT
+from steadyrun.signals.run import Signals
+from steadyrun.signals.schedule import Plan
+from steadyrun.trees.walker import walk
+
+Floats = npt.NDArray[np.float64]
+STEPS = 20_000
+LENGTHS = [300, 2_000, 7_000, STEPS]
+
+
+def _drawn(rng: np.random.Generator, size: int) -> Floats:
+    return rng.normal(0, 1, size)
+
+
+def _heavy(rng: np.random.Generator, size: int) -> Floats:
+    """Student's t with three degrees of freedom: some points are ten deviations off."""
+    return rng.standard_t(3, size)
+
+
+def _correlated(rng: np.random.Generator, size: int) -> Floats:
+    """Each step remembers nine tenths of the one before it: hard and easy stretches of data."""
+    shocks, found = rng.standard_t(4, size), np.empty(size)
+    level = 0.0
+    for place in range(size):
+        level = found[place] = 0.9 * level + 0.45 * shocks[place]
+    return found
+
+
+def _outliers(rng: np.random.Generator, size: int) -> Floats:
+    """A hard batch in every five hundred."""
+    return rng.normal(0, 1, size) + (rng.random(size) < 0.002) * rng.uniform(5, 40, size)
+
+
+def _wider(rng: np.random.Generator, size: int) -> Floats:
+    """Noise that doubles as the run goes on, as batches of a micro-batch's loss do."""
+    return rng.standard_t(4, size) * np.linspace(1, 2, size)
+
+
+def _epochs(rng: np.random.Generator, size: int) -> Floats:
+    """The same order of data in every epoch of 240 steps."""
+    return np.tile(rng.normal(0, 1, 240), size // 240 + 1)[:size] + 0.3 * rng.normal(0, 1, size)
+
+
+NOISES = [_drawn, _heavy, _correlated, _outliers, _wider, _epochs]
+
+
+def healthy(noise: Callable[[np.random.Generator, int], Floats], seed: int, strength: float) -> dict[str, Any]:
+    """Series of a language model's run: a loss that falls to a floor, gradients whose noise goes with the loss's."""
+    rng = np.random.default_rng(seed)
+    steps = np.arange(STEPS)
+    z = noise(rng, STEPS)
+    curve = 1.6 + (math.log(512) - 1.6) * (0.7 * np.exp(-steps / 150) + 0.3 * np.exp(-steps / 4_000))
+    loss = np.maximum(0.05, curve + strength * np.minimum(1.0, steps / 20) * z)
+    loss[0] = math.log(512)
+    norms = np.exp(0.6 + 0.35 * rng.normal(0, 1, STEPS) + 0.1 * np.clip(z, -3, 12)) + 2 * np.exp(-steps / 100)
+    at = np.arange(499, STEPS, 500)
+    return {
+        "loss": loss,
+        "grad_norm": norms,
+        "grad_norm_applied": np.minimum(norms, 1.0),
+        "clip_threshold": np.ones(STEPS),
+        "clipped": (norms > 1).astype(float),
+        "lr/0": Plan("cosine", 1e-3, 1e-4, 500, STEPS).rate(steps.astype(float)),
+        "val_loss": (at, curve[at] + 0.1 + 0.02 * rng.normal(0, 1, len(at))),
+        "block_param_norm/a": (at, 10 + at / 5_000),
+        "step_count/0": (at, at + 1),
+        "batch_hash": np.arange(STEPS) % 240 if noise is _epochs else np.arange(STEPS),
+    }
+
+
+def cut(series: dict[str, Any], length: int) -> dict[str, Any]:
+    """What a look at this length sees."""
+    found = {}
+    for name, given in series.items():
+        steps, values = given if isinstance(given, tuple) else (np.arange(len(given)), given)
+        if np.any(steps < length):
+            found[name] = (steps[steps < length], values[steps < length])
+    return found
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("strength", [0.05, 0.3])
+@pytest.mark.parametrize("noise", NOISES, ids=[noise.__name__.strip("_") for noise in NOISES])
+def test_no_fault(noise: Callable[[np.random.Generator, int], Floats], strength: float, length: int) -> None:
+    config = {**CONFIG, "total_steps": STEPS, "warmup_steps": 500}
+    state = "finished" if length == STEPS else "running"
+    for seed in range(5):
+        source = Synthetic(config, MANIFEST, (), state, **cut(healthy(noise, seed, strength), length))
+        found = walk(QUESTIONS, Signals(source), {}, go_on=True)
+        assert [(a.question.code, a.answer.message) for a in found.path if a.answer.kind == FAULT] == []
