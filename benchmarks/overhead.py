@@ -4,8 +4,12 @@ Three copies of one training program take turns, step by step: bare, recorded, b
 step cancels drift (other work on the machine, clock changes); the second bare copy is the control: its ratio
 to the first says how far the measurement can be trusted. Default cadence, all seven panels fed.
 
+The live monitor goes by the clock, so it is off there and measured by itself: `--monitor` trains one copy and adds up
+the time in which the monitor looks, and what it costs a step on which it does not.
+
     python benchmarks/overhead.py tutor --steps 2000
     python benchmarks/overhead.py gpt17m --steps 200
+    python benchmarks/overhead.py tutor --steps 2000 --monitor
 """
 
 from __future__ import annotations
@@ -101,6 +105,7 @@ def measure(name: str, steps: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         build = WORKLOADS[name]
         bare, recorded, control = build(None), build(Path(folder) / "run"), build(None)
+        recorded.run._outbox.stop_monitor()
         clocks = {"bare": Clock(), "recorded": Clock(), "control": Clock()}
         copies = [("bare", bare), ("recorded", recorded), ("control", control)]
         for _ in range(5):
@@ -117,6 +122,36 @@ def measure(name: str, steps: int) -> dict[str, object]:
         recorded.run.close()
         series = len(steadyrun.open_run(recorded.run.path).names())
     return _result(name, steps, series, clocks)
+
+
+def measure_monitor(name: str, steps: int) -> dict[str, object]:
+    """One recorded copy alone, with the monitor's looks timed."""
+    looks, ordinary = Clock(), Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = WORKLOADS[name](Path(folder) / "run")
+        monitor = copy.run._outbox._monitor
+        look, due = monitor.look, monitor.due
+        monitor.look = lambda step, turn: looks.time(lambda: look(step, turn))
+        began = time.perf_counter()
+        for _ in range(steps):
+            copy.step()
+        took = time.perf_counter() - began
+        for turn in range(10_000):
+            ordinary.time(lambda turn=turn: due(0.0, turn) or monitor.saw({"loss": 1.0}))
+        closing = time.perf_counter()
+        monitor.finish(steps)
+        closing = time.perf_counter() - closing
+        copy.run.close()
+    return {
+        "workload": name,
+        "steps": steps,
+        "step_ms": round(1e3 * took / steps, 2),
+        "looks": len(looks.wall),
+        "longest_look_ms": round(1e3 * max(looks.wall, default=0.0), 1),
+        "share_of_the_time": round(sum(looks.wall) / took, 4),
+        "ordinary_step_us": round(1e6 * statistics.median(ordinary.wall), 2),
+        "last_look_ms": round(1e3 * closing, 1),
+    }
 
 
 def _one_step(copy: Tutor | Gpt17m) -> None:
@@ -158,7 +193,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--monitor", action="store_true", help="measure the live monitor instead")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(json.dumps(measure(options.workload, options.steps)))
+    chosen = measure_monitor if options.monitor else measure
+    print(json.dumps(chosen(options.workload, options.steps)))

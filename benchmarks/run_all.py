@@ -18,6 +18,7 @@ COMMANDS = (
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],
     ["overhead.py", "gpt17m", "--steps", "200"],
+    ["overhead.py", "tutor", "--steps", "2000", "--threads", "1", "--monitor"],
 )
 
 if __name__ == "__main__":
