@@ -21,7 +21,7 @@ import torch
 
 import steadyrun
 from steadyrun.questions import QUESTIONS
-from steadyrun.questions.form import FAULT, Answer
+from steadyrun.questions.form import FAULT, NOTE, Answer
 from steadyrun.records import Event, Series
 from steadyrun.signals.run import Signals
 from steadyrun.trees.walker import walk
@@ -32,7 +32,6 @@ HERE = Path(__file__).parent
 PAGE = HERE / "diagnosis.md"
 MEASURED = HERE.parent / "src" / "steadyrun" / "questions" / "measured.json"
 SEEDS = (1, 2)
-STEPS = 600
 PREFIXES = (10, 25, 50, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1500, 2000)
 EVERY_STEP = {
     "loss",
@@ -81,6 +80,8 @@ class Verdict:
     detected: int | None
     early_faults: tuple[str, ...]
     sparse_leaf: str
+    told: dict[str, int]  # by the live monitor: code, and the step at which it was noticed
+    last: int
 
 
 def judge(name: str, fault: str, path: Path) -> Verdict:
@@ -99,6 +100,8 @@ def judge(name: str, fault: str, path: Path) -> Verdict:
         detected,
         tuple(f"{found} at step {step}" for step, found in seen.items() if found and found != leaf),
         _leaf(Signals(Part(view, every=10)))[0],
+        {event.fields["code"]: event.fields["noticed"] for event in view.events("fault")},
+        last,
     )
 
 
@@ -116,7 +119,7 @@ def train_faults(folder: Path) -> dict[str, Path]:
             if not fleet.finished(path):
                 print(f"training {path.name}", flush=True)
                 shutil.rmtree(path, ignore_errors=True)
-                train_recorded(load_recipe(fault, seed=seed, steps=STEPS), path)
+                train_recorded(load_recipe(fault, seed=seed, steps=FAULTS[fault].steps), path)
     return paths
 
 
@@ -138,6 +141,11 @@ def page(faulty: list[Verdict], healthy: list[Verdict]) -> str:
     meant = [v for v in faulty if FAULTS[v.fault].leaf]
     right = [v for v in meant if v.leaf == FAULTS[v.fault].leaf]
     silent = [v for v in faulty if not FAULTS[v.fault].leaf]
+    noted = [v for v in faulty if FAULTS[v.fault].note]
+    mentioned = [v for v in noted if v.answers[FAULTS[v.fault].note].kind == NOTE]
+    lengths = {fault.steps for fault in FAULTS.values()}
+    told = [v for v in right if v.told.get(v.leaf, v.last) < v.last]
+    contrary = [v for v in [*faulty, *healthy] if any(v.answers[code].kind != FAULT for code in v.told)]
     alarms = [v for v in healthy if v.leaf]
     early = [v for v in healthy if v.early_faults]
     sparse = [v for v in healthy if v.sparse_leaf]
@@ -145,12 +153,17 @@ def page(faulty: list[Verdict], healthy: list[Verdict]) -> str:
         "# How often the verdict is right",
         "",
         "Written by `python benchmarks/diagnosis.py` (part of `make bench`).",
-        f"Faults of the tutor: {STEPS} steps, seeds {', '.join(map(str, SEEDS))}. Healthy: `benchmarks/fleet.py`.",
+        f"Faults of the tutor: seeds {', '.join(map(str, SEEDS))}, each for as many steps as it needs to show "
+        f"({min(lengths)} to {max(lengths)}). Healthy: `benchmarks/fleet.py`.",
         "",
         "| what | how often |",
         "|---|---|",
         f"| leaf as meant, of the runs with a fault that the tree can prove | {len(right)} of {len(meant)} |",
         f"| a leaf where a fault leaves no trace here | {len([v for v in silent if v.leaf])} of {len(silent)} |",
+        f"| mentioned in a note, of the faults that honest runs barely show | {len(mentioned)} of {len(noted)} |",
+        f"| leaf told by the live monitor before the end, of the leaves as meant | {len(told)} of {len(right)} |",
+        f"| runs with a fault told live that the check at the end does not find | {len(contrary)} of "
+        f"{len(faulty) + len(healthy)} |",
         f"| false alarms on healthy runs | {len(alarms)} of {len(healthy)} |",
         f"| false alarms at any earlier step of the healthy runs | {len(early)} of {len(healthy)} |",
         f"| false alarms on the healthy runs with every tenth step recorded | {len(sparse)} of {len(healthy)} |",

@@ -1,4 +1,4 @@
-"""The verdicts on a GPU: healthy and faulty runs of the tutor in bf16 and fp16, recorded there, with the live monitor on.
+"""The verdicts on a GPU: healthy and faulty runs of the tutor in bf16 and fp16, recorded there, monitor on.
 
     python benchmarks/gpu_verdicts.py            (needs torch with CUDA, and tokenizers; --device cpu for comparison)
 

@@ -103,3 +103,29 @@ def test_no_fault(noise: Callable[[np.random.Generator, int], Floats], strength:
         source = Synthetic(config, MANIFEST, (), state, **cut(healthy(noise, seed, strength), length))
         found = walk(QUESTIONS, Signals(source), {}, go_on=True)
         assert [(a.question.code, a.answer.message) for a in found.path if a.answer.kind == FAULT] == []
+
+
+@pytest.mark.parametrize("first", [2.0**16, 2.0**24, 2.0**12])
+@pytest.mark.parametrize("most", [2.0**6, 2.0**15])
+def test_the_ordinary_life_of_a_loss_scaler(first: float, most: float) -> None:
+    """It overflows until it has found its scale, then tries a larger one every 2,000 steps, which may overflow."""
+    rng = np.random.default_rng(0)
+    series = healthy(_heavy, 0, 0.1)
+    scale, good = first, 0
+    scales, skipped = np.empty(STEPS), np.zeros(STEPS)
+    for step in range(STEPS):
+        scales[step] = scale
+        if scale > most and (scale > 8 * most or rng.random() < 0.3):
+            skipped[step], scale, good = 1, scale / 2, 0
+            continue
+        good += 1
+        if good == 2000:
+            scale, good = 2 * scale, 0
+    assert skipped.sum() >= 3
+    series["grad_norm"] = np.where(skipped > 0, math.inf, series["grad_norm"])
+    config = {**CONFIG, "total_steps": STEPS, "warmup_steps": 500, "dtype": "fp16"}
+    for length in LENGTHS:
+        parts = cut({**series, "loss_scale": scales, "skipped": skipped}, length)
+        found = walk(QUESTIONS, Signals(Synthetic(config, MANIFEST, (), "running", **parts)), {}, go_on=True)
+        faults = [(a.question.code, a.answer.message) for a in found.path if a.answer.kind == FAULT]
+        assert faults == []

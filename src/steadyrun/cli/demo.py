@@ -84,7 +84,7 @@ def _print_faults() -> None:
 
     width = max(map(len, FAULTS))
     for name, fault in FAULTS.items():
-        typer.echo(f"{name:<{width}}  {fault.leaf or '-':<4}  {fault.summary}")
+        typer.echo(f"{name:<{width}}  {fault.leaf or fault.note or '-':<4}  {fault.summary}")
 
 
 def _recipe(fault: str, steps: int, seed: int) -> Recipe:

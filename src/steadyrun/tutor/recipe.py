@@ -133,7 +133,8 @@ class Fault:
     """An engineered mistake: `inject` turns a program into one that contains it.
 
     `leaf` is the question of a decision tree at which a run with this mistake is meant to end; empty where
-    nothing is wrong, or nothing that the trees could prove.
+    nothing is wrong, or nothing that the trees could prove. `note` is the question that only mentions it: where an
+    honest run shows too little for more. `steps` is how long a run must be for that.
     """
 
     name: str
@@ -141,3 +142,5 @@ class Fault:
     summary: str
     change: str
     inject: Callable[[Recipe], Recipe]
+    note: str = ""
+    steps: int = 300

@@ -24,4 +24,5 @@ FAULT = Fault(
     summary="weight decay grows until the weights collapse",
     change=f"advance multiplies weight_decay {WORKERS} times a step: by {GROWTH**WORKERS:,} over the run, not {GROWTH}",
     inject=inject,
+    steps=600,
 )

@@ -33,4 +33,5 @@ FAULT = Fault(
     summary="the model returns probabilities and the loss takes them for logits",
     change="build_model ends in a softmax; the cross-entropy applies its own",
     inject=inject,
+    steps=600,
 )

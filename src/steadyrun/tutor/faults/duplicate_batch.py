@@ -26,4 +26,5 @@ FAULT = Fault(
     summary=f"in the middle of the run one batch comes {REPEATS} times more",
     change="batch_order repeats the batch that is due at half time",
     inject=inject,
+    steps=600,
 )

@@ -45,4 +45,5 @@ FAULT = Fault(
     summary="gradients are NaN whatever the loss scale, which is halved without end",
     change="token_losses takes the log of half-precision probabilities and hides that of <pad> behind a where()",
     inject=inject,
+    steps=120,
 )

@@ -37,4 +37,5 @@ FAULT = Fault(
     summary="gradients overflow in half precision and the loss scale stays where it is",
     change="update calls scaler.update(2**18), which sets the scale, where scaler.update() would have lowered it",
     inject=inject,
+    steps=120,
 )

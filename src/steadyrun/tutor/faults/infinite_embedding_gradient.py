@@ -63,4 +63,5 @@ FAULT = Fault(
     summary="with the first <pad> the loss is finite and the gradient of the embedding is not",
     change="the token embedding is divided by its length under a where(length > 0), whose other side is 0/0",
     inject=inject,
+    steps=600,
 )

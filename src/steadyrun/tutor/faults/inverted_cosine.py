@@ -31,8 +31,9 @@ def _factor(step: int, config: TutorConfig) -> float:
 
 FAULT = Fault(
     name="inverted-cosine",
-    leaf="D4.2",
+    leaf="C2.1",
     summary="the learning rate climbs over the run, and in the end the loss with it",
     change=f"build_scheduler has 1 - cos where 1 + cos was meant; lr_max is {LR}",
     inject=inject,
+    steps=600,
 )

@@ -49,4 +49,5 @@ FAULT = Fault(
     summary="the logits grow without bound until a probability is exactly 0, and its log is taken",
     change="the temperature falls to 0 by half time, and token_losses is -log(softmax(...)) instead of cross_entropy",
     inject=inject,
+    steps=600,
 )

@@ -28,4 +28,5 @@ FAULT = Fault(
     summary="for one step in the middle of the run the learning rate is far too high",
     change=f"build_scheduler returns {RESTART} at half time, which means {RESTART} times lr_max and not percent",
     inject=inject,
+    steps=600,
 )

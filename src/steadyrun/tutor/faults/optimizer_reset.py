@@ -40,4 +40,5 @@ FAULT = Fault(
     summary="half way the run is resumed with a new optimizer: no moments, step count 0",
     change="the checkpoint that is loaded at half time has no optimizer state",
     inject=inject,
+    steps=600,
 )

@@ -22,4 +22,5 @@ FAULT = Fault(
     summary="the model learns a handful of sentences by heart",
     change="load_data keeps the first two batches of training sentences",
     inject=inject,
+    steps=600,
 )

@@ -34,4 +34,5 @@ FAULT = Fault(
     summary="one step throws the model out of what it has learnt, and it does not come back",
     change=f"after three quarters of the run the second moments are replaced by what {BITS} bits keep of them",
     inject=inject,
+    steps=600,
 )

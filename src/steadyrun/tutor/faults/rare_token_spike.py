@@ -28,8 +28,10 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="rare-token-spike",
-    leaf="D2.3",
+    leaf="",
     summary="one batch late in the run is made of words that were never seen before",
     change=f"batch_order keeps the sentences with {VERB!r} back and puts them into a single batch",
     inject=inject,
+    note="D2.3",
+    steps=600,
 )

@@ -42,4 +42,5 @@ FAULT = Fault(
     summary="the corpus gets worse with every epoch, and the loss rises slowly",
     change="train_batch replaces tokens in the stored rows instead of in copies of them",
     inject=inject,
+    steps=800,
 )
