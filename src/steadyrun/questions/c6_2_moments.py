@@ -103,12 +103,12 @@ def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
 def _taken(run: Signals, counts: Points) -> Floats:
     """How many steps the optimizer was let take since the first count: those that a loss scaler skipped are none."""
     skipped = run.maybe("skipped")
-    since: Floats = counts.steps - counts.steps[0]
-    if skipped is None:
-        return since
-    before = np.concatenate([[0.0], np.cumsum(skipped.values > 0)])
-    lost: Floats = before[np.searchsorted(skipped.steps, counts.steps, side="right")]
-    return since - (lost - lost[0])
+    taken: Floats = counts.steps - counts.steps[0]
+    if skipped is not None:
+        before = np.concatenate([[0.0], np.cumsum(skipped.values > 0)])
+        lost = before[np.searchsorted(skipped.steps, counts.steps, side="right")]
+        taken = taken - (lost - lost[0])
+    return taken
 
 
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:

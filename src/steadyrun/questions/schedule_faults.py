@@ -70,9 +70,10 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step.
-    enough = limit["close"] if not seen.run.unfinished or plan.warmup else limit["far"]
-    if varies <= enough or stepped:
+    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step: of
+    # two epochs one is over at half time.
+    young = seen.run.unfinished and not plan.warmup and float(seen.rates.steps[-1]) <= plan.steps / 2
+    if varies <= limit["close"] or stepped or young:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
