@@ -133,6 +133,7 @@ QUESTION = Question(
             "a block of an untrained model lets nothing through, and stays like that",
             "Look at how this block is initialised and scaled: a gate that starts at 0 belongs on what the block adds, "
             "x + gate * f(x), never on the whole.",
+            may_pass=True,
         ),
     ),
     find=find,

@@ -141,6 +141,7 @@ QUESTION = Question(
             "a layer of an untrained model is switched off from the start and stays so",
             "Look at the biases and the scale before the activation: a ReLU with strongly negative biases never opens. "
             "Start biases at 0 and weights by Kaiming's rule.",
+            may_pass=True,
         ),
     ),
     find=find,

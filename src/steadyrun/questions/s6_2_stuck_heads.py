@@ -111,6 +111,7 @@ QUESTION = Question(
             "a head of an untrained model is saturated from the first step and never opens",
             "Look at what scales this head's scores (a temperature, 1 / sqrt(d), its slice of the projection): at the "
             "start they should be of the order of 1.",
+            may_pass=True,
         ),
     ),
     find=find,
