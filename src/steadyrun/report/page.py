@@ -135,5 +135,7 @@ def _outcome(outcome: Outcome) -> Item:
         details.append(f"fix: {outcome.fix}")
     if outcome.edge:
         details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
+    if outcome.may_pass:
+        details.append("while training: a warning after 200 steps, since it may pass; a fault if it stands at the end")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"
     return Item(f"{SYMBOLS[outcome.answer]} {word(outcome.answer)}{name}", outcome.meaning, tuple(details))
