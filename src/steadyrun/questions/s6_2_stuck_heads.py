@@ -63,7 +63,12 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
             f"its entropy comes to {shown(lowest)} (limit {limit['entropy']:g}), or it is not known to start untrained"
         )
         return Finding("narrow", f"{facts}; {why}.", measured, dead.step_at(0))
-    return Finding("stuck", f"{facts}; its entropy stays below {shown(lowest)}.", measured, dead.step_at(0))
+    return Finding(
+        "stuck",
+        f"{facts}; its entropy is at most {shown(lowest)} (limit {limit['entropy']:g}).",
+        measured,
+        dead.step_at(0),
+    )
 
 
 QUESTION = Question(
