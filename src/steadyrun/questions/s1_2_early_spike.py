@@ -53,7 +53,7 @@ QUESTION = Question(
             "times the first loss",
             "a climb worth a note",
             "to 8 or 10 from ln 512",
-            "8 of 6.24; asked of a cross-entropy, where healthy runs come to 1.05 (a regression and a VAE climb by 1.3 "
+            "8 of 6.24; asked of a cross-entropy, where healthy runs come to 1.01 (a regression and a VAE climb by 1.3 "
             "and are fine). The tutor without warmup only comes to 1.04, held by clipping; C2.1 finds it",
             "times",
         ),

@@ -94,7 +94,8 @@ QUESTION = Question(
             "share of the training loss",
             "how far training falls on in that time",
             "training continues",
-            "less is what any run gains while its learning rate decays",
+            "less is what any run gains while its rate decays. Ten of ten tutors of 2000 steps are noted: they "
+            "learn 240 sentences by heart, and the second half of their steps is wasted on validation",
             "train_falls",
         ),
         Threshold(

@@ -16,7 +16,6 @@ from steadyrun.questions.form import (
     Outcome,
     Question,
     Threshold,
-    shown,
 )
 from steadyrun.questions.persistence import from_random_weights, from_the_start, none_there
 from steadyrun.signals.run import Points, Signals
@@ -87,7 +86,7 @@ def _about_silent(run: Signals, layer: Layer, limit: Limits) -> Finding:
     if "#" in layer.name or not from_random_weights(run, layer.name):
         why = "it is one of several of its block, does not surely start untrained, or is not trained"
         return Finding("sparse", f"{facts}; but {why}.", measured, 0)
-    message = f"{facts}, and no unit is active on {shown(float(np.min(layer.silent.values)))} of the inputs or more."
+    message = f"{facts}, and on at least {float(np.min(layer.silent.values)):.1%} of the inputs no unit is active."
     return Finding("silent", message, measured, layer.dead.step_at(0))
 
 

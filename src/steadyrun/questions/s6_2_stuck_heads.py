@@ -63,7 +63,12 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
             f"its entropy comes to {shown(lowest)} (limit {limit['entropy']:g}), or it is not known to start untrained"
         )
         return Finding("narrow", f"{facts}; {why}.", measured, dead.step_at(0))
-    return Finding("stuck", f"{facts}; its entropy stays below {shown(lowest)}.", measured, dead.step_at(0))
+    return Finding(
+        "stuck",
+        f"{facts}; its entropy is at most {shown(lowest)} (limit {limit['entropy']:g}).",
+        measured,
+        dead.step_at(0),
+    )
 
 
 QUESTION = Question(
@@ -89,7 +94,7 @@ QUESTION = Question(
             "nats",
             "mean entropy of a head that is stuck, in every sample",
             "concentrated on one key",
-            "a head that is narrow by design (a steep distance penalty) keeps 0.3 and more, a saturated one nothing",
+            "a head that is narrow by design (a steep distance penalty) keeps 0.1 and more, a saturated one 0.006",
             "-entropy",
         ),
         Threshold(

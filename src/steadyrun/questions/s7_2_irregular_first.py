@@ -38,7 +38,7 @@ QUESTION = Question(
             "of the regular loss",
             "how far the irregular loss is below the regular one, on average",
             "irregular collapses faster than regular",
-            "healthy runs, however short, stay above -0.7%; a broken mask comes to -3.3%",
+            "healthy runs, however short, stay above -0.5%; a broken mask comes to -3.3%",
             "-lag",
         ),
         Threshold("leads", 0.2, "of the run", "how long the regular class is ahead at most", "", "a lead, no tangle"),
