@@ -45,7 +45,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
-    dead = {each.block: each for each in dead_blocks(run, Limits(s4_2_dead_block.THRESHOLDS))}
+    found = dead_blocks(run, Limits(s4_2_dead_block.THRESHOLDS), so_far=True)
+    dead = {each.block: each for each in found}
     chain = [(before, name) for name in names if (before := takes.get(name)) in names]
     pairs = [(before, name) for before, name in chain if before not in dead]
     if dead and not pairs:

@@ -44,27 +44,36 @@ def taken_by(run: Signals) -> dict[str, str]:
     return {str(a): str(b) for a, b in follows.items()} if isinstance(follows, dict) else {}
 
 
-def dead_blocks(run: Signals, limit: Limits) -> list[Dead]:
+def dead_blocks(run: Signals, limit: Limits, *, so_far: bool = False) -> list[Dead]:
     """Blocks next to nothing in every sample of the first steps, while the block that takes their output lives.
+
+    With `so_far`, also those of a run that is too young to tell, which give next to nothing of what they take.
 
     A branch that starts at zero (a zero-initialised projection, an adapter) adds nothing and stops nothing: only a
     block whose output is all that the next one gets is looked at.
     """
     blocks, takes = magnitudes(run), taken_by(run)
-    found = [_dead(run, name, before, blocks, limit) for name, before in takes.items() if {name, before} <= set(blocks)]
+    pairs = [(name, before) for name, before in takes.items() if {name, before} <= set(blocks)]
+    found = [_dead(run, name, before, blocks, limit, so_far=so_far) for name, before in pairs]
     return [each for each in found if each is not None]
 
 
-def _dead(run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: Limits) -> Dead | None:
+def _dead(
+    run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: Limits, *, so_far: bool
+) -> Dead | None:
     own, given, taken = blocks[block], blocks[follower], _entering(run, block, blocks)
-    if taken is None or not from_the_start(own, limit["samples"], limit["steps"]):
+    lasting = from_the_start(own, limit["samples"], limit["steps"])
+    if taken is None or not (lasting or (so_far and from_the_start(own, 1, 0))):
         return None
     after, before = _at(own.steps, given), _at(own.steps, taken)
     # Where nothing at all comes out, the follower may have nothing either, in the very first step.
     dead = np.where(after > 0, own.values < limit["share"] * after, (own.values == 0) & (before > 0))
     beside = np.maximum(after, before)
     early = own.steps <= own.steps[0] + limit["steps"]
-    if int(np.sum(early)) < limit["samples"] or not np.all(dead[early]) or not np.any(after[early] > 0):
+    if not lasting and not np.all(own.values < limit["share"] * before):
+        return None
+    enough = int(np.sum(early)) >= limit["samples"] or so_far
+    if not enough or not np.all(dead[early]) or not np.any(after[early] > 0):
         return None
     stays = bool(np.all(own.values <= limit["later"] * beside))
     return Dead(block, follower, own.steps, own.values, beside, stays, from_random_weights(run, block))
