@@ -19,13 +19,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss does not rise")
     norms = run.points("grad_norm")
     smooth = rolling_mean(norms.values, 20)
-    keep = norms.steps >= stretch.loss.steps[0]
+    # The whole rise, where the loss has risen for longer than the stretch.
+    start = min(float(stretch.loss.steps[0]), float(stretch.best_step))
+    keep = norms.steps >= start
     found = trend(norms.steps[keep], smooth[keep])
     measured = {"t": found.t, "above_best": stretch.above_best}
     facts = (
-        f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} (trend {shown(found.t)} times its "
-        f"error, limit "
-        f"{limit['t']:g}) while the loss is {stretch.above_best:.0%} above its best"
+        f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} since step {start:.0f} (trend "
+        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is {stretch.above_best:.0%} above its best"
     )
     if found.t <= limit["t"]:
         val = run.maybe("val_loss")
