@@ -22,6 +22,7 @@ RUNS = (
     ("healthy", "bf16"),
     ("healthy", "fp16"),
     ("log-of-zero", "bf16"),
+    ("broken-mask", "bf16"),
     ("no-warmup", "bf16"),
     ("fp16-overflow-constant-scale", "fp16"),
     ("lr-jump", "fp16"),
