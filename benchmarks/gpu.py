@@ -78,6 +78,7 @@ class Gpt2:
 def overhead(folder: Path, *, compiled: bool) -> dict[str, Any]:
     copies = [("bare", None), ("recorded", folder), ("control", None)]
     built = [(name, Gpt2(path, compiled=compiled)) for name, path in copies]
+    built[1][1].run._outbox.stop_monitor()  # it goes by the clock, which here counts the other copies, too
     for _, copy in built:
         copy.segment()
     times: dict[str, float] = dict.fromkeys(("bare", "recorded", "control"), 0.0)
@@ -93,10 +94,28 @@ def overhead(folder: Path, *, compiled: bool) -> dict[str, Any]:
         "step_ms": round(1e3 * times["bare"] / (ROUNDS * SEGMENT), 2),
         "recorded_over_bare": round(times["recorded"] / times["bare"], 4),
         "bare_over_bare": round(times["control"] / times["bare"], 4),
+        "monitor": monitor_share(folder.with_name(f"{folder.name}-monitored"), compiled=compiled),
         "waiting_calls_in_20_unsampled_steps": waits,
         "series": len(view.names()),
         "events": [(event.kind, event.fields.get("why", "")[:100]) for event in view.events()],
     }
+
+
+def monitor_share(folder: Path, *, compiled: bool) -> dict[str, Any]:
+    """One recorded copy alone: the time in which the live monitor looks."""
+    copy = Gpt2(folder, compiled=compiled)
+    monitor, looks = copy.run._outbox._monitor, []
+    look = monitor.look
+
+    def timed(step: int, turn: int) -> None:
+        began = time.perf_counter()
+        look(step, turn)
+        looks.append(time.perf_counter() - began)
+
+    monitor.look = timed
+    took = sum(copy.segment() for _ in range(2 * ROUNDS))
+    copy.run.close()
+    return {"looks": len(looks), "longest_ms": round(1e3 * max(looks), 1), "share": round(sum(looks) / took, 4)}
 
 
 def waiting_calls(copy: Gpt2) -> dict[str, int]:
@@ -105,7 +124,7 @@ def waiting_calls(copy: Gpt2) -> dict[str, int]:
         copy.run._steps.next = 10_021
         copy.run._watcher.prepare(10_021)
         copy.run.flush()
-        copy.run._flush_steps = 4
+        copy.run._outbox._flush_steps = 4
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     for _ in range(5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHARE = 0.01  # of the time since the start that looking may take
+SHARE = 0.005  # of the time since the start that looking may take
 _AT_ONCE = 0.1  # seconds that it may take in any case: a few looks in the first hundreds of steps
 _FIRST = 50  # steps
 _MOST_APART = 500  # steps, where time allows
