@@ -87,6 +87,7 @@ def programs() -> dict[str, Program]:
     for name, changes in TUTORS.items():
         fleet[f"tutor-{name}"] = partial(_tutor, **{"seed": 1, "steps": 600, **changes})
     fleet["tutor-sgd"] = _tutor_with_sgd
+    fleet["tutor-resumed"] = _tutor_resumed
     fleet["tutor-every-tenth"] = partial(_tutor_by_hand, log=_every_tenth)
     fleet["tutor-means-of-ten"] = partial(_tutor_by_hand, log=_means_of_ten)
     fleet["tutor-hard-batch"] = _tutor_with_a_hard_batch
@@ -102,6 +103,11 @@ def _tutor(out: Path, **settings: Any) -> None:
 def _tutor_with_sgd(out: Path) -> None:
     recipe = load_recipe(seed=1, steps=600, lr_max=0.05, lr_min=0.005, weight_decay=1e-4)
     train_recorded(replace(recipe, build_optimizer=_sgd), out)
+
+
+def _tutor_resumed(out: Path) -> None:
+    recipe = load_recipe(seed=1, steps=600)
+    train_recorded(replace(recipe, resume_at=250), out)
 
 
 def _sgd(model: nn.Module, config: TutorConfig) -> Optimizer:

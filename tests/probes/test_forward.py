@@ -265,8 +265,9 @@ def test_written_out_attention_is_the_same(tmp_path: Path) -> None:
     plain.blocks = nn.ModuleList(WrittenOut() for _ in range(2))
     plain.load_state_dict(fused.state_dict())
     one, other = one_step(tmp_path / "a", fused, tokens()), one_step(tmp_path / "b", plain, tokens())
-    names = [name for name in one.names() if any(part in name for part in ("entropy", "dead_heads", "future"))]
-    assert len(names) == 2 * (1 + 1 + 1 + 1 + 4)
+    parts = ("attention_entropy", "low_entropy", "dead_heads", "future")
+    names = [name for name in one.names() if any(part in name for part in parts)]
+    assert len(names) == 2 * (1 + 4 + 1 + 1)
     for name in names:
         assert one.series(name).values[0] == pytest.approx(other.series(name).values[0], rel=1e-4)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import steadyrun
 from steadyrun.probes.attention import AttentionMode, Heads, fused_heads, softmax_heads
+from steadyrun.probes.origins import same_source, scores_of_one_source
 
 LENGTH = 40
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
@@ -114,17 +115,28 @@ def test_only_self_attention_is_judged() -> None:
 def seen_by_the_mode(attend: Callable[[Tensor], Any]) -> list[Any]:
     found: list[Any] = []
 
-    def receive(heads: Heads, _fused: bool) -> Callable[[], None]:
-        found.append(share(heads))
-        return found.clear
+    def receive(heads: Heads, _fused: bool) -> Callable[[Tensor], None]:
+        if heads.future is not None:
+            found.append(float(heads.future))
+        return lambda share: found.append(float(share))
 
-    def failed(problem: Exception) -> None:
-        raise problem
-
-    query, key = scores_of()
     with AttentionMode(receive, failed):
+        query, key = projected()
         attend(query @ key.transpose(-1, -2))
     return found
+
+
+def failed(problem: Exception) -> None:
+    raise problem
+
+
+def projected(other: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Queries and keys of four heads, each from its own projection of one tensor, or the keys of another."""
+    torch.manual_seed(0)
+    x = nn.LayerNorm(32)(torch.randn(3, LENGTH, 32))
+    make_query, make_key = nn.Linear(32, 32), nn.Linear(32, 32, bias=False)
+    query, key = make_query(x), make_key(x if other is None else other)
+    return tuple(part.view(3, LENGTH, 4, 8).transpose(1, 2) for part in (query, key))  # type: ignore[return-value]
 
 
 LATE: dict[str, Callable[[Tensor], Any]] = {
@@ -132,6 +144,12 @@ LATE: dict[str, Callable[[Tensor], Any]] = {
     "filled": lambda scores: scores.softmax(-1).masked_fill(~CAUSAL, 0.0),
     "after dropout": lambda scores: F.dropout(F.softmax(scores, dim=-1), 0.1).float().tril(),
     "chosen": lambda scores: torch.where(CAUSAL, torch.softmax(scores, -1), 0.0),
+    "through a view": lambda scores: (
+        (torch.softmax(scores, -1).view(3, 4, -1) * CAUSAL.view(-1)).view(3, 4, LENGTH, LENGTH) @ torch.ones(LENGTH, 8)
+    ),
+    "in the product": lambda scores: torch.einsum(
+        "bhqk,qk,kd->bhqd", torch.softmax(scores, -1), CAUSAL.float(), torch.ones(LENGTH, 8)
+    ),
 }
 
 
@@ -143,6 +161,55 @@ def test_a_mask_after_the_softmax_is_a_mask(name: str) -> None:
 def test_weights_that_go_to_the_values_are_judged() -> None:
     (found,) = seen_by_the_mode(lambda scores: F.dropout(torch.softmax(scores, -1), 0.1) @ torch.ones(LENGTH, 8))
     assert found > 0.3
+
+
+def test_a_product_by_einsum_is_one() -> None:
+    (found,) = seen_by_the_mode(lambda scores: torch.einsum("bhqk,kd->bhqd", scores.softmax(-1), torch.ones(LENGTH, 8)))
+    assert found > 0.3
+
+
+def test_padding_rows_that_are_masked_by_a_thousand_are_left_out() -> None:
+    query, key = scores_of()
+    shown = CAUSAL & (PLACES >= 10)
+    assert share(fused_heads(query, key, key, attn_mask=added(shown, -1e3))) == 0
+
+
+def rotated(x: Tensor) -> Tensor:
+    angle = torch.randn(LENGTH, x.shape[-1])
+    half = torch.cat([-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]], -1)
+    return x * angle.cos() + half * angle.sin()
+
+
+def normed(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * nn.Parameter(torch.ones(x.shape[-1]))
+
+
+@pytest.mark.parametrize("change", [rotated, normed, lambda x: nn.LayerNorm(8)(rotated(x)), Tensor.clone])
+def test_self_attention_is_told_by_where_queries_and_keys_come_from(change: Callable[[Tensor], Tensor]) -> None:
+    query, key = projected()
+    assert same_source(change(query), change(key))
+    assert scores_of_one_source((change(query) @ change(key).transpose(-1, -2) / 3).masked_fill(~CAUSAL, -math.inf))
+
+
+def test_another_sequence_of_the_same_length_is_not_self_attention() -> None:
+    for other in (torch.randn(3, LENGTH, 32), nn.Linear(32, 32)(torch.randn(3, LENGTH, 32))):
+        query, key = projected(other)
+        assert not same_source(query, key)
+        assert not scores_of_one_source(query @ key.transpose(-1, -2))
+
+
+def test_joint_projections_and_half_precision() -> None:
+    x = nn.Embedding(50, 32)(torch.randint(0, 50, (3, LENGTH)))
+    for dtype in (torch.float32, torch.bfloat16):
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            query, key, _ = nn.Linear(32, 96)(x).chunk(3, -1)
+            assert same_source(query.view(3, LENGTH, 4, 8).transpose(1, 2), key.view(3, LENGTH, 4, 8).transpose(1, 2))
+
+
+def test_without_a_graph_nothing_is_said() -> None:
+    query, key = scores_of()
+    assert not same_source(query, key)
+    assert not scores_of_one_source(query @ key.transpose(-1, -2))
 
 
 # -- recorded --------------------------------------------------------------------------------------

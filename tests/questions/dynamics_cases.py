@@ -30,6 +30,7 @@ def jump(at: int, height: float, length: int = 1, base: Any = LEVEL) -> Any:
 
 
 FP16 = {"dtype": "fp16"}
+RESUME = Event("resume", 301, 0.0)
 SCALE = np.full(600, 65536.0)
 RISING = np.where(STEPS < 400, LEVEL, LEVEL + (STEPS - 400) / 400)
 GROWING = np.where(STEPS < 400, NORMS, NORMS + (STEPS - 400) / 50)
@@ -37,6 +38,7 @@ HASHES = np.arange(600.0)
 REPEATED = np.where((STEPS >= 250) & (STEPS < 300), 250.0, HASHES)
 OVERFLOWING = {100: INF, 200: INF, 300: INF}
 SKIPS = put(np.zeros(600), {100: 1, 200: 1, 300: 1})
+WORSE = ([199, 399, 499, 599], [2.1, 2.0, 2.2, 2.4])
 RISING_LR = np.where(STEPS < 400, 1e-4, 1e-4 + (STEPS - 400) * 4e-6)
 NORM_STEPS = [0, 300, 399, 599]
 
@@ -101,10 +103,22 @@ CASES: list[tuple[str, str, Synthetic]] = [
             grad_norm=put(NORMS, {299: INF}),
         ),
     ),
-    ("D2.3", "optimizer-reset", run(**{"step_count/0": ([0, 100, 300, 301, 400], [1, 101, 301, 1, 100])})),
+    (
+        "D2.3",
+        "optimizer-reset",
+        run(events=[RESUME], **{"step_count/0": ([0, 100, 300, 301, 400], [1, 101, 301, 1, 100])}),
+    ),
+    ("D2.3", "optimizer-begins-again", run(**{"step_count/0": ([0, 100, 300, 301, 400], [1, 101, 301, 1, 100])})),
+    ("D2.3", "not-applicable", run(events=[RESUME], **{"step_count/0": ([0, 300, 301, 400], [1, 301, 281, 380])})),
     ("D2.3", "not-applicable", run(loss=np.tile([2.0, 2.1], 300))),
     ("D2.4", "not-applicable", run(loss=jump(300, 1.0))),
-    ("D2.4", "elevated", run(loss=jump(300, 1.0, 300), val_loss=None)),
+    (
+        "D2.4",
+        "elevated",
+        run(loss=jump(300, 1.0, 300), val_loss=None, **{"block_param_norm/a": ([0, 299, 310], [1.0, 1.0, 1.6])}),
+    ),
+    ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=None)),
+    ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 2.2, 2.3]))),
     ("D2.4", "elevated", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 3.0, 3.0]))),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 2.0, 1.9]))),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), config={"vocab_size": None}, val_loss=None)),
@@ -141,8 +155,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D4.2", "rising", run(loss=RISING, config={"schedule": None}, **{"lr/0": RISING_LR})),
     ("D4.3", "not-applicable", run()),
     ("D4.3", "pass", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 1.9])})),
-    ("D4.3", "growing", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 2.1])})),
-    ("D4.3", "shrinking", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 0.45])})),
+    ("D4.3", "growing", run(loss=RISING, val_loss=WORSE, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 2.1])})),
+    (
+        "D4.3",
+        "shrinking",
+        run(loss=RISING, val_loss=WORSE, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 0.45])}),
+    ),
     (
         "D4.3",
         "changing",
@@ -156,7 +174,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D4.3", "missing", run(loss=RISING)),
     ("D4.4", "not-applicable", run()),
     ("D4.4", "plateau", run(loss=RISING)),
-    ("D4.4", "diverging", run(loss=RISING, grad_norm=GROWING)),
+    ("D4.4", "diverging", run(loss=RISING, grad_norm=GROWING, val_loss=WORSE)),
+    ("D4.4", "harder", run(loss=RISING, grad_norm=GROWING)),
     ("D4.4", "harder", run(loss=RISING, grad_norm=GROWING, config={"vocab_size": None}, val_loss=None)),
     ("D4.4", "missing", run(loss=RISING, without=("grad_norm",))),
 ]

@@ -79,7 +79,9 @@ def test_nothing_recorded(question: Question) -> None:
 
 
 def test_the_last_checkpoint_before_a_lasting_spike_is_named() -> None:
-    answer = QUESTIONS["D2.4"].ask(Signals(run(loss=jump(300, 1.0, 300), val_loss=None, events=[CHECKPOINT])))
+    val = ([199, 399, 599], [2.0, 3.0, 3.0])
+    answer = QUESTIONS["D2.4"].ask(Signals(run(loss=jump(300, 1.0, 300), val_loss=val, events=[CHECKPOINT])))
+    assert answer.outcome == "elevated"
     assert "checkpoint before it is that of step 200" in answer.message
 
 

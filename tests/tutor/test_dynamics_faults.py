@@ -16,7 +16,7 @@ from steadyrun.tutor.data import Batch, Data
 from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.recipe import Recipe, TrainState
 from steadyrun.tutor.tokenizer import PAD_ID
-from steadyrun.tutor.train import start, train, train_step
+from steadyrun.tutor.train import Program, start, train, train_step
 
 STEPS = 40
 
@@ -131,14 +131,20 @@ def test_persistent_elevation_loses_most_second_moments() -> None:
 
 
 def test_optimizer_reset_keeps_weights_and_rates_and_forgets_the_rest() -> None:
-    healthy, reset = (trained_until(fault, STEPS // 2 - 1) for fault in ("healthy", "optimizer-reset"))
+    programs = [Program(load_recipe(fault, steps=STEPS)) for fault in ("healthy", "optimizer-reset")]
+    for program in programs:
+        program.go_on(STEPS // 2)
+        program.restart()
+    healthy, reset = (program.state for program in programs)
     pairs = zip(healthy.model.parameters(), reset.model.parameters(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
     assert len(healthy.optimizer.state) > 0
     assert len(reset.optimizer.state) == 0
     rates = [state.optimizer.param_groups[0]["lr"] for state in (healthy, reset)]
     assert rates[0] == rates[1]
-    later = [trained_until(fault, STEPS // 2 + 2) for fault in ("healthy", "optimizer-reset")]
+    for program in programs:
+        program.go_on(STEPS // 2 + 3)
+    later = [program.state for program in programs]
     assert later[0].optimizer.param_groups[0]["lr"] == later[1].optimizer.param_groups[0]["lr"]
     counts = [next(iter(state.optimizer.state.values()))["step"].item() for state in later]
     assert counts == [STEPS // 2 + 3, 3]

@@ -32,7 +32,7 @@ class Monitor:
         *,
         turn: int,
         say: Callable[[str], None],
-        problem: Callable[[str, Exception], None],
+        problem: Callable[[str, Exception, str], None],
     ) -> None:
         self._writer = writer
         self.on_fault = on_fault
@@ -109,7 +109,7 @@ class Monitor:
         try:
             return self.on_fault(found)
         except Exception as problem:
-            self._problem("the on_fault callback", problem)
+            self._problem("the on_fault callback", problem, "failed")
             return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,28 +18,37 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from steadyrun.probes.origins import same_source, scores_of_one_source
+
 LOW_ENTROPY = math.log(2)
 LOW_SHARE = 0.99
 _BATCH_ROWS, _QUERIES = 4, 16  # at most 64 queries per head
 _MASKED = 5e3  # a score this far below the row's largest is a mask, not a measurement
 _SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax}
 
-# What may lie between a softmax and the product with the values, and what would be a mask that comes late.
+_NOTHING = 500.0  # a row whose largest score is this far below zero is masked as a whole
+
+# What may lie between a softmax and the product with the values.
 _PASSING = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "contiguous", "clone"}
-_MASKING = {"mul", "masked_fill", "tril", "where", "__mul__", "__rmul__", "__imul__", "__setitem__", "masked_scatter"}
+_PRODUCTS = {"matmul", "bmm", "__matmul__", "einsum"}
 
 
 @dataclass(frozen=True)
 class Heads:
-    """One attention: mean entropy and share of low-entropy queries per head; the largest look ahead of a head."""
+    """One attention: mean entropy and share of low-entropy queries per head; the largest look ahead of a head.
+
+    `own` is the entropy that queries and keys alone make, without what a float mask adds to their scores; `future` is
+    None where queries and keys are not the same positions.
+    """
 
     entropy: Tensor
     low_share: Tensor
-    future: Tensor | None = None  # None where queries and keys are not the same positions
+    own: Tensor | None = None
+    future: Tensor | None = None
 
 
-Receive = Callable[[Heads, bool], Callable[[], None]]
-"""Takes an attention, and whether it was a fused one; returns how to take back what it says of later keys."""
+Receive = Callable[[Heads, bool], Callable[[Tensor], None]]
+"""Takes an attention, and whether it was a fused one; returns how to hand in later how far it looks ahead."""
 
 
 class AttentionMode(TorchFunctionMode):
@@ -50,49 +59,64 @@ class AttentionMode(TorchFunctionMode):
         self._receive = receive
         self._failed = failed
         self._weights: Callable[[], Tensor | None] = lambda: None  # of the last softmax, as far as they still live
-        self._take_back: Callable[[], None] = lambda: None
+        self._confirm: Callable[[Tensor], None] = lambda _: None
+        self._future: Tensor | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
-                self._receive(fused_heads(*args, **(kwargs or {})), True)
+                self._see_fused(*args, **(kwargs or {}))
             elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
-                self._take_back = self._receive(softmax_heads(args[0].detach()), False)
-                self._weights = weakref.ref(result)
-            elif (weights := self._weights()) is not None and any(given is weights for given in args):
-                self._follow(getattr(func, "__name__", ""), result)
+                self._see_softmax(args[0], result)
+            elif (weights := self._weights()) is not None and any(given is weights for given in _flat(args)):
+                self._follow(getattr(func, "__name__", ""), args, result)
         except Exception as problem:
             self._failed(problem)
         return result
 
-    def _follow(self, name: str, result: Any) -> None:
-        """Weights that are masked after their softmax say nothing of later keys before it."""
-        if name.rstrip("_") in _MASKING or name in _MASKING:
-            self._take_back()
-        elif name in _PASSING and isinstance(result, Tensor):
+    def _see_fused(self, query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> None:
+        heads = fused_heads(query, key, *args, **kwargs)
+        self._receive(heads if same_source(query, key) else replace(heads, future=None), True)
+
+    def _see_softmax(self, scores: Tensor, weights: Tensor) -> None:
+        """What it shows of later keys counts only when its weights reach the values as they are: see `_follow`."""
+        heads = softmax_heads(scores.detach())
+        self._confirm = self._receive(replace(heads, future=None), False)
+        self._future = heads.future if scores_of_one_source(scores) else None
+        self._weights = weakref.ref(weights)
+
+    def _follow(self, name: str, args: Any, result: Any) -> None:
+        """Weights may still be masked after their softmax; in a product with the values they are final."""
+        if name in _PASSING and isinstance(result, Tensor):
             self._weights = weakref.ref(result)
+        elif name in _PRODUCTS and len([each for each in _flat(args) if isinstance(each, Tensor)]) == 2:
+            if self._future is not None:
+                self._confirm(self._future)
+            self._weights = lambda: None
 
 
 def fused_heads(query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Heads:
     """What a `scaled_dot_product_attention` call shows."""
     scores = fused_scores(query, key, *args, **kwargs)
-    return _heads(scores, query.shape[-2] if query.shape[-2] == key.shape[-2] else None)
+    own = fused_scores(query, key, *args, **{**kwargs, "added": False})
+    return _heads(scores, own, query.shape[-2] if query.shape[-2] == key.shape[-2] else None)
 
 
 def softmax_heads(scores: Tensor) -> Heads:
     """What the scores of an attention written out by hand show."""
-    return _heads(_sampled(scores), scores.shape[2] if scores.shape[2] == scores.shape[3] else None)
+    return _heads(_sampled(scores), None, scores.shape[2] if scores.shape[2] == scores.shape[3] else None)
 
 
 def module_heads(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Heads:
     """What a call of `nn.MultiheadAttention` shows; only of the same tensor as query and key is it self-attention."""
     scores, query, key = module_scores(module, args, kwargs)
-    return _heads(scores, scores.shape[-1] if query is key else None)
+    return _heads(scores, None, scores.shape[-1] if query is key else None)
 
 
-def _heads(scores: Tensor, positions: int | None) -> Heads:
-    return Heads(*head_entropies(scores), None if positions is None else looks_ahead(scores, positions))
+def _heads(scores: Tensor, own: Tensor | None, positions: int | None) -> Heads:
+    alone = None if own is None else head_entropies(own)[0]
+    return Heads(*head_entropies(scores), alone, None if positions is None else looks_ahead(scores, positions))
 
 
 def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
@@ -107,7 +131,7 @@ def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
     places = torch.tensor(_spread(positions, _QUERIES), device=scores.device)
     later = torch.arange(scores.shape[-1], device=scores.device) > places[:, None]
     largest = scores.amax(-1, keepdim=True)
-    counted = ((largest[..., 0] > -_MASKED) & later.any(-1)).float()
+    counted = ((largest[..., 0] > -_NOTHING) & later.any(-1)).float()
     weights = torch.softmax(scores.masked_fill(scores <= largest - _MASKED, -math.inf), -1)
     ahead = torch.nan_to_num((weights * later).sum(-1)) * counted
     by_head: Tensor = ahead.sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
@@ -139,8 +163,12 @@ def fused_scores(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    added: bool = True,
 ) -> Tensor:
-    """Scores (batch, heads, queries, keys) of a few queries of a `scaled_dot_product_attention` call."""
+    """Scores (batch, heads, queries, keys) of a few queries of a `scaled_dot_product_attention` call.
+
+    With `added=False` a float mask hides what it hides, and adds nothing to the rest.
+    """
     query, key = query.detach(), key.detach()
     while query.dim() < 4:
         query, key = query.unsqueeze(0), key.unsqueeze(0)
@@ -155,7 +183,7 @@ def fused_scores(
         at = torch.tensor(places, device=scores.device)[:, None]
         scores = scores.masked_fill(torch.arange(keys.shape[2], device=scores.device) > at, -math.inf)
     if attn_mask is not None:
-        scores = _masked(scores, attn_mask.detach(), query.shape, rows, places)
+        scores = _masked(scores, attn_mask.detach(), query.shape, rows, places, added=added)
     return scores
 
 
@@ -205,15 +233,24 @@ def _projections(module: nn.MultiheadAttention) -> tuple[Tensor, Tensor, Tensor 
     return joint[:width], joint[width : 2 * width], q_bias, k_bias
 
 
-def _masked(scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], places: list[int]) -> Tensor:
+def _masked(
+    scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], places: list[int], *, added: bool
+) -> Tensor:
     wide = mask.expand(*shape[:3], mask.shape[-1]) if mask.dim() <= 4 else mask.flatten(0, -4)
     part = wide[rows][:, :, places]
-    return scores.masked_fill(~part, -math.inf) if part.dtype == torch.bool else scores + part.float()
+    if part.dtype == torch.bool:
+        return scores.masked_fill(~part, -math.inf)
+    return scores + part.float() if added else scores.masked_fill(part < -_NOTHING, -math.inf)
 
 
 def _looks_like_attention(result: Any, _scores: Any = None, dim: Any = None, **_options: Any) -> bool:
     """A softmax over the last of four dimensions: batch, heads, queries, keys."""
     return isinstance(result, Tensor) and result.dim() == 4 and dim in (-1, 3) and result.is_floating_point()
+
+
+def _flat(args: Any) -> list[Any]:
+    """The arguments of a call, and what lies in lists among them."""
+    return [part for given in args for part in (given if isinstance(given, list | tuple) else [given])]
 
 
 def _sampled(scores: Tensor) -> Tensor:

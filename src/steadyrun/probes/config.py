@@ -19,7 +19,7 @@ _DECLARED: dict[str, tuple[tuple[type, ...], str]] = {
     "batch_size": ((int,), "a whole number"),
     "accumulation": ((int,), "a whole number"),
     "clip": (_NUMBER, "a number"),
-    "weight_decay": (_NUMBER, "a number"),
+    "weight_decay": ((*_NUMBER, list, tuple, dict), "a number, or several"),
     "reduction": ((str,), "'mean' or 'sum'"),
     "vocab_size": ((int,), "a whole number"),
     "num_classes": ((int,), "a whole number"),

@@ -41,6 +41,12 @@ def earlier_attempts(root: Path) -> list[dict[str, Any]]:
     return [*manifest.get("earlier_attempts", []), last]
 
 
+def kept_of_the_beginning(root: Path) -> dict[str, Any]:
+    """What the manifest says of how the run began, and a later attempt cannot see any more."""
+    manifest = read_manifest(root)
+    return {"initial_weights": manifest["initial_weights"]} if "initial_weights" in manifest else {}
+
+
 def _state(failure: BaseException | None) -> str:
     if isinstance(failure, FaultFound):
         return "stopped"

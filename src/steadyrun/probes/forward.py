@@ -35,6 +35,7 @@ class ForwardSample:
     dead_units: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
     silent: dict[str, Tensor] = field(default_factory=dict)  # share of the batch without any active unit
     entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
+    own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
     low_shares: dict[str, Tensor] = field(default_factory=dict)
     future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
     modules_in_eval: int | None = None
@@ -180,12 +181,12 @@ class ForwardProbe:
                 self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
                 self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
 
-    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[], None]:
-        """Keep what an attention shows; returns how to take back what it shows of later keys."""
+    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[Tensor], None]:
+        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
         if self._passes or "attention" not in self._wanted:
-            return lambda: None
+            return lambda _: None
         if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
-            return lambda: None
+            return lambda _: None
         sample = self._sample
         base = self._inside[-1] if self._inside else "attention"
         name, place = base, 1
@@ -193,13 +194,15 @@ class ForwardProbe:
             place += 1
             name = f"{base}#{place}"
         sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
+        if heads.own is not None:
+            sample.own_entropies[name] = heads.own
         if heads.future is not None:
             sample.future[name] = heads.future
 
-        def take_back() -> None:
-            sample.future.pop(name, None)
+        def looks_ahead(share: Tensor) -> None:
+            sample.future[name] = share
 
-        return take_back
+        return looks_ahead
 
 
 def thinned(values: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def record(
 def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UsageError(f"path must be the folder to record into, such as 'experiments/my-run', not {path!r}")
-    folder = Path(path).expanduser()
+    folder = Path(path).expanduser().absolute()  # the program may change its working directory
     root = folder if name is None else folder / plain_name(name)
     if root.exists() and not root.is_dir():
         raise RunDirectoryError(f"{root} is a file; give a folder to record into")

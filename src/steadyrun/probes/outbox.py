@@ -38,10 +38,12 @@ class Outbox:
             self._examples = ExampleProbe(self._writer, self._pad_id, self._problems)
         return self._examples
 
-    @property
-    def stop(self) -> FaultFound | None:
-        """Set when the monitor wants the run to end."""
-        return None if self._monitor is None else self._monitor.stop
+    def take_stop(self) -> FaultFound | None:
+        """What the monitor wants the run to end with, once: a loop that catches it has decided to go on."""
+        if self._monitor is None:
+            return None
+        stop, self._monitor.stop = self._monitor.stop, None
+        return stop
 
     def add(self, row: Row, *, last: bool = True) -> None:
         """Take a row; `last` marks the one that completes a step."""
@@ -57,7 +59,7 @@ class Outbox:
             self._pending.start()
             self._write()
         if look and self._monitor is not None:
-            with self._problems.contained("monitor"):
+            with self._problems.contained("monitor", "failed"):
                 self._monitor.look(step, turn)
 
     def flush(self) -> None:
@@ -82,7 +84,7 @@ class Outbox:
     def conclude(self, step: int) -> None:
         """The monitor's last look, when the end state is on disk."""
         if self._monitor is not None:
-            with self._problems.contained("monitor"):
+            with self._problems.contained("monitor", "failed"):
                 self._monitor.finish(step)
 
     def _store(self, row: Row) -> None:

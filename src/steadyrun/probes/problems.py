@@ -20,18 +20,18 @@ class Problems:
         """Whether this probe has failed before."""
         return what in self._seen
 
-    def contained(self, what: str) -> _Contained:
+    def contained(self, what: str, went_wrong: str = "could not be recorded") -> _Contained:
         """`with problems.contained("…"):` an exception in the body ends here."""
-        return _Contained(self, what)
+        return _Contained(self, what, went_wrong)
 
-    def report(self, what: str, problem: Exception) -> None:
+    def report(self, what: str, problem: Exception, went_wrong: str = "could not be recorded") -> None:
         """Say once, on stderr and in the events, that `what` failed."""
         if what in self._seen:
             return
         self._seen.add(what)
         where = traceback.extract_tb(problem.__traceback__)[-1:]
         text = f"{type(problem).__name__}: {problem}"
-        say(f"{what} could not be recorded: {text} (said once; training is not affected)")
+        say(f"{what} {went_wrong}: {text} (said once; training is not affected)")
         self._event("probe-failed", probe=what, why=text, where=[f"{f.name}:{f.lineno}" for f in where])
 
     def unavailable(self, what: str, why: str, **fields: Any) -> None:
@@ -61,10 +61,10 @@ class Problems:
 class _Contained:
     """A context manager by hand: it is entered several times a step, and a generator costs three times as much."""
 
-    __slots__ = ("_problems", "_what")
+    __slots__ = ("_problems", "_what", "_wrong")
 
-    def __init__(self, problems: Problems, what: str) -> None:
-        self._problems, self._what = problems, what
+    def __init__(self, problems: Problems, what: str, went_wrong: str) -> None:
+        self._problems, self._what, self._wrong = problems, what, went_wrong
 
     def __enter__(self) -> None:
         return None
@@ -72,7 +72,7 @@ class _Contained:
     def __exit__(self, _kind: Any, problem: BaseException | None, _trace: Any) -> bool:
         if not isinstance(problem, Exception):
             return False
-        self._problems.report(self._what, problem)
+        self._problems.report(self._what, problem, self._wrong)
         return True
 
 

@@ -98,6 +98,8 @@ class Run:
         """
         if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
             raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
+        if on_fault is not None and not monitor:
+            raise UsageError("on_fault needs the monitor: leave out monitor=False")
         from steadyrun.probes.watching import begin_watching
 
         if self._watcher is not None:
@@ -118,11 +120,12 @@ class Run:
             config=self.config,
             cadence=Cadence(self._every, self._steps.next),
             problems=self._problems,
+            fresh=not (self._steps.begun or self._steps.resumed),
         )
         self._turn = self._steps.next
         if self._watcher is not None:
             self._watcher.attach(self._turn)
-        with self._problems.contained("monitor"):
+        with self._problems.contained("monitor", "failed"):
             if monitor:
                 self._outbox.start_monitor(on_fault, self._turn)
             else:
@@ -154,8 +157,8 @@ class Run:
             self._record_step(loss, batch, class_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
-        if self._outbox.stop is not None:
-            raise self._outbox.stop
+        if (stop := self._outbox.take_stop()) is not None:
+            raise stop
 
     def val(
         self,
@@ -299,6 +302,7 @@ class Run:
 
     def _write_first_manifest(self, flush: dict[str, float]) -> None:
         earlier = ending.earlier_attempts(self.path) if self._steps.resumed else []
+        kept = ending.kept_of_the_beginning(self.path) if self._steps.resumed else {}
         self._writer.save_manifest(
             state="running",
             attempt=self._writer.attempt,
@@ -306,6 +310,7 @@ class Run:
             config=self.config,
             every=dict(self._every),
             flush=flush,
+            **kept,
             **describe_environment(),
         )
         if self._steps.resumed:

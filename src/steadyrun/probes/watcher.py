@@ -230,7 +230,8 @@ class Watcher:
         for name, share in sample.low_shares.items():
             row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
             row.put(f"attention_entropy/{name}", sample.entropies[name].mean())
-            row.put(f"lowest_head_entropy/{name}", sample.entropies[name].min())
+            if name in sample.own_entropies:
+                row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
         for name, future in sample.future.items():
             row.put(f"future_attention/{name}", future)
         if sample.modules_in_eval is not None:

@@ -36,8 +36,12 @@ def begin_watching(
     config: dict[str, Any],
     cadence: Cadence,
     problems: Problems,
+    fresh: bool,
 ) -> Watcher | None:
-    """Build the probes; a clear error for arguments that cannot be watched, None if we cannot cope with the model."""
+    """Build the probes; a clear error for arguments that cannot be watched, None if we cannot cope with the model.
+
+    `fresh` says that no step was recorded yet: the weights are those that the run begins with.
+    """
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
     compiled = describe.is_compiled(model)
     model = unwrapped(model)
@@ -67,7 +71,7 @@ def begin_watching(
         problems.report("watch", problem)
         return None
     with problems.contained("manifest"):
-        _describe(writer, watcher, model, optimizers, tokenizer, problems)
+        _describe(writer, watcher, model, optimizers, tokenizer, problems, fresh=fresh)
         writer.manifest["model"]["compiled"] = compiled
         inferred.update(_inferred(model, optimizers, scheduler, config))
         learned()
@@ -116,13 +120,16 @@ def _describe(
     optimizers: list[Any],
     tokenizer: Any | None,
     problems: Problems,
+    *,
+    fresh: bool,
 ) -> None:
     facts: dict[str, Any] = {
         "model": describe.describe_model(model),
-        "initial_weights": describe.describe_weights(model),
         "param_groups": describe.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
     }
+    if fresh:
+        facts["initial_weights"] = describe.describe_weights(model)
     if tokenizer is not None:
         with problems.contained("tokenizer"):
             facts["tokenizer"] = describe.describe_tokenizer(tokenizer)

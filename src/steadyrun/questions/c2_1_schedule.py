@@ -122,6 +122,12 @@ QUESTION = Question(
     outcomes=(
         Outcome("pass", PASS, "the recorded curve is the intended one"),
         Outcome(
+            "upside-down",
+            FAULT,
+            "the learning rate climbs where the declared schedule falls",
+            "Turn the schedule around: 1 + cos, not 1 - cos.",
+        ),
+        Outcome(
             "never-stepped",
             FAULT,
             "the learning rate never changes although a schedule is declared",

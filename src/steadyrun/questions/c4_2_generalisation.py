@@ -11,15 +11,15 @@ from steadyrun.signals.examples import Overlap, overlap
 from steadyrun.signals.run import MissingSignal, Signals
 
 _STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
+_FEW_BATCHES = 10
 _COMPARED = 20  # validation examples: fewer prove nothing
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     shared = _overlap(run)
-    if shared is not None and shared.compared >= _COMPARED and not _one_batch(run):
-        enough = limit["overlap"] if _all_different(run) else limit["overlap_small_world"]
-        if shared.share >= enough:
-            return _leak(shared, enough)
+    many = shared is not None and shared.compared >= _COMPARED and shared.share >= limit["overlap"]
+    if shared is not None and many and _all_different(run) and not _on_purpose(run):
+        return _leak(shared, limit["overlap"])
     gap = gap_of(run)
     early = _place(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
@@ -61,9 +61,9 @@ def _leak(shared: Overlap, limit: float) -> Finding:
 
 
 def _all_different(run: Signals) -> bool:
-    """Whether the first training examples repeat no more than chance makes them: then common ones are no chance.
+    """Whether the first training examples come without repetition: then those common to both sets are no chance.
 
-    Drawn with replacement from N examples, n draws give N (1 - (1 - 1/N)^n) different ones.
+    Short windows, pairs of words and the inputs of a small world are common to any two samples.
     """
     examples = run.maybe("examples")
     if examples is None:
@@ -71,14 +71,13 @@ def _all_different(run: Signals) -> bool:
     first = examples.steps[:_STEPS_LOOKED_AT]
     drawn = float(np.sum(examples.values[: len(first)]))
     there_are = max(1, len(run.distinct("example_hash/train")))
-    expected = there_are * (1 - (1 - 1 / there_are) ** drawn)
-    return drawn > 0 and run.how_many("example_hash/train", float(first[-1])) >= _DIFFERENT * min(drawn, expected)
+    return drawn > 0 and run.how_many("example_hash/train", float(first[-1])) >= _DIFFERENT * min(drawn, there_are)
 
 
-def _one_batch(run: Signals) -> bool:
-    """Full-batch training: validation may be a mask over the same batch (a graph's other nodes)."""
+def _on_purpose(run: Signals) -> bool:
+    """A few batches over and over: a model is made to learn them by heart, or a graph has its other nodes beside."""
     hashes = run.maybe("batch_hash")
-    return hashes is not None and len(np.unique(hashes.values)) == 1
+    return hashes is not None and len(np.unique(hashes.values)) <= min(_FEW_BATCHES, len(hashes) / 5)
 
 
 def _overlap(run: Signals) -> Overlap | None:
@@ -153,21 +152,13 @@ QUESTION = Question(
             "below it, the duplicates that any collected data set has",
             "overlap",
         ),
-        Threshold(
-            "overlap_small_world",
-            0.99,
-            "share of validation examples",
-            "the same, where training examples repeat among themselves more than by chance",
-            "",
-            "short windows and pairs of words are common to any two samples",
-        ),
     ),
     outcomes=(
         Outcome("pass", PASS, "validation keeps up with training"),
         Outcome("apart", NOTE, "validation is further from training than usual"),
         Outcome("gap", NOTE, "validation is far from training, but not rising"),
         Outcome("below", NOTE, "validation is below training: dropout, augmentation, or shared examples"),
-        Outcome("few-shared", NOTE, "a few validation examples were also trained on"),
+        Outcome("few-shared", NOTE, "validation examples were also trained on: a few, or in a small world"),
         Outcome(
             "overfitting",
             FAULT,

@@ -13,6 +13,7 @@ from steadyrun.signals.run import MissingSignal, Signals
 from steadyrun.signals.schedule import number
 
 _SHOWN = 3
+_LAYERS = ("linear", "conv", "embedding", "lstm", "gru", "rnn", "multiheadattention", "bilinear", "norm")
 _OFF_CENTRE = 5.0  # standard errors: a mean closer to zero than this is chance
 
 
@@ -30,11 +31,18 @@ class Weight:
     dimensions: int
 
     @property
+    def of_a_layer(self) -> bool:
+        """Whether it belongs to a layer as one knows them; what other modules do with theirs is not known."""
+        return any(kind in self.kind.lower() for kind in _LAYERS)
+
+    @property
     def role(self) -> str:
         if "norm" in self.kind.lower():
             return "norm"
-        if self.name.rpartition(".")[2].startswith("bias") or self.dimensions < 2:
+        if self.name.rpartition(".")[2].startswith("bias"):
             return "bias"
+        if self.dimensions < 2:
+            return "bias" if self.of_a_layer else "other"
         return "embedding" if "embedding" in self.kind.lower() else "matrix"
 
     @property
@@ -68,7 +76,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         facts = _say(
             wide, lambda w: f"deviation {shown(w.std)}, {shown(w.too_wide)} times sqrt(2 / fan-in)", limit["wide"]
         )
-        return _judge("too-wide", facts, proof, measured)
+        known = any(w.of_a_layer for w in wide) or len(wide) > len(matrices) / 2
+        return _judge("too-wide", facts, proof if known else "", measured)
     if embeddings:
         return _judge(
             "too-wide",
@@ -78,10 +87,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         )
     if biases:
         facts = _say(biases, lambda w: f"values up to {shown(w.largest)}", limit["bias"])
-        return _judge("bias", facts, proof, measured)
+        return _judge("bias", facts, proof if any(w.of_a_layer for w in biases) else "", measured)
     if shifted:
         facts = _say(shifted, lambda w: f"mean {shown(w.mean)}", limit["mean"])
-        return _judge("off-centre", facts, proof, measured)
+        return _judge("off-centre", facts, proof if any(w.of_a_layer for w in shifted) else "", measured)
     return Finding(
         "pass",
         f"{len(weights)} parameters; the widest matrix has {shown(measured['times_expected'])} times the deviation "
@@ -94,7 +103,7 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
     """Unusual weights are a fault where the first step shows the damage, otherwise a matter of taste."""
     if proof:
         return Finding(outcome, f"{facts}; {proof}.", measured, 0)
-    return Finding("unusual", f"{facts}; the first step shows no harm.", measured, 0)
+    return Finding("unusual", f"{facts}; nothing shows that it does harm.", measured, 0)
 
 
 def _starts_badly(run: Signals) -> str:
@@ -181,7 +190,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome("pass", PASS, "the initial weights are of a usual kind"),
-        Outcome("unusual", NOTE, "unusual initial weights, but the first step shows no harm"),
+        Outcome("unusual", NOTE, "unusual initial weights, but nothing shows that they do harm"),
         Outcome(
             "too-wide",
             FAULT,

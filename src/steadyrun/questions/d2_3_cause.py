@@ -18,29 +18,36 @@ from steadyrun.questions.form import (
 from steadyrun.questions.spike_causes import DIAGNOSES, circumstances, lead, state_lost
 from steadyrun.questions.spiking import find_spikes
 from steadyrun.signals.run import Signals
+from steadyrun.signals.spikes import Spike
 
 _MOST = 20  # spikes looked into, the highest first
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     lost = state_lost(run)
-    if lost is not None:
+    if lost is not None and _is_fault(lost):
         return lost
     found = find_spikes(run)
-    if not found:
+    if not found and lost is None:
         raise NotApplicable("the loss does not spike")
-    notes: list[Finding] = []
+    notes = [] if lost is None else [lost]
     for spike in sorted(found, key=lambda each: -each.sigmas)[:_MOST]:
         for diagnose in DIAGNOSES:
             cause = diagnose(run, spike, limit)
             if cause is None:
                 continue
             told = replace(cause, message=f"{cause.message}{lead(run, spike)}")
-            if QUESTION.outcome(cause.outcome).answer == FAULT:
+            if _is_fault(cause):
                 return told
             notes.append(told)
-    if notes:
-        return notes[0]
+    return notes[0] if notes else _without_cause(run, found, limit)
+
+
+def _is_fault(found: Finding) -> bool:
+    return QUESTION.outcome(found.outcome).answer == FAULT
+
+
+def _without_cause(run: Signals, found: list[Spike], limit: Limits) -> Finding:
     largest = max(found, key=lambda each: each.sigmas)
     facts = f"the largest of {len(found)}, at step {largest.peak_step}, is {shown(largest.sigmas)} deviations high"
     measured = {"sigmas": largest.sigmas}
@@ -107,11 +114,20 @@ QUESTION = Question(
         ),
         Threshold(
             "recent",
-            100,
+            16,
             "steps",
             "how far back a batch may be repeated",
             "a recent batch",
-            "longer distances are epochs",
+            "a stuck iterator repeats the last batch, workers that share a buffer one of a few; longer distances are "
+            "epochs",
+        ),
+        Threshold(
+            "repeats",
+            10,
+            "batches",
+            "repeated batches around the spike",
+            "",
+            "hard examples are replayed a few times on purpose",
         ),
     ),
     outcomes=(
@@ -132,6 +148,11 @@ QUESTION = Question(
         ),
         Outcome("lr-jump-undeclared", NOTE, "the learning rate jumped; no schedule is declared to compare with"),
         Outcome(
+            "optimizer-begins-again",
+            NOTE,
+            "the optimizer's state begins again within the run: meant, or lost",
+        ),
+        Outcome(
             "lr-jump",
             FAULT,
             "the learning rate jumped where the declared schedule does not",
@@ -147,7 +168,7 @@ QUESTION = Question(
         Outcome(
             "optimizer-reset",
             FAULT,
-            "the optimizer lost its state",
+            "the run was resumed without the optimizer's state",
             "Save and load optimizer.state_dict() with the checkpoint.",
         ),
     ),

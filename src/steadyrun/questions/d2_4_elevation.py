@@ -38,28 +38,38 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding(
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
-    val = _validation(run, spike)
-    if not should_fall(run) or val == "not-risen":
-        why = "validation has not risen with it" if val else "nothing recorded says that this loss has to fall"
-        return Finding("level-shift", f"{facts}; {why}.", measured, spike.start_step)
-    extra = "; validation rose, too" if val else ""
-    return Finding(
-        "elevated",
-        f"{facts}, limit {limit['risen']:.0%}{extra}; {_checkpoint(run, spike)}.",
-        measured,
-        spike.start_step,
-    )
+    proof = _weights_thrown(run, spike, limit["weights"]) or _validation_rose(run, spike, risen / 2)
+    if not should_fall(run) or not proof:
+        why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
+        return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
+    message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."
+    return Finding("elevated", message, measured, spike.start_step)
 
 
-def _validation(run: Signals, spike: Spike) -> str:
-    """Whether validation rose with the loss; empty where it was not recorded on both sides."""
+def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:
+    """What validation says where it rose with the loss; a new objective or new data alone moves it less."""
     val = run.maybe("val_loss")
     if val is None:
         return ""
     before, after = val.values[val.steps < spike.start_step], val.values[val.steps > spike.peak_step]
     if not len(before) or not len(after):
         return ""
-    return "risen" if float(after[-1]) > 1.02 * float(np.min(before)) else "not-risen"
+    lowest, last = float(np.min(before)), float(after[-1])
+    return f"validation rose from {shown(lowest)} to {shown(last)}" if last > (1 + limit) * lowest > 0 else ""
+
+
+def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
+    """What the weights say where the spike threw them far away."""
+    for name in run.matching("block_param_norm/*"):
+        norms = run.maybe(name)
+        place = int(np.searchsorted(norms.steps, spike.start_step)) if norms is not None else 0
+        if norms is None or not 0 < place < len(norms) or norms.values[place - 1] <= 0:
+            continue
+        times = float(norms.values[place] / norms.values[place - 1])
+        if times > limit:
+            block = name.partition("/")[2]
+            return f"the weights of {block} are {shown(times)} times as large after it (limit {limit:g})"
+    return ""
 
 
 def _checkpoint(run: Signals, spike: Spike) -> str:
@@ -77,7 +87,7 @@ QUESTION = Question(
     asks="Has the loss stayed above its old level after a spike?",
     why="After a destructive update the moments are corrupted and the model sits in a worse region: going on rarely "
     "repairs it, going back does.",
-    needs=("loss",),
+    needs=("loss", "val_loss", "block_param_norm/*"),
     panel=1,
     thresholds=(
         Threshold(
@@ -104,6 +114,14 @@ QUESTION = Question(
             "what must have come with the spike itself",
             "",
             "objectives that change on purpose (an annealed weight) rise little by little",
+        ),
+        Threshold(
+            "weights",
+            1.5,
+            "times",
+            "growth of a block's weights across the spike",
+            "",
+            "smoothed labels, new data, another objective lift the loss at once, too; weights move by 1.12 at most",
         ),
         Threshold("first", 10, "steps", "the steps that count as at once", "", "a median of these"),
         Threshold("last", 50, "steps", "the end of the record that is looked at", "", "a median of these"),

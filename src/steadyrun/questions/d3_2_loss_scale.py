@@ -48,19 +48,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     if float(values[-1]) < limit["floor"]:
         step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
         return Finding("collapsed", f"{facts}: below {limit['floor']:g} from step {step} on.", measured, step)
-    if skips >= limit["skips"]:
-        return Finding(
-            "skipping",
-            f"{facts}; {skips} steps in a row were skipped from step {start} on (limit {limit['skips']:g}).",
-            measured,
-            start,
-        )
     if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0:
         return Finding(
             "constant",
             f"{facts}: it never changes, with {len(bad)} overflows (limit {limit['ignored']:g}).",
             measured,
             int(bad[0]),
+        )
+    if skips >= limit["skips"]:
+        return Finding(
+            "skipping",
+            f"{facts}; {skips} steps in a row were skipped from step {start} on (limit {limit['skips']:g}).",
+            measured,
+            start,
         )
     if float(np.min(values)) < values[0] / limit["fallen"]:
         return Finding("low", f"{facts}: it fell far, and training went on.", measured)
@@ -75,11 +75,17 @@ def _overflows(run: Signals) -> np.ndarray:
 
 
 def _skips(run: Signals) -> tuple[int, int]:
-    """The longest stretch of skipped steps, and the step it begins at."""
+    """The longest stretch of skipped steps, and the step it begins at.
+
+    Not the one with which a run begins while its scale falls: that is how a scaler finds its scale.
+    """
     if not run.has("skipped"):
         return 0, 0
     skipped = run.raw("skipped")
-    length, place = longest_run(skipped.values > 0)
+    lost = skipped.values > 0
+    first = int(np.argmin(lost)) if len(lost) and not np.all(lost) else 0
+    lost[:first] = False
+    length, place = longest_run(lost)
     return length, int(skipped.steps[place]) if length else 0
 
 

@@ -17,20 +17,21 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.rates import look
 from steadyrun.signals.run import Signals
-from steadyrun.signals.schedule import declared_plan
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     stretch = last_stretch(run)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
-    rates = run.points("lr/0").from_step(stretch.loss.steps[0])
+    seen = look(run)
+    rates = seen.rates.from_step(stretch.loss.steps[0])
     if len(rates) < 2:
         raise NotApplicable("no learning rates are recorded in this stretch")
     first, last = float(rates.values[0]), float(rates.values[-1])
     times = last / first if first > 0 else float("inf") if last > 0 else 1.0
-    plan = declared_plan(run.config)
+    plan = seen.plan
     measured = {"times": times}
     facts = (
         f"the learning rate goes from {shown(first)} to {shown(last)} while the loss rises ({shown(times)} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.questions.drifting import WINDOW, change_in, last_stretch
+from steadyrun.questions.drifting import WINDOW, change_in, last_stretch, surely_worse
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -17,8 +17,6 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.intent import chooses
-from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import Signals
 
 
@@ -37,8 +35,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"the weights of {worst} change {shown(times)} times in {WINDOW} steps (limit {limit['times']:g})"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
-    if chooses(run) is None or not should_fall(run):
-        message = f"{facts} while the loss rises; nothing recorded says that this loss has to fall."
+    if not surely_worse(run, stretch):
+        message = f"{facts} while the loss rises; validation does not show that this is worse."
         return Finding("changing", message, measured, int(start))
     outcome = "growing" if times > 1 else "shrinking"
     return Finding(outcome, f"{facts} while the loss rises.", measured, int(start))

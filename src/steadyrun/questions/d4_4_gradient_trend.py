@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.drifting import CERTAIN, last_stretch
+from steadyrun.questions.drifting import CERTAIN, last_stretch, surely_worse
 from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import chooses
-from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import rolling_mean
 from steadyrun.signals.trends import trend
@@ -26,13 +24,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"t": found.t, "above_best": stretch.above_best}
     facts = (
         f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} since step {start:.0f} (trend "
-        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is {stretch.above_best:.0%} above its best"
+        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is {stretch.above_best:.0%} above its "
+        "best"
     )
     if found.t <= limit["t"]:
         val = run.maybe("val_loss")
         flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
-    if stretch.above_best < limit["above"] or chooses(run) is None or not should_fall(run):
+    if stretch.above_best < limit["above"] or not surely_worse(run, stretch):
         return Finding("harder", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
     return Finding("diverging", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
 

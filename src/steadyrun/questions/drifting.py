@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.smoothing import ema
 from steadyrun.signals.trends import Trend, trend
 
 WINDOW = 200
 _FEWEST = 40
+_WORSE = 0.03  # share of the best validation loss
 CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
 
 
@@ -44,6 +47,19 @@ def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
     found = run.memo[key] = Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))
     return found
+
+
+def surely_worse(run: Signals, stretch: Stretch) -> bool:
+    """Whether a cross-entropy that has to fall rises, and validation with it.
+
+    An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
+    """
+    val = run.maybe("val_loss")
+    if val is None or len(val) < 2 or chooses(run) is None or not should_fall(run):
+        return False
+    best = int(np.argmin(val.values))
+    last = float(np.min(val.values[-2:])) if best < len(val) - 2 else float(val.values[-1])
+    return last > (1 + _WORSE) * float(val.values[best]) and float(val.steps[-1]) >= stretch.best_step
 
 
 def change_in(points: Points, start: float) -> float | None:

@@ -52,8 +52,7 @@ def look(run: Signals) -> Seen:
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
     dry = _dry_run(run, name)
     total = run.declared("total_steps")
-    lowest = float(dry(np.array([total]))[0]) if dry is not None and total else None
-    plan = declared_plan(run.config, lowest)
+    plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
     peaks = [float(np.max(points.values)) for points in groups.values()]
     if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
         # Rates on both sides of the declared one: it is the base of which each group has its share.
@@ -63,6 +62,12 @@ def look(run: Signals) -> Seen:
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
     found = run.memo["rates"] = Seen(run, _by_optimizer_steps(run, groups[name]), plan, dry)
     return found
+
+
+def _lowest(dry: Curve, total: float) -> float:
+    """Where the scheduler goes after its peak; one that counts epochs comes down many times in as many steps."""
+    curve = dry(np.linspace(0, total, 1001))
+    return float(np.min(curve[int(np.argmax(curve)) :]))
 
 
 def _by_optimizer_steps(run: Signals, rates: Points) -> Points:

@@ -32,9 +32,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     if declared > 0 and settings and max(settings) == 0:
         seen = "was not measured" if measured_decay is None else f"is measured as {shown(measured_decay)}"
         facts = f"weight_decay {declared:g} is declared; all {len(settings)} param groups have 0, and the decay {seen}"
-        if measured_decay is None or measured_decay < limit["decay"] * declared:
-            return Finding("declared-decay-missing", f"{facts} (limit {limit['decay'] * declared:g}).", measured, 0)
-        return Finding("pass", f"{facts}: it is applied in another way.", measured)
+        if measured_decay is not None and measured_decay >= limit["decay"] * declared:
+            return Finding("pass", f"{facts}: it is applied in another way.", measured)
+        if measured_decay is None or not run.config.get("no_decay"):
+            message = f"{facts}; a penalty in the loss, or decay by hand, would not be seen."
+            return Finding("decay-not-seen", message, measured, 0)
+        message = (
+            f"{facts} (limit {limit['decay'] * declared:g}), although no_decay says which ones are exempt from it."
+        )
+        return Finding("declared-decay-missing", message, measured, 0)
     growth = _growth(run)
     if growth is None:
         if not settings:
@@ -100,7 +106,7 @@ QUESTION = Question(
     asks="Is the declared weight decay in the optimizer, and do weight norms stay bounded?",
     why="Without the decay that was meant, nothing pulls weights back: their norms grow for as long as training goes "
     "on, and the model overfits by their size. The loss of a short run does not show it.",
-    needs=("param_groups", "weight_decay", "block_param_norm/*"),
+    needs=("param_groups", "weight_decay", "no_decay", "update_decay/*", "block_param_norm/*"),
     panel=5,
     thresholds=(
         Threshold(
@@ -123,6 +129,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome("pass", PASS, "decay is as declared, and weights stay bounded"),
+        Outcome("decay-not-seen", NOTE, "weight decay is declared and not in the optimizer: elsewhere, or forgotten"),
         Outcome("growing", NOTE, "the norm of all weights is far above its start and still rises"),
         Outcome(
             "declared-decay-missing",

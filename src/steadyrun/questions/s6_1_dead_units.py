@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("how many units the layers have is not recorded, so that no share can be told")
     worst = max(layers, key=lambda layer: (float(np.min(layer.shares)), float(layer.shares[-1])))
     if _silent(worst, limit):
-        return _about_silent(run, worst, limit)
+        return _about_silent(run, worst, layers, limit)
     last = max(layers, key=lambda layer: float(layer.shares[-1]))
     share = float(last.shares[-1])
     step = last.dead.step_at(len(last.dead) - 1)
@@ -71,20 +72,30 @@ def _silent(layer: Layer, limit: Limits) -> bool:
     return lasting and bool(np.all(layer.shares >= limit["all"]))
 
 
-def _about_silent(run: Signals, layer: Layer, limit: Limits) -> Finding:
+def _all_alike(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -> bool:
+    """Whether the layer is of a residual block, and all of its kind are silent."""
+    blocks = [str(entry.get("name")) for entry in run.listed("blocks") if entry.get("role") == "block"]
+    if "#" in layer.name or not any(layer.name == block or layer.name.startswith(f"{block}.") for block in blocks):
+        return False
+    kind = re.sub(r"\d+", "*", layer.name)
+    return all(_silent(each, limit) for each in layers if re.sub(r"\d+", "*", each.name) == kind)
+
+
+def _about_silent(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -> Finding:
     """All units dead from the first sample to the last: a fault where there is nothing else for an input, either."""
     least = float(np.min(layer.shares))
     measured = {"share": least}
     facts = (
-        f"{layer.name}: at least {least:.1%} of its {layer.units:.0f} units are dead in all {len(layer.dead)} samples, "
-        f"from step {layer.dead.step_at(0)} to {layer.dead.step_at(len(layer.dead) - 1)} (limit {limit['all']:.0%})"
+        f"layer {layer.name}: at least {least:.1%} of its {layer.units:.0f} units are dead in all {len(layer.dead)} "
+        f"samples, from step {layer.dead.step_at(0)} to {layer.dead.step_at(len(layer.dead) - 1)} (limit "
+        f"{limit['all']:.0%})"
     )
     if layer.silent is None or float(np.min(layer.silent.values)) < limit["all"]:
         kept = "not recorded" if layer.silent is None else f"{1 - float(np.min(layer.silent.values)):.1%}"
         return Finding("sparse", f"{facts}; the share of inputs with an active unit is {kept}.", measured, 0)
-    # Of several layers in one block (experts), one may rightly get nothing to do.
-    if "#" in layer.name or not from_random_weights(run, layer.name):
-        why = "it is one of several of its block, does not surely start untrained, or is not trained"
+    # Of several alike (experts) one may rightly get nothing to do, and so may a branch beside the model's stream.
+    if not _all_alike(run, layer, layers, limit) or not from_random_weights(run, layer.name):
+        why = "others like it are alive, it is no part of a stack of blocks, or it does not surely start untrained"
         return Finding("sparse", f"{facts}; but {why}.", measured, 0)
     message = f"{facts}, and on at least {float(np.min(layer.silent.values)):.1%} of the inputs no unit is active."
     return Finding("silent", message, measured, layer.dead.step_at(0))

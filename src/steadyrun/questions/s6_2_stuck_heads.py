@@ -60,12 +60,14 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
         return Finding("stuck-block", f"{facts}; so do all its heads: by construction?", measured, dead.step_at(0))
     if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0]):
         why = (
-            f"its entropy comes to {shown(lowest)} (limit {limit['entropy']:g}), or it is not known to start untrained"
+            f"by queries and keys alone its entropy comes to {shown(lowest)} (limit {limit['entropy']:g}), or it is "
+            "not known to start untrained"
         )
         return Finding("narrow", f"{facts}; {why}.", measured, dead.step_at(0))
     return Finding(
         "stuck",
-        f"{facts}; its entropy is at most {shown(lowest)} (limit {limit['entropy']:g}).",
+        f"{facts}; by queries and keys alone the lowest entropy of a head is {shown(lowest)} at most (limit "
+        f"{limit['entropy']:g}).",
         measured,
         dead.step_at(0),
     )

@@ -40,9 +40,10 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step: of
-    # two epochs one is over at half time.
-    young = seen.run.unfinished and not plan.warmup and float(seen.rates.steps[-1]) <= plan.steps / 2
+    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step: a
+    # warmup takes an epoch at least, and of two epochs one is over at half time.
+    first_epoch = plan.warmup if plan.warmup else plan.steps / 2
+    young = seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
     if varies <= limit["close"] or stepped or young:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
@@ -105,6 +106,24 @@ def _still_warming(seen: Seen, plan: Plan, words: str) -> Finding | None:
     if late or float(np.max(inside)) > 1.05 * plan.peak:
         return None
     return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
+
+
+def upside_down(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The rate climbs where the declared curve falls, as far and in the same shape."""
+    after = _after_warmup(seen, plan)
+    if len(after) < ENOUGH or not plan.decays:
+        return None
+    mirrored = agreement(
+        after.steps, after.values, lambda at: plan.peak + plan.floor - plan.rate(at), plan.peak, limit["close"]
+    )
+    first, last = float(after.values[0]), float(after.values[-1])
+    if mirrored < limit["share"] or last - first < limit["close"] * plan.peak:
+        return None
+    message = (
+        f"the learning rate climbs from {shown(first)} at step {after.step_at(0)} to {shown(last)} at step "
+        f"{after.step_at(len(after) - 1)}, the declared {plan.shape} upside down."
+    )
+    return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
 
 
 def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
@@ -269,6 +288,7 @@ IN_ORDER: tuple[Diagnosis, ...] = (
     begun_elsewhere,
     no_warmup,
     agrees,
+    upside_down,
     restarted,
     too_early,
     wrong_count,

@@ -9,44 +9,60 @@ import numpy.typing as npt
 
 from steadyrun.questions.form import Finding, Limits, shown
 from steadyrun.questions.precision import regime
+from steadyrun.questions.rates import look
 from steadyrun.signals.run import Points, Signals
-from steadyrun.signals.schedule import declared_plan
 from steadyrun.signals.smoothing import Floats
 from steadyrun.signals.spikes import Spike
 
 _NEAR = 3  # steps before the first flag in which a cause is looked for
 _FEW = 10
 _ON_PLAN = 0.05
+_AROUND = 100  # steps around a spike in which repeated batches are counted
 _LEAD = 20  # steps before the first flag in which the update or the gradient may have risen
 _CLEARLY = 5  # deviations: in twenty steps of noise none is this high
 
 
 def state_lost(run: Signals) -> Finding | None:
-    """The optimizer's step counter fell back while the declared schedule went on: its state was lost."""
-    plan = declared_plan(run.config)
-    rates = run.maybe("lr/0")
+    """The optimizer's step counter begins again in the middle of the run.
+
+    A fault where the run was resumed there and the declared schedule goes on: what was loaded lacks the optimizer.
+    Within one process it may be meant: parts that are unfrozen or merged get a new optimizer.
+    """
+    seams = [event.step for event in run.events("resume") if event.step is not None]
     for name in run.matching("step_count/*"):
         counts = run.maybe(name)
         falls = np.flatnonzero(np.diff(counts.values) < 0).tolist() if counts is not None else []
         for fall in falls:
             assert counts is not None
-            before, after = counts.step_at(fall), counts.step_at(fall + 1)
-            later = rates.from_step(after) if rates is not None else None
-            if plan is None or later is None or not len(later):
+            before, after, now = counts.step_at(fall), counts.step_at(fall + 1), float(counts.values[fall + 1])
+            if now > after - before:  # it went back, but not to its beginning: an older checkpoint, with its state
                 continue
-            if float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak:
-                message = (
-                    f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to "
-                    f"{counts.values[fall + 1]:g} (step {after}), while the learning rate goes on as declared."
-                )
-                return Finding("optimizer-reset", message, {"fell_from": float(counts.values[fall])}, after)
+            facts = (
+                f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to {now:g} "
+                f"(step {after})"
+            )
+            measured = {"fell_from": float(counts.values[fall])}
+            if any(before < seam <= after for seam in seams) and _on_plan(run, after):
+                message = f"{facts} where the run was resumed, while the learning rate goes on as declared."
+                return Finding("optimizer-reset", message, measured, after)
+            return Finding("optimizer-begins-again", f"{facts}; the run was not resumed there.", measured, after)
     return None
+
+
+def _on_plan(run: Signals, start: int) -> bool:
+    """Whether the learning rate follows the declared schedule from a step on."""
+    if not run.matching("lr/*") or (plan := look(run).plan) is None:
+        return False
+    later = look(run).rates.from_step(start)
+    return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak
 
 
 def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """The learning rate jumped up at the spike, and the declared curve does not."""
-    rates = run.maybe("lr/0")
-    if rates is None or len(rates) < 2:
+    if not run.matching("lr/*"):
+        return None
+    rates = look(run).rates
+    if len(rates) < 2:
         return None
     around = _between(rates, spike.start_step - _FEW - 1, spike.peak_step)
     if around.stop - around.start < 2:
@@ -55,7 +71,7 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     place = around.start + int(np.argmax(rise))
     risen = float(np.max(rise))
     peak = float(np.max(rates.values))
-    plan = declared_plan(run.config)
+    plan = look(run).plan
     meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, place - 2) : place + 4])), initial=0.0)) if plan else 0.0
     if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
         return None
@@ -78,15 +94,18 @@ def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if key not in run.memo:
         run.memo[key] = _seen_before(hashes.values, limit["recent"])
     again = run.memo[key]
-    near = _between(hashes, spike.start_step - limit["recent"], spike.peak_step + _NEAR)
+    near = _between(hashes, spike.start_step - _AROUND, spike.peak_step + _AROUND)
     close = int(np.sum(again[near]))
     elsewhere = int(np.sum(again)) - close
-    if close < _NEAR or elsewhere > close / 10:
+    if close < limit["repeats"] or elsewhere > close / 10:
+        return None
+    if int(np.argmax(again)) < _AROUND / 2:  # from the beginning on: a small data set, or one batch on purpose
         return None
     step = int(hashes.steps[near][np.flatnonzero(again[near])[0]])
     message = (
-        f"{close} batches from step {step} on repeat a recent one, and {elsewhere} in the rest of the run; the loss is "
-        f"{shown(spike.value)} at step {spike.peak_step}."
+        f"{close} batches from step {step} on repeat one of the {limit['recent']:g} before them (limit "
+        f"{limit['repeats']:g}), and {elsewhere} in the rest of the run; the loss is {shown(spike.value)} at step "
+        f"{spike.peak_step}."
     )
     return Finding("duplicate-batch", message, {"repeated": float(close)}, step)
 

@@ -1,8 +1,10 @@
 """The pieces of the training program, each replaceable, so that a fault is a real change of one of them."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,8 @@ from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.data import Batch, Data, batch_order, load_data
 from steadyrun.tutor.model import MiniGPT, ModelConfig, init_weights
 from steadyrun.tutor.tokenizer import PAD_ID
+
+Checkpoint = dict[str, dict[str, Any]]
 
 
 @dataclass
@@ -105,9 +109,31 @@ def advance(state: TrainState) -> None:
     state.scheduler.step()
 
 
+def save_checkpoint(state: TrainState) -> Checkpoint:
+    """All that a run needs to go on from here."""
+    parts: dict[str, Any] = {
+        "model": state.model,
+        "optimizer": state.optimizer,
+        "scheduler": state.scheduler,
+        "scaler": state.scaler,
+    }
+    return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+
+
+def load_checkpoint(state: TrainState, saved: Checkpoint) -> None:
+    """Make a new program go on where a checkpoint was saved."""
+    state.model.load_state_dict(saved["model"])
+    state.optimizer.load_state_dict(saved["optimizer"])
+    state.scheduler.load_state_dict(saved["scheduler"])
+    state.scaler.load_state_dict(saved["scaler"])
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """A training program. The defaults are the healthy one; faults use `dataclasses.replace`."""
+    """A training program. The defaults are the healthy one; faults use `dataclasses.replace`.
+
+    With `resume_at` the program is stopped before that step and started again from a checkpoint.
+    """
 
     config: TutorConfig
     load_data: Callable[[TutorConfig], Data] = load_data
@@ -122,6 +148,8 @@ class Recipe:
     backward: Callable[[TrainState, Tensor], None] = backward
     update: Callable[[TrainState], Tensor] = update
     advance: Callable[[TrainState], None] = advance
+    load_checkpoint: Callable[[TrainState, Checkpoint], None] = load_checkpoint
+    resume_at: int | None = None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch, as the program computes it."""

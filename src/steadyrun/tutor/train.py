@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from steadyrun.tutor.config import TutorConfig, declared
 from steadyrun.tutor.data import Batch, Data, on_device
-from steadyrun.tutor.recipe import Recipe, TrainState
+from steadyrun.tutor.recipe import Recipe, TrainState, save_checkpoint
 from steadyrun.tutor.tokenizer import PAD_ID
 
 if TYPE_CHECKING:
@@ -47,12 +47,19 @@ class TrainResult:
 
 
 def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = None) -> TrainResult:
-    """Train and leave a run directory at `path`."""
+    """Train and leave a run directory at `path`; a program that is resumed records into it twice."""
     import steadyrun
 
-    baseline_loss = recipe.load_data(recipe.config).baseline_loss()
-    with steadyrun.record(path, config=declared(recipe.config, baseline_loss)) as run:
-        return train(recipe, run, on_step)
+    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss())
+    if recipe.resume_at is None:
+        with steadyrun.record(path, config=config) as run:
+            return train(recipe, run, on_step)
+    program = Program(recipe)
+    with steadyrun.record(path, config=config) as run:
+        program.go_on(recipe.resume_at, run, on_step)
+    program.restart()
+    with steadyrun.record(path, config=config) as run:
+        return program.go_on(recipe.config.steps, run, on_step)
 
 
 def train(recipe: Recipe, run: Run | None = None, on_step: OnStep | None = None) -> TrainResult:
@@ -60,37 +67,59 @@ def train(recipe: Recipe, run: Run | None = None, on_step: OnStep | None = None)
 
     `run` records and `on_step` watches; neither changes the result.
     """
-    config = recipe.config
-    torch.manual_seed(config.seed)
-    data = recipe.load_data(config)
-    order = recipe.batch_order(data, config)
-    state = start(recipe)
-    result = TrainResult(state.model, data.baseline_loss())
-    if run is not None:
-        watch(run, recipe, state, data)
+    return Program(recipe).go_on(recipe.config.steps, run, on_step)
 
-    losses: list[Tensor] = []
-    began = time.perf_counter()
-    for state.step in range(config.steps):
-        rows = [next(order) for _ in range(config.accumulation)]
-        batches = [on_device(data.train_batch(indices), config) for indices in rows]
-        done = train_step(recipe, state, batches)
-        losses.append(done.loss)
+
+class Program:
+    """A training program on its way."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        torch.manual_seed(recipe.config.seed)
+        self.data = recipe.load_data(recipe.config)
+        self.order = recipe.batch_order(self.data, recipe.config)
+        self.state = start(recipe)
+        self.result = TrainResult(self.state.model, self.data.baseline_loss())
+        self._next = 0
+
+    def restart(self) -> None:
+        """What a new process does: build everything anew and load the checkpoint that the last one saved."""
+        saved = save_checkpoint(self.state)
+        self.state = start(self.recipe)
+        self.recipe.load_checkpoint(self.state, saved)
+        self.result.model = self.state.model
+
+    def go_on(self, until: int, run: Run | None = None, on_step: OnStep | None = None) -> TrainResult:
+        """Train up to a step."""
+        recipe, state, data, result = self.recipe, self.state, self.data, self.result
+        config = recipe.config
         if run is not None:
-            seen = batches[0] if len(batches) == 1 else data.train_batch([i for row in rows for i in row])
-            run.step(done.loss, batch=seen, class_losses=class_losses(done.by_token, batches))
-        if on_step is not None:
-            on_step(state.step, done.loss, done.lr, done.grad_norm)
-        if (state.step + 1) % config.val_every == 0 or state.step + 1 == config.steps:
-            val_loss, val_classes = validate(recipe, state.model, data)
-            result.val_steps.append(state.step)
-            result.val_losses.append(val_loss.item())
+            watch(run, recipe, state, data)
+        losses: list[Tensor] = []
+        began = time.perf_counter()
+        for state.step in range(self._next, until):
+            rows = [next(self.order) for _ in range(config.accumulation)]
+            batches = [on_device(data.train_batch(indices), config) for indices in rows]
+            done = train_step(recipe, state, batches)
+            losses.append(done.loss)
             if run is not None:
-                run.val(val_loss, batches=[data.val_batch()], class_losses=val_classes)
+                seen = batches[0] if len(batches) == 1 else data.train_batch([i for row in rows for i in row])
+                run.step(done.loss, batch=seen, class_losses=class_losses(done.by_token, batches))
+            if on_step is not None:
+                on_step(state.step, done.loss, done.lr, done.grad_norm)
+            if (state.step + 1) % config.val_every == 0 or state.step + 1 == config.steps:
+                self._validate(run)
+        self._next = until
+        result.losses += torch.stack(losses).tolist()
+        result.seconds += time.perf_counter() - began
+        return result
 
-    result.losses = torch.stack(losses).tolist()
-    result.seconds = time.perf_counter() - began
-    return result
+    def _validate(self, run: Run | None) -> None:
+        val_loss, val_classes = validate(self.recipe, self.state.model, self.data)
+        self.result.val_steps.append(self.state.step)
+        self.result.val_losses.append(val_loss.item())
+        if run is not None:
+            run.val(val_loss, batches=[self.data.val_batch()], class_losses=val_classes)
 
 
 def train_step(recipe: Recipe, state: TrainState, batches: Sequence[Batch]) -> Step:

@@ -1,0 +1,5 @@
+"""`python -m steadyrun`."""
+
+from steadyrun.cli import main
+
+main()
