@@ -147,6 +147,9 @@ LATE: dict[str, Callable[[Tensor], Any]] = {
     "through a view": lambda scores: (
         (torch.softmax(scores, -1).view(3, 4, -1) * CAUSAL.view(-1)).view(3, 4, LENGTH, LENGTH) @ torch.ones(LENGTH, 8)
     ),
+    "by einsum": lambda scores: (
+        torch.einsum("bhqk,qk->bhqk", torch.softmax(scores, -1), CAUSAL.float()) @ torch.ones(LENGTH, 8)
+    ),
     "in the product": lambda scores: torch.einsum(
         "bhqk,qk,kd->bhqd", torch.softmax(scores, -1), CAUSAL.float(), torch.ones(LENGTH, 8)
     ),
