@@ -47,3 +47,8 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_python_m_steadyrun() -> None:
+    done = subprocess.run([sys.executable, "-m", "steadyrun", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith(steadyrun.__version__)

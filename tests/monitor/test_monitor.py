@@ -111,6 +111,52 @@ def test_it_can_stop_the_run(tmp_path: Path) -> None:
     agrees(tmp_path / "run")
 
 
+def test_a_loop_that_catches_the_stop_goes_on(tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    stopped = []
+    with steadyrun.record(tmp_path / "run", {**CONFIG, "total_steps": 200}) as run:
+        run.watch(model, optimizer, on_fault="stop")
+        for step in range(150):
+            loss = model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            try:
+                run.step(loss)
+            except steadyrun.FaultFound as found:
+                stopped.append((step, found.found.code))
+    assert len(stopped) == 1
+    assert steadyrun.open_run(tmp_path / "run").state == "finished"
+    assert steadyrun.open_run(tmp_path / "run").last_step() == 149
+
+
+def test_on_fault_without_the_monitor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(steadyrun.UsageError, match="on_fault needs the monitor"):
+        train(tmp_path / "run", on_fault="stop", monitor=False)
+
+
+def test_a_schedule_by_epochs_is_not_stopped_in_its_first_epoch(tmp_path: Path) -> None:
+    """Nothing has moved yet, and nothing had to: the warmup takes an epoch."""
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+    scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [2])
+    config = {"lr_max": 0.1, "warmup_steps": 160, "total_steps": 800, "schedule": "cosine"}
+    with steadyrun.record(tmp_path / "run", config) as run:
+        run.watch(model, optimizer, scheduler=scheduler, on_fault="stop")
+        for step in range(800):
+            loss = model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)
+            if step % 80 == 79:
+                scheduler.step()
+    assert told(tmp_path / "run") == []
+
+
 def test_a_callback_can_stop_the_run(tmp_path: Path) -> None:
     with pytest.raises(steadyrun.FaultFound):
         train(tmp_path / "run", on_fault=lambda found: "stop" if found.code == "C2.1" else None)

@@ -330,3 +330,50 @@ def test_every_series_is_documented(tutor_run: Any) -> None:
     recorded = [*tutor_run(steps=60).names(), *tutor_run(steps=25, dtype="fp16").names()]
     assert [name for name in recorded if entry_for(name) is None] == []
     assert len({entry.pattern for entry in CATALOGUE}) == len(CATALOGUE)
+
+
+def test_the_weights_of_the_beginning_stay_those_of_the_beginning(tmp_path: Path) -> None:
+    """Neither watching again nor resuming takes trained weights for initial ones."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+
+    def train(run: steadyrun.Run) -> None:
+        for step in range(3):
+            loss = loss_of(model, batch_of(step))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)
+
+    seen = []
+    for _ in range(2):
+        with steadyrun.record(tmp_path / "run") as run:
+            run.watch(model, optimizer)
+            seen.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
+            train(run)
+            run.watch(model, optimizer)
+            train(run)
+            seen.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
+    assert seen == [seen[0]] * 4
+
+
+def test_a_program_may_change_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with steadyrun.record("runs/mine") as run:
+        for step in range(10):
+            run.step(1.0 / (step + 1))
+            monkeypatch.chdir(tmp_path / "elsewhere")
+    view = steadyrun.open_run(tmp_path / "runs" / "mine")
+    assert view.state == "finished"
+    assert len(view.series("loss")) == 10
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_checkpoint_is_told(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path / "run") as run:
+        run.step(1.0)
+        run.checkpoint(tmp_path / "step-0.pt")
+        run.checkpoint()
+    found = [(event.step, event.fields["path"]) for event in steadyrun.open_run(tmp_path / "run").events("checkpoint")]
+    assert found == [(0, str(tmp_path / "step-0.pt")), (0, None)]
