@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from steadyrun.questions import s4_2_dead_block
 from steadyrun.questions.depth import Dead, dead_blocks
 from steadyrun.questions.form import (
@@ -88,12 +90,19 @@ def _about_dead(found: Dead) -> Finding:
 
 
 def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
-    """The growth at every step that both blocks have."""
-    earlier = dict(zip(before.steps.tolist(), before.values.tolist(), strict=True))
+    """The largest growth at a step that both blocks have: that of an untrained model, and that of the whole run."""
+    steps, mine, theirs = np.intersect1d(after.steps, before.steps, assume_unique=True, return_indices=True)
+    values, earlier = after.values[mine], before.values[theirs]
+    usable = earlier > 0
+    steps, values, earlier = steps[usable], values[usable], earlier[usable]
+    if not len(steps):
+        return []
+    times = values / earlier
+    untrained = int(np.searchsorted(steps, _EARLY, side="right"))
+    places = {int(np.argmax(times)), *([int(np.argmax(times[:untrained]))] if untrained else [])}
     return [
-        Growth(name, block, int(step), value / earlier[step], (earlier[step], value))
-        for step, value in zip(after.steps.tolist(), after.values.tolist(), strict=True)
-        if earlier.get(step, 0.0) > 0
+        Growth(name, block, int(steps[place]), float(times[place]), (float(earlier[place]), float(values[place])))
+        for place in sorted(places)
     ]
 
 

@@ -19,6 +19,9 @@ from steadyrun.questions.form import (
 )
 from steadyrun.questions.persistence import from_the_start
 from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.smoothing import thinned
+
+_MANY = 1000
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -60,8 +63,8 @@ def _dead(found: Dead, limit: Limits) -> Finding:
 
 
 def _share_of_others(blocks: dict[str, Points], name: str) -> float:
-    """A block's largest share of the middle of the other blocks, over its samples."""
-    mine = blocks[name]
+    """A block's largest share of the middle of the other blocks, over its samples (over many, where there are more)."""
+    mine = blocks[name].where(thinned(len(blocks[name]), _MANY))
     others = [np.interp(mine.steps, p.steps, p.values) for other, p in blocks.items() if other != name]
     middle = np.median(np.stack(others), axis=0)
     alive = middle > 0
