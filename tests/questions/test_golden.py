@@ -73,7 +73,7 @@ persistent-elevation          .. .. n. .. .. ..- .-- nnnF --- .--- ... .. .. .. 
 optimizer-reset               .. .. n. .. .. ..- .-- *+F+ --- .--- ... .. .. .. .. .. -.  D2.3  optimizer-reset
 fp16-overflow-constant-scale  .? .. n. .. .. ..- .-- *+++ nF- .--- ..- .. .. .. .. .. --  D3.2  constant
 fp16-collapse                 .. .. .. .. .. ..- .-- *+++ nF- .--- ..- .. .- .. .. .. --  D3.2  collapsed
-inverted-cosine               .. FF nn .. .. ..- .-- *+++ --- nF.n ... .- .. .. nn .n -.  C2.1  horizon-too-short
+inverted-cosine               .. FF nn .. .. ..- .-- *+++ --- nF.n ... .- .. .. nn .n -.  C2.1  upside-down
 decay-too-high                .. .. n. .. .. ..- .-- *+++ --- n.Fn ... .. .. .. .. .. -.  D4.3  shrinking
 decay-absent                  .. .. n. .. .. -.- .-- *+++ --- .--- ..- .. .. .. .F .. -.  S5.2  declared-decay-missing
 upward-drift                  .. .. n. .n .. ..- .-- *+++ --- n..F ... .. .. .. .. .. -.  D4.4  diverging
