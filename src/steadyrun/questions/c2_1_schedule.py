@@ -20,7 +20,7 @@ from steadyrun.questions.form import (
 )
 from steadyrun.questions.schedule_faults import ENOUGH, IN_ORDER, Seen, starts_at_peak, warmup_missing
 from steadyrun.signals.run import MissingSignal, Points, Signals
-from steadyrun.signals.schedule import Curve, agreement, declared_plan, distance, knot_curve
+from steadyrun.signals.schedule import agreement, declared_plan, distance, dry_run
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -43,7 +43,7 @@ def _look(run: Signals) -> Seen:
     peak = run.declared("lr_max")
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
-    dry = _dry_run(run, name)
+    dry = dry_run(run.inferred, name)
     total = run.declared("total_steps")
     lowest = float(dry(np.array([total]))[0]) if dry is not None and total else None
     plan = declared_plan(run.config, lowest)
@@ -65,15 +65,6 @@ def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
         return rates
     counted = np.cumsum(taken.values) - 1 + taken.steps[0]
     return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)
-
-
-def _dry_run(run: Signals, group: str) -> Curve | None:
-    expected = run.inferred.get("expected_lr")
-    groups = expected.get("groups") if isinstance(expected, dict) else None
-    if not isinstance(groups, list) or not groups:
-        return None
-    place = int(group) if group.isdigit() and int(group) < len(groups) else 0
-    return knot_curve(groups[place]) if isinstance(groups[place], list) else None
 
 
 def _against_scheduler(seen: Seen, limit: Limits) -> Finding:

@@ -96,6 +96,35 @@ def knot_curve(knots: Sequence[Sequence[float]]) -> Curve | None:
     return lambda at: np.interp(at, x, y)
 
 
+def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
+    """The curve that the scheduler gave when the recorder ran it dry, over its own steps."""
+    expected = inferred.get("expected_lr")
+    groups = expected.get("groups") if isinstance(expected, dict) else None
+    if not isinstance(groups, list) or not groups:
+        return None
+    place = int(group) if group.isdecimal() and int(group) < len(groups) else 0
+    return knot_curve(groups[place]) if isinstance(groups[place], list) else None
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The rate that was meant at each step, and who says so."""
+
+    source: str
+    rate: Curve
+    declared: bool
+
+
+def configured_curve(config: Mapping[str, Any], inferred: Mapping[str, Any]) -> Configured | None:
+    """What the configuration declares; where it does not say it in full, the scheduler's dry run."""
+    dry, total = dry_run(inferred), number(config.get("total_steps"))
+    plan = declared_plan(config, float(dry(np.array([total]))[0]) if dry is not None and total else None)
+    if plan is not None:
+        warmup = f", warmup {plan.warmup}" if plan.warmup else ""
+        return Configured(f"declared: {plan.shape}{warmup}", plan.rate, True)
+    return None if dry is None else Configured("as the scheduler planned", dry, False)
+
+
 @dataclass(frozen=True)
 class Jump:
     """The largest change from one point to the next that the expected curve does not make."""

@@ -1,0 +1,64 @@
+"""Panel 5: are the weight matrices growing pathologically?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, family, highest, in_front
+from steadyrun.panels.model import Band, Panel, Scale
+from steadyrun.questions.form import shown
+from steadyrun.report.checking import Report
+from steadyrun.signals.overview import Extent
+from steadyrun.signals.run import Signals
+
+_TIMES = 2.0  # of the first value: the specification's healthy growth
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The spectral norm of each major matrix on a log scale, with twice the start of the one that grew most."""
+    lines = {name: _matrix(each) for name, each in family(run, "spectral_norm/*").items()}
+    shown_lines, aside = in_front(lines, _growth)
+    worst = highest(lines.values(), _growth)
+    panel = Panel(
+        5,
+        "spectral",
+        "Are the weight matrices growing pathologically?",
+        "Spectral norm of each major matrix",
+        Scale("σ₁(W)", log=True),
+        shown_lines,
+        bands=_bands(worst),
+        missing="" if lines else "call run.watch(model, optimizer) before training",
+        aside=aside,
+    )
+    return finished(panel, run, report, _seen(lines, worst))
+
+
+def _matrix(each: Drawn) -> Drawn:
+    return replace(each, line=replace(each.line, name=each.line.name.removesuffix(".weight")))
+
+
+def _growth(extent: Extent) -> float:
+    return extent.growth
+
+
+def _bands(worst: Drawn | None) -> tuple[Band, ...]:
+    if worst is None or worst.extent is None or worst.extent.first <= 0:
+        return ()
+    steps = worst.line.steps[[0, -1]]
+    start = worst.extent.first
+    label = f"{worst.line.name}: up to {_TIMES:g}x its start"
+    return (Band(steps, np.full(2, start), np.full(2, _TIMES * start), label),)
+
+
+def _seen(lines: dict[str, Drawn], worst: Drawn | None) -> str:
+    if worst is None or worst.extent is None:
+        return ""
+    found = worst.extent
+    within = sum(1 for each in lines.values() if each.extent and each.extent.growth <= _TIMES)
+    return (
+        f"Largest growth: {worst.line.name}, {shown(found.growth)} times its start ({shown(found.first)} to "
+        f"{shown(found.high)}); {within} of {len(lines)} stay within {_TIMES:g} times."
+    )
