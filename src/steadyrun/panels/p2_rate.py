@@ -86,4 +86,4 @@ def _agreement(run: Signals) -> str:
     peak = float(np.max(meant.rate(rates.steps)))
     share = agreement(rates.steps, rates.values, meant.rate, peak, _CLOSE)
     who = "declared" if meant.declared else "the scheduler planned"
-    return f": as {who}" if share == 1 else f"; as {who} at {share:.0%} of the steps"
+    return f": as {who}" if share == 1 else f"; as {who} at {int(share * 1000) / 10:g}% of the steps"
