@@ -10,7 +10,7 @@ import pytest
 
 from steadyrun.records import Series
 from steadyrun.signals.overview import Spread, extent, gaps, smoothed, summed, widest_start
-from steadyrun.signals.schedule import configured_curve
+from steadyrun.signals.schedule import dry_run
 
 NAN = float("nan")
 
@@ -69,13 +69,9 @@ def test_widest_start_bounds_a_random_matrix() -> None:
     assert widest_start([]) is None
 
 
-def test_the_configured_curve_is_the_declared_one_or_else_the_schedulers() -> None:
-    config = {"schedule": "cosine", "lr_max": 1.0, "lr_min": 0.0, "warmup_steps": 2, "total_steps": 10}
-    declared = configured_curve(config, {})
-    assert declared is not None
-    assert (declared.source, declared.declared) == ("declared: cosine, warmup 2", True)
-    inferred = {"expected_lr": {"groups": [[[0, 1.0], [10, 0.0]]]}}
-    planned = configured_curve({}, inferred)
-    assert planned is not None
-    assert planned.rate(np.array([5.0])).tolist() == [0.5]
-    assert configured_curve({}, {}) is None
+def test_the_schedulers_dry_run() -> None:
+    curve = dry_run({"expected_lr": {"groups": [[[0, 1.0], [10, 0.0]]]}})
+    assert curve is not None
+    assert curve(np.array([5.0])).tolist() == [0.5]
+    assert dry_run({}) is None
+    assert dry_run({"expected_lr": {"groups": ["x"]}}) is None
