@@ -191,8 +191,9 @@
       const button = event.target.closest("button.entry");
       if (button) toggle(button);
     });
-    const walk = document.getElementById("walk");
-    if (walk) walk.open = window.matchMedia("(min-width: 861px)").matches;
+    if (window.matchMedia("(max-width: 860px)").matches) {
+      for (const part of document.querySelectorAll("details.fold")) part.open = false;
+    }
     performance.mark("begin");
     const block = document.getElementById("data");
     if (block) draw(JSON.parse(block.textContent));
