@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from steadyrun.signals.run import Points, Signals
-from steadyrun.signals.schedule import Curve, Plan, declared_plan, knot_curve
+from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
 from steadyrun.signals.smoothing import Floats
 
 ENOUGH = 5  # points before anything is said
@@ -50,7 +50,7 @@ def look(run: Signals) -> Seen:
     peak = run.declared("lr_max")
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
-    dry = _dry_run(run, name)
+    dry = dry_run(run.inferred, name)
     total = run.declared("total_steps")
     plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
     peaks = [float(np.max(points.values)) for points in groups.values()]
@@ -78,12 +78,3 @@ def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
         return rates
     counted = np.cumsum(taken.values) - 1 + taken.steps[0]
     return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)
-
-
-def _dry_run(run: Signals, group: str) -> Curve | None:
-    expected = run.inferred.get("expected_lr")
-    groups = expected.get("groups") if isinstance(expected, dict) else None
-    if not isinstance(groups, list) or not groups:
-        return None
-    place = int(group) if group.isdigit() and int(group) < len(groups) else 0
-    return knot_curve(groups[place]) if isinstance(groups[place], list) else None

@@ -122,11 +122,16 @@ def check(
 
 def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
     """Walk with these thresholds and no others."""
+    return examined(run, changes, go_on=go_on)[1]
+
+
+def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> tuple[Signals, Report]:
+    """The signals that were read on the walk, and the report: for those who show both."""
     view = open_run(run).as_of_now()
     signals = signals_of(view)
     walked = walk(QUESTIONS, signals, changes, go_on=go_on)
     damage = tuple(str(dropped) for dropped in view.dropped)
-    return Report(str(run), walked, view.state, _last_step(view, signals), damage)
+    return signals, Report(str(run), walked, view.state, _last_step(view, signals), damage)
 
 
 def _last_step(view: RunView, signals: Signals) -> int | None:

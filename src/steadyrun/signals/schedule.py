@@ -96,6 +96,16 @@ def knot_curve(knots: Sequence[Sequence[float]]) -> Curve | None:
     return lambda at: np.interp(at, x, y)
 
 
+def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
+    """The curve that the scheduler gave when the recorder ran it dry, over its own steps."""
+    expected = inferred.get("expected_lr")
+    groups = expected.get("groups") if isinstance(expected, dict) else None
+    if not isinstance(groups, list) or not groups:
+        return None
+    place = int(group) if group.isdecimal() and int(group) < len(groups) else 0
+    return knot_curve(groups[place]) if isinstance(groups[place], list) else None
+
+
 @dataclass(frozen=True)
 class Jump:
     """The largest change from one point to the next that the expected curve does not make."""

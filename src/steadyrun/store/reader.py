@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
 from steadyrun.store import summary
-from steadyrun.store.columns import DataFile, Points, data_files, despite_compaction, read_points
+from steadyrun.store.columns import Axes, DataFile, Points, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
 from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks
@@ -22,6 +24,7 @@ from steadyrun.store.manifest import read_manifest
 
 _FIRST_TABLE = "steps"
 _Item = TypeVar("_Item")
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def open_run(path: str | os.PathLike[str]) -> RunView:
@@ -39,6 +42,7 @@ class RunView:
         self.root = root
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
+        self._axes: Axes | None = None
         self.manifest  # noqa: B018  what is no run directory is refused here
 
     @property
@@ -75,6 +79,7 @@ class RunView:
         """A view for one look at many series: which files and events there are is found out once."""
         view = RunView(self.root)
         view._kept = {}
+        view._axes = {}
         return view
 
     def last_step(self, rank: int = 0) -> int | None:
@@ -102,9 +107,9 @@ class RunView:
             points = _validation_series(self.events("validation", rank, every_attempt=every_attempt)).get(name, [])
         if not points:
             raise self._unknown(name, rank)
-        steps = np.concatenate([part.steps for part in points])
-        values = np.concatenate([part.values for part in points])
-        times = np.concatenate([part.times for part in points])
+        steps = _joined([part.steps for part in points])
+        values = _joined([part.values for part in points])
+        times = _joined([part.times for part in points])
         if not every_attempt and np.any(np.diff(steps) < 0):
             order = np.argsort(steps, kind="stable")
             steps, values, times = steps[order], values[order], times[order]
@@ -124,6 +129,11 @@ class RunView:
             for name in self.names(rank):
                 self.series(name, rank)
         return self.dropped
+
+    def dashboard(self) -> Any:
+        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
+        # By its public name, and only now: the store itself knows of no panels.
+        return importlib.import_module("steadyrun").dashboard(self.root)
 
     def __str__(self) -> str:
         return summary.describe(self)
@@ -168,7 +178,7 @@ class RunView:
         tables = sorted({file.table for file in files}, key=lambda table: (table != _FIRST_TABLE, table))
         dropped: list[Dropped] = []
         for table in tables:
-            points = [read_points(file, name, dropped) for file in files if file.table == table]
+            points = [read_points(file, name, dropped, self._axes) for file in files if file.table == table]
             self._dropped.update(dict.fromkeys(dropped))
             if any(len(part.steps) for part in points) or table == tables[-1]:
                 return points
@@ -182,7 +192,7 @@ class RunView:
         kept = []
         for part in points:
             later = [start for attempt, start in starts.items() if attempt > part.attempt]
-            keep = part.steps < min(later) if later else np.full(len(part.steps), True)
+            keep = part.steps < min(later) if later else slice(None)
             kept.append(Points(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
         return kept
 
@@ -191,6 +201,10 @@ class RunView:
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(close)}?" if close else f"it has {len(names)}: {', '.join(names[:12])} …"
         return UsageError(f"{self.root} has no series {name!r}; {hint}")
+
+
+def _joined(parts: list[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _attempt_starts(events: list[Event]) -> dict[int, int]:

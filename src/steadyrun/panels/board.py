@@ -1,0 +1,94 @@
+"""The dashboard of a run as data: the verdict, the walk, the findings and the seven panels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from steadyrun.panels import (
+    p1_loss,
+    p2_rate,
+    p3_gradient,
+    p4_activations,
+    p5_spectral,
+    p6_capacity,
+    p7_classes,
+)
+from steadyrun.panels.model import Answered, Board, Finding, Glance
+from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.report import words
+from steadyrun.report.checking import Report, examined
+from steadyrun.signals.run import Signals
+from steadyrun.trees.walker import Asked, Changes
+
+BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p5_spectral, p6_capacity, p7_classes)
+
+READING = (
+    Glance((1,), "Did the loss go down? If not, look at panel 2, then at panel 3."),
+    Glance((3,), "Did the gradients explode or vanish? Then it is the initialisation, or the numerics."),
+    Glance((2,), "Did the learning-rate schedule run? If not: no warmup, or a scheduler that was not stepped."),
+    Glance((1,), "Does validation follow training? If only training falls: a broken mask, or a leak."),
+    Glance((4, 5, 6), "Are the layers balanced and alive? If not, look at how they are initialised."),
+    Glance((7,), "Did it learn the pattern? Irregular forms that fall faster than regular ones speak of a leak."),
+)
+"""The order in which to read the panels of a run that failed."""
+
+
+def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
+    """The dashboard of a run directory. The walk goes on past the first fault: every panel has its say."""
+    signals, report = examined(run, changes or {}, go_on=True)
+    return build(signals, report)
+
+
+def build(signals: Signals, report: Report) -> Board:
+    """The dashboard from what was read and what was found; the live views call this again and again."""
+    return Board(
+        words.one_line(report.run),
+        words.standing(report),
+        report.verdict,
+        words.verdict(report),
+        tuple(_findings(report)),
+        tuple(_walk(report)),
+        tuple(words.remedies(report)),
+        tuple(words.one_line(line) for line in words.bounded(list(report.damage))),
+        tuple(panel.build(signals, report) for panel in BUILDERS),
+        READING,
+    )
+
+
+def _findings(report: Report) -> list[Finding]:
+    """The leaf, the other faults, the notes; each in the order of the walk."""
+    path = report.walk.path
+    return [_finding(asked, report) for kind in (FAULT, NOTE) for asked in path if asked.answer.kind == kind]
+
+
+def _finding(asked: Asked, report: Report) -> Finding:
+    return Finding(
+        words.one_line(asked.question.code),
+        words.one_line(asked.question.name),
+        asked.answer.kind,
+        words.message(asked),
+        words.meaning(asked),
+        words.one_line(asked.answer.fix),
+        words.figures(asked.answer.measured),
+        tuple(words.limits(asked)),
+        asked.question.panel,
+        asked.answer.step,
+        asked is report.leaf,
+    )
+
+
+def _walk(report: Report) -> list[Answered]:
+    depths: dict[str, int] = {}
+    found, over = [], False
+    for asked in report.walk.path:
+        code = asked.question.code
+        depths[code] = depths.get(asked.because_of, -1) + 1
+        found.append(_answered(asked, depths, over))
+        over = over or asked is report.leaf
+    return found
+
+
+def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:
+    code, name = words.one_line(asked.question.code), words.one_line(asked.question.name)
+    return Answered(code, name, asked.answer.kind, words.message(asked), depths[asked.question.code], over)

@@ -1,0 +1,94 @@
+"""From recorded series to lines: thinned, named safely, and of many the ones that matter in front."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from steadyrun.panels import thinning
+from steadyrun.panels.model import Line
+from steadyrun.records import Series
+from steadyrun.report.words import one_line
+from steadyrun.signals.overview import Extent, extent, gaps
+from steadyrun.signals.run import Signals
+from steadyrun.signals.smoothing import thinned
+
+BUDGET = 16_000  # points of one panel
+FEWEST = 200  # points of a line, however many there are
+NAMED = 6  # lines with a legend entry of their own
+MOST = 150  # lines of one panel
+_LONGEST = 48  # characters of a name
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line, and what was measured of its series before it was thinned."""
+
+    line: Line
+    extent: Extent | None
+
+
+def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", role: str = "main") -> Drawn:
+    """A series as a line; `company` is how many lines share the panel."""
+    most = min(thinning.MOST, max(FEWEST, BUDGET // max(1, company)))
+    kept = thinning.places(series.values, most)
+    found = extent(series)
+    line = Line(
+        short(name),
+        series.steps[kept],
+        series.values[kept],
+        shape,
+        role,
+        gaps=gaps(series.steps),
+        total=len(series),
+        not_finite=len(series) if found is None else found.not_finite,
+    )
+    return Drawn(line, found)
+
+
+def family(run: Signals, pattern: str, shape: str = "line") -> dict[str, Drawn]:
+    """All series of a pattern such as `class_loss/*` as lines, by what the star stands for, in natural order."""
+    start = len(pattern) - 1
+    names = sorted(run.matching(pattern), key=natural)
+    return {name[start:]: drawn(run.raw(name), name[start:], company=len(names), shape=shape) for name in names}
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts blocks.2 before blocks.10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def short(name: str) -> str:
+    """A name from a run, safe to show; of a long one its beginning and its end."""
+    safe = one_line(name)
+    half = _LONGEST // 2
+    return safe if len(safe) <= _LONGEST else f"{safe[:half]}…{safe[-half:]}"
+
+
+def in_front(lines: dict[str, Drawn], score: Callable[[Extent], float]) -> tuple[tuple[Line, ...], str]:
+    """The lines of a crowded panel: the first, the last and those with the highest score in front, the rest muted.
+
+    Also what is not drawn, in words; "" where all are.
+    """
+    names = list(lines)
+    if len(names) <= NAMED:
+        return tuple(each.line for each in lines.values()), ""
+    ranked = sorted(names, key=lambda name: -_score(lines[name], score))
+    chosen = list(dict.fromkeys([ranked[0], names[0], names[-1], *ranked[1:]]))[:NAMED]
+    rest = [name for name in names if name not in chosen]
+    kept = rest if len(names) <= MOST else [rest[place] for place in thinned(len(rest), MOST - NAMED)]
+    left_out = len(rest) - len(kept)
+    muted = tuple(lines[name].line.muted() for name in kept)
+    aside = f"{len(names) - left_out} of {len(names)} lines are drawn, the most telling among them." if left_out else ""
+    return (*muted, *(lines[name].line for name in names if name in chosen)), aside
+
+
+def _score(each: Drawn, score: Callable[[Extent], float]) -> float:
+    found = float("inf") if each.extent is None else score(each.extent)
+    return found if found == found else float("-inf")
+
+
+def highest(lines: Iterable[Drawn], score: Callable[[Extent], float]) -> Drawn | None:
+    """The line with the highest score among those that have a finite value."""
+    return max((each for each in lines if each.extent is not None), key=lambda each: _score(each, score), default=None)

@@ -1,0 +1,179 @@
+"""What a panel shows, as data: lines, rules, bands and marks. Nothing here knows how it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Steps = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+NONE, NOTE, FAULT = "none", "note", "fault"
+"""How a panel stands: nothing found, something unusual, something wrong."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series, thinned. Its values may be NaN, infinite, or below zero on a log scale: these are drawn, too.
+
+    `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, no legend
+    entry of its own), `faint` (what a smoothed line of the same name is made of) or `declared` (what was meant, drawn
+    under what was recorded). Lines of one `kin` share a colour.
+    After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
+    """
+
+    name: str
+    steps: Steps
+    values: Floats
+    shape: str = "line"
+    role: str = "main"
+    axis: str = "left"
+    kin: str = ""
+    gaps: Steps = field(default_factory=lambda: np.empty(0, np.int64))
+    total: int = 0
+    not_finite: int = 0
+
+    def muted(self) -> Line:
+        return replace(self, role="muted")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A horizontal line: a baseline, a threshold. Its label stands at its `start` or `end`, above it or below."""
+
+    value: float
+    label: str
+    style: str = "dashed"
+    place: str = "end"
+    below: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where values are usual, from `low` to `high` at each step; two steps are enough for a constant one."""
+
+    steps: Steps
+    low: Floats
+    high: Floats
+    label: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment or a stretch of steps: a `fault`, `note`, `warning` or `incident`, with its exact steps."""
+
+    first: int
+    last: int
+    kind: str
+    code: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least."""
+
+    title: str
+    log: bool = False
+    top: float | None = None
+    counts: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: a question, what is drawn to answer it, and what is found.
+
+    `missing` says how to record what the panel needs, "" where it has something to show. `trouble` is `none`, `note`
+    or `fault`; `first_fault` marks the panel of the walk's leaf. `aside` says what is not drawn.
+    """
+
+    number: int
+    key: str
+    title: str
+    subject: str
+    left: Scale
+    lines: tuple[Line, ...] = ()
+    right: Scale | None = None
+    rules: tuple[Rule, ...] = ()
+    bands: tuple[Band, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    caption: str = ""
+    aside: str = ""
+    missing: str = ""
+    trouble: str = NONE
+    first_fault: bool = False
+
+    @property
+    def badge(self) -> str:
+        """The panel's state in a symbol and a word, for eyes that do not see its colour."""
+        if self.trouble == FAULT:
+            return "✗ first fault" if self.first_fault else "✗ fault"
+        if self.trouble == NOTE:
+            return "! note"
+        return "? not recorded" if self.missing else "✓ nothing found"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault or a note of the walk, in words that are safe to show."""
+
+    code: str
+    name: str
+    kind: str
+    message: str
+    meaning: str
+    fix: str
+    measured: str
+    limits: tuple[str, ...]
+    panel: int | None
+    step: int | None
+    leaf: bool = False
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question of the walk, and its answer in one line. `depth` counts the edges that led to it."""
+
+    code: str
+    name: str
+    kind: str
+    message: str
+    depth: int = 0
+    after_leaf: bool = False
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One look in the reading order: at which panels, asking what."""
+
+    panels: tuple[int, ...]
+    asks: str
+
+
+@dataclass(frozen=True)
+class Board:
+    """The whole dashboard of one run: the verdict, the walk, and the seven panels."""
+
+    run: str
+    standing: str
+    verdict: str
+    headline: str
+    findings: tuple[Finding, ...]
+    walk: tuple[Answered, ...]
+    remedies: tuple[str, ...]
+    damage: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    reading: tuple[Glance, ...]
+
+    @property
+    def leaf(self) -> Finding | None:
+        """The first fault of the walk."""
+        return next((finding for finding in self.findings if finding.leaf), None)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last step that any line has."""
+        ends = [(int(line.steps[0]), int(line.steps[-1])) for p in self.panels for line in p.lines if len(line.steps)]
+        return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else (0, 0)

@@ -1,0 +1,62 @@
+"""Panel 1: is the model learning?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, drawn
+from steadyrun.panels.model import Panel, Rule, Scale
+from steadyrun.questions.form import shown
+from steadyrun.questions.intent import classes
+from steadyrun.report.checking import Report
+from steadyrun.signals.run import HOW_TO_RECORD, Signals
+
+_WINDOW = 20  # steps over which the loss of one moment is averaged
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """Training and validation loss on a log scale, with the baseline and the loss of a guess."""
+    train = drawn(run.raw("loss"), "train") if run.has("loss") else None
+    val = drawn(run.raw("val_loss"), "validation", shape="step") if run.has("val_loss") else None
+    panel = Panel(
+        1,
+        "loss",
+        "Is the model learning?",
+        "Loss",
+        Scale("loss", log=True),
+        tuple(each.line for each in (train, val) if each is not None),
+        rules=tuple(_rules(run)),
+        missing="" if train or val else HOW_TO_RECORD["loss"],
+    )
+    return finished(panel, run, report, _seen(run, train, val))
+
+
+def _rules(run: Signals) -> list[Rule]:
+    baseline, chosen_among = run.declared("baseline_loss"), classes(run)
+    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", place="start")]
+    if chosen_among:
+        guess = math.log(chosen_among)
+        rules.append(Rule(guess, f"a guess, ln {chosen_among}", "dotted", below=True))
+    return rules
+
+
+def _seen(run: Signals, train: Drawn | None, val: Drawn | None) -> str:
+    said = []
+    loss = run.maybe("loss")
+    if train and loss is not None:
+        last = loss.mean_until(loss.steps[-1], _WINDOW)
+        said.append(
+            f"training loss goes from {shown(loss.values[0])} to {shown(last)} (mean of the last {_WINDOW} steps)"
+        )
+    if val and val.extent:
+        said.append(f"validation ends at {shown(val.extent.last)}{_against_baseline(run, val.extent.last)}")
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _against_baseline(run: Signals, loss: float) -> str:
+    baseline = run.declared("baseline_loss")
+    if baseline is None:
+        return ""
+    return f", {'below' if loss < baseline else 'above'} the baseline {shown(baseline)}"

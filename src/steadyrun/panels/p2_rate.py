@@ -1,0 +1,102 @@
+"""Panel 2: did warmup and decay actually run?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
+from steadyrun.panels.model import Line, Panel, Scale
+from steadyrun.questions.form import shown
+from steadyrun.questions.rates import look
+from steadyrun.records import Series
+from steadyrun.report.checking import Report
+from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
+from steadyrun.signals.schedule import Curve, agreement
+from steadyrun.signals.smoothing import thinned
+
+_CLOSE = 0.05  # of the peak: rates this close are the same
+_CURVE = 1000  # points of the configured curve
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The learning rate as used, over the configured one."""
+    groups = _groups(run)
+    recorded, aside = in_front(groups, lambda extent: extent.high)
+    panel = Panel(
+        2,
+        "rate",
+        "Did warmup and decay actually run?",
+        "Learning rate",
+        Scale("learning rate", top=0.0),
+        (*_configured(run, groups), *recorded),
+        missing="" if groups else HOW_TO_RECORD["lr/*"],
+        aside=aside,
+    )
+    return finished(panel, run, report, _seen(run, groups))
+
+
+def _groups(run: Signals) -> dict[str, Drawn]:
+    """The rates of the param groups; those that are equal at every step are one line."""
+    found: list[tuple[Series, list[str]]] = []
+    for name in sorted(run.matching("lr/*"), key=natural):
+        series = run.raw(name)
+        alike = next((group for other, group in found if np.array_equal(other.values, series.values)), None)
+        if alike is None:
+            found.append((series, [name.removeprefix("lr/")]))
+        else:
+            alike.append(name.removeprefix("lr/"))
+    return {label: drawn(series, label, company=len(found)) for series, label in _labelled(found)}
+
+
+def _labelled(found: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]]:
+    if len(found) == 1:
+        return [(found[0][0], "as used")]
+    return [(series, f"as used, group {short(', '.join(groups))}") for series, groups in found]
+
+
+def _meant(run: Signals) -> tuple[str, Curve] | None:
+    """The curve that was configured, and who says so: the declaration, or else the scheduler's dry run."""
+    try:
+        seen = look(run)
+    except MissingSignal:
+        return None
+    if seen.plan is not None:
+        warmup = f", warmup {seen.plan.warmup}" if seen.plan.warmup else ""
+        return f"declared: {seen.plan.shape}{warmup}", seen.plan.rate
+    return None if seen.dry is None else ("as the scheduler planned", seen.dry)
+
+
+def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
+    meant = _meant(run)
+    if not groups or meant is None:
+        return []
+    name, curve = meant
+    steps = next(iter(groups.values())).line.steps
+    # At the line's own steps, so that both have their corners in the same places.
+    at = steps[thinned(len(steps), _CURVE)]
+    return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))]
+
+
+def _seen(run: Signals, groups: dict[str, Drawn]) -> str:
+    found = next((each.extent for each in groups.values() if each.extent), None)
+    if found is None:
+        return ""
+    if found.low == found.high:
+        return f"Constant at {shown(found.high)}{_agreement(run)}."
+    rises = f"rises to {shown(found.high)} by step {found.high_step}" if found.high > found.first else ""
+    falls = f"{'falls' if rises else f'falls from {shown(found.high)}'} to {shown(found.last)}"
+    parts = [rises, falls if found.last < found.high else ""]
+    return f"The learning rate {' and '.join(part for part in parts if part)}{_agreement(run)}."
+
+
+def _agreement(run: Signals) -> str:
+    """At how many steps the rate is the one that was meant."""
+    meant = _meant(run)
+    if meant is None:
+        return ""
+    name, curve = meant
+    rates = look(run).rates
+    share = agreement(rates.steps, rates.values, curve, float(np.max(curve(rates.steps))), _CLOSE)
+    who = name.partition(":")[0].removeprefix("as ")
+    return f": as {who}" if share == 1 else f"; as {who} at {int(share * 1000) / 10:g}% of the steps"

@@ -1,0 +1,53 @@
+"""Panel 3: are the gradients well-behaved?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, drawn
+from steadyrun.panels.model import Line, Panel, Rule, Scale
+from steadyrun.questions.form import shown
+from steadyrun.report.checking import Report
+from steadyrun.signals.overview import extent
+from steadyrun.signals.run import HOW_TO_RECORD, Signals
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The global gradient norm before clipping on a log scale, with the clip threshold."""
+    norm = drawn(run.raw("grad_norm"), "gradient norm") if run.has("grad_norm") else None
+    moving, fixed = _threshold(run)
+    panel = Panel(
+        3,
+        "gradient",
+        "Are the gradients well-behaved?",
+        "Gradient norm before clipping",
+        Scale("‖g‖", log=True),
+        (*moving, *([norm.line] if norm else [])),
+        rules=fixed,
+        missing="" if norm else HOW_TO_RECORD["grad_norm"],
+    )
+    return finished(panel, run, report, _seen(run, norm))
+
+
+def _threshold(run: Signals) -> tuple[tuple[Line, ...], tuple[Rule, ...]]:
+    """The clip threshold: a line where it moves, a rule where it does not."""
+    if run.has("clip_threshold"):
+        series = run.raw("clip_threshold")
+        found = extent(series)
+        if found is not None and found.low < found.high:
+            return (drawn(series, "clip threshold", role="declared").line,), ()
+        if found is not None and found.low > 0:
+            return (), (Rule(found.low, f"clipped at {shown(found.low)}", "solid"),)
+    declared = run.declared("clip")
+    return (), (Rule(declared, f"clip {shown(declared)} declared"),) if declared and declared > 0 else ()
+
+
+def _seen(run: Signals, norm: Drawn | None) -> str:
+    if norm is None or norm.extent is None:
+        return ""
+    found = norm.extent
+    clipped = run.maybe("clipped")
+    engaged = "" if clipped is None else f"; {float(np.mean(clipped.values)):.0%} of the steps are clipped"
+    reach = f"{shown(found.low)} to {shown(found.high)}"
+    return f"Gradient norm {shown(found.first)} at first, {reach}, {shown(found.last)} at last{engaged}."

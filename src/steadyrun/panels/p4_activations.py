@@ -1,0 +1,76 @@
+"""Panel 4: are the activations balanced across depth?"""
+
+from __future__ import annotations
+
+from steadyrun.panels import thinning
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, drawn, in_front, natural
+from steadyrun.panels.model import Band, Panel, Scale
+from steadyrun.questions.depth import magnitudes
+from steadyrun.questions.form import shown
+from steadyrun.report.checking import Report
+from steadyrun.signals.overview import Spread
+from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
+
+_TIMES = 3.0  # residual blocks of a healthy model are within this of each other
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The mean magnitude of each block's output. A log scale, on which 3 times is everywhere the same distance."""
+    lines, spread = _read(run)
+    shown_lines, aside = in_front(lines, lambda extent: extent.high)
+    panel = Panel(
+        4,
+        "activations",
+        "Are the activations balanced across depth?",
+        "Mean |output| per block",
+        Scale("mean |activation|", log=True),
+        shown_lines,
+        bands=_bands(spread),
+        missing="" if lines else HOW_TO_RECORD["activation/*"],
+        aside=aside,
+    )
+    return finished(panel, run, report, _seen(lines, spread))
+
+
+def _read(run: Signals) -> tuple[dict[str, Drawn], Spread]:
+    """Every block in the order of the forward pass, and how far the residual blocks are apart."""
+    recorded = {name.removeprefix("activation/"): name for name in run.matching("activation/*")}
+    blocks = [str(entry.get("name")) for entry in run.listed("blocks")]
+    order = [name for name in blocks if name in recorded]
+    order += sorted((name for name in recorded if name not in blocks), key=natural)
+    residual = _residual(run)
+    lines, spread = {}, Spread()
+    for name in order:
+        series = run.raw(recorded[name])
+        lines[name] = drawn(series, name, company=len(order))
+        if name in residual:
+            spread.add(series)
+    return lines, spread
+
+
+def _residual(run: Signals) -> set[str]:
+    try:
+        return set(magnitudes(run))
+    except MissingSignal:
+        return set()
+
+
+def _bands(spread: Spread) -> tuple[Band, ...]:
+    if spread.widest() is None:
+        return ()
+    low, high = spread.within(_TIMES)
+    kept = thinning.places(low, thinning.MOST // 2)
+    return (Band(spread.steps[kept], low[kept], high[kept], f"residual blocks within {_TIMES:g}x of each other"),)
+
+
+def _seen(lines: dict[str, Drawn], spread: Spread) -> str:
+    widest = spread.widest()
+    if widest is not None:
+        step, times = widest
+        return f"{spread.count} residual blocks, {shown(times)} times apart at most (step {step})."
+    ends = [(name, each.extent.last) for name, each in lines.items() if each.extent]
+    if not ends:
+        return ""
+    low, high = min(ends, key=lambda end: end[1]), max(ends, key=lambda end: end[1])
+    return f"At last, outputs are between {shown(low[1])} and {shown(high[1])} on average."

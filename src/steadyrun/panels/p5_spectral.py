@@ -1,0 +1,75 @@
+"""Panel 5: are the weight matrices growing pathologically?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, family, highest, in_front
+from steadyrun.panels.model import Band, Panel, Rule, Scale
+from steadyrun.questions.form import shown
+from steadyrun.questions.intent import pretrained
+from steadyrun.report.checking import Report
+from steadyrun.signals.overview import Extent, widest_start
+from steadyrun.signals.run import Signals
+
+_TIMES = 2.0  # of the first value: the specification's healthy growth
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The spectral norm of each major matrix on a log scale, with twice the start of the one that grew most."""
+    lines = {name: _matrix(each) for name, each in family(run, "spectral_norm/*").items()}
+    shown_lines, aside = in_front(lines, _growth)
+    worst = highest(lines.values(), _growth)
+    panel = Panel(
+        5,
+        "spectral",
+        "Are the weight matrices growing pathologically?",
+        "Spectral norm per matrix",
+        Scale("σ₁(W)", log=True),
+        shown_lines,
+        bands=_bands(worst),
+        rules=_rules(run, lines),
+        missing="" if lines else "call run.watch(model, optimizer) before training",
+        aside=aside,
+    )
+    return finished(panel, run, report, _seen(lines, worst))
+
+
+def _matrix(each: Drawn) -> Drawn:
+    return replace(each, line=replace(each.line, name=each.line.name.removesuffix(".weight")))
+
+
+def _growth(extent: Extent) -> float:
+    return extent.growth
+
+
+def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
+    """Where random matrices begin at most: the mark of a wrong deviation is a start far above it."""
+    widest = None if pretrained(run) else widest_start(run.listed("initial_weights"))
+    if widest is None or not lines:
+        return ()
+    above_all = all(each.extent is None or each.extent.high < widest for each in lines.values())
+    return (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start", below=above_all),)
+
+
+def _bands(worst: Drawn | None) -> tuple[Band, ...]:
+    if worst is None or worst.extent is None or worst.extent.first <= 0:
+        return ()
+    steps = worst.line.steps[[0, -1]]
+    start = worst.extent.first
+    label = f"{worst.line.name}: up to {_TIMES:g}x its start"
+    return (Band(steps, np.full(2, start), np.full(2, _TIMES * start), label),)
+
+
+def _seen(lines: dict[str, Drawn], worst: Drawn | None) -> str:
+    if worst is None or worst.extent is None:
+        return ""
+    found = worst.extent
+    within = sum(1 for each in lines.values() if each.extent and each.extent.growth <= _TIMES)
+    return (
+        f"Largest growth: {worst.line.name}, {shown(found.growth)} times its start ({shown(found.first)} to "
+        f"{shown(found.high)}); {within} of {len(lines)} stay within {_TIMES:g} times."
+    )

@@ -1,0 +1,72 @@
+"""Panel 7: is the model learning the pattern, or memorising individual forms?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from steadyrun.panels.findings import finished
+from steadyrun.panels.lines import Drawn, drawn, family, in_front, short
+from steadyrun.panels.model import Line, Panel, Scale
+from steadyrun.questions.form import shown
+from steadyrun.report.checking import Report
+from steadyrun.signals.overview import smoothed
+from steadyrun.signals.run import Signals
+
+_WINDOW = 20  # steps over which the loss of one moment is averaged
+_FEW = 3  # classes, which are smoothed
+_SPAN = 50  # steps
+_ENOUGH = 100  # points
+HOW = 'name classes of examples and give their losses: run.step(loss, class_losses={"regular": …, "irregular": …})'
+
+
+def build(run: Signals, report: Report) -> Panel:
+    """The loss of every class that the user named, on a log scale; validation as steps."""
+    train, val = family(run, "class_loss/*"), family(run, "val_class_loss/*", "step")
+    lines = {f"train {name}": _kin(each) for name, each in train.items()}
+    lines |= {f"val {name}": _kin(each, ", validation") for name, each in val.items()}
+    few = len(train) <= _FEW
+    shown_lines, aside = in_front(lines, lambda extent: extent.last)
+    panel = Panel(
+        7,
+        "classes",
+        "Is the model learning the pattern, or memorising individual forms?",
+        "Loss by class",
+        Scale("loss", log=True),
+        tuple(_with_smoothed(run, shown_lines)) if few else shown_lines,
+        missing="" if lines else HOW,
+        aside=aside,
+    )
+    return finished(panel, run, report, _seen(run))
+
+
+def _kin(each: Drawn, addition: str = "") -> Drawn:
+    return replace(each, line=replace(each.line, name=f"{each.line.name}{addition}", kin=each.line.name))
+
+
+def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
+    """The classes are told apart by their averages: single batches have few examples of each."""
+    names = {short(name.removeprefix("class_loss/")): name for name in run.matching("class_loss/*")}
+    for line in lines:
+        if line.shape == "step" or line.total < _ENOUGH or line.name not in names:
+            yield line
+            continue
+        yield replace(line, role="faint")
+        average = smoothed(run.raw(names[line.name]), _SPAN)
+        yield replace(drawn(average, line.name).line, kin=line.kin)
+
+
+def _seen(run: Signals) -> str:
+    """The classes at the end of the run: where a loss is recorded at every step, the mean of the last ones."""
+    pattern = "class_loss/*" if run.matching("class_loss/*") else "val_class_loss/*"
+    points = {name: run.maybe(name) for name in run.matching(pattern)}
+    window = _WINDOW if pattern == "class_loss/*" else 1
+    start = len(pattern) - 1
+    ends = {short(name[start:]): p.mean_until(p.steps[-1], window) for name, p in points.items() if p is not None}
+    if not ends:
+        return ""
+    low, high = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
+    if low == high:
+        return f"The loss of {low} ends at {shown(ends[low])}."
+    gap = f", {ends[high] / ends[low] - 1:.0%} above" if ends[low] > 0 else ""
+    return f"Lowest at last: {low} with {shown(ends[low])}; highest: {high} with {shown(ends[high])}{gap}."

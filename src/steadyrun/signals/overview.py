@@ -1,0 +1,142 @@
+"""What one sees of whole series: where they begin and end, how far they reach, how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.records import Series
+from steadyrun.signals.schedule import number
+from steadyrun.signals.smoothing import Floats, ema, thinned
+
+Steps = npt.NDArray[np.int64]
+
+_ENOUGH = 50  # points, before their spacing tells what a gap is
+_SAMPLE = 1001  # of these
+_WIDE = 20.0  # times the usual spacing
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The finite values of a series: first, last, lowest, highest; and how many are not finite."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+    high_step: int
+    last_step: int
+    finite: int
+    not_finite: int
+
+    @property
+    def growth(self) -> float:
+        """The highest value over the first; NaN where the first is not positive."""
+        return self.high / self.first if self.first > 0 else float("nan")
+
+
+def extent(series: Series) -> Extent | None:
+    """The extent of a series; None where it has no finite value."""
+    keep = np.isfinite(series.values)
+    if not np.any(keep):
+        return None
+    whole = bool(np.all(keep))
+    values = series.values if whole else series.values[keep]
+    steps = series.steps if whole else series.steps[keep]
+    top = int(np.argmax(values))
+    return Extent(
+        float(values[0]),
+        float(values[-1]),
+        float(np.min(values)),
+        float(values[top]),
+        int(steps[top]),
+        int(steps[-1]),
+        len(values),
+        len(series) - len(values),
+    )
+
+
+def widest_start(weights: Iterable[Mapping[str, Any]]) -> float | None:
+    """The largest spectral norm that the usual rules of initialisation give to one of these matrices.
+
+    A random m x n matrix of deviation s has one of about s (sqrt m + sqrt n); s is at most Kaiming's sqrt(2 / fan-in).
+    """
+    norms = []
+    for weight in weights:
+        shape, fan_in = weight.get("shape"), number(weight.get("fan_in"))
+        if fan_in and isinstance(shape, list) and len(shape) >= 2 and all(number(size) for size in shape):
+            rows, columns = float(shape[0]), float(np.prod([float(size) for size in shape[1:]]))
+            norms.append(float(np.sqrt(2 / fan_in) * (np.sqrt(rows) + np.sqrt(columns))))
+    return max(norms, default=None)
+
+
+def smoothed(series: Series, span: int) -> Series:
+    """The exponential moving average of a series' finite values."""
+    keep = np.isfinite(series.values)
+    return Series(series.name, series.steps[keep], ema(series.values[keep], span), series.times[keep])
+
+
+def gaps(steps: Steps) -> Steps:
+    """The last step before each gap: where a series that is recorded regularly leaves out many steps in a row."""
+    if len(steps) < _ENOUGH:
+        return steps[:0]
+    apart = np.diff(steps)
+    usual = float(np.median(apart[thinned(len(apart), _SAMPLE)]))
+    return steps[np.flatnonzero(apart > _WIDE * usual)]
+
+
+class Spread:
+    """How far apart several series are at the steps that all of them have; fed one series at a time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.steps: Steps = np.empty(0, np.int64)
+        self.low: Floats = np.empty(0)
+        self.high: Floats = np.empty(0)
+
+    def add(self, series: Series) -> None:
+        """Take one more series into account; only its finite values above zero can be compared."""
+        keep = np.isfinite(series.values) & (series.values > 0)
+        steps, values = series.steps, series.values
+        if not np.all(keep):
+            steps, values = steps[keep], values[keep]
+        self.count += 1
+        if self.count == 1:
+            self.steps, self.low, self.high = steps, values, values
+            return
+        if not np.array_equal(steps, self.steps):
+            self.steps, mine, theirs = np.intersect1d(self.steps, steps, assume_unique=True, return_indices=True)
+            self.low, self.high, values = self.low[mine], self.high[mine], values[theirs]
+        self.low, self.high = np.minimum(self.low, values), np.maximum(self.high, values)
+
+    def widest(self) -> tuple[int, float] | None:
+        """The step at which they are furthest apart, and the largest over the smallest there."""
+        if self.count < 2 or not len(self.steps):
+            return None
+        ratio = self.high / self.low
+        place = int(np.argmax(ratio))
+        return int(self.steps[place]), float(ratio[place])
+
+    def within(self, times: float) -> tuple[Floats, Floats]:
+        """A corridor at every step that holds all series exactly where they are within `times` of each other."""
+        middle = np.sqrt(self.low) * np.sqrt(self.high)
+        return middle / np.sqrt(times), middle * np.sqrt(times)
+
+
+def summed(name: str, parts: Iterable[Series]) -> Series | None:
+    """The sum of several series at the steps that all of them have; None where there is no such step."""
+    total: Series | None = None
+    for part in parts:
+        total = part if total is None else _added(total, part)
+    return None if total is None or not len(total) else Series(name, total.steps, total.values, total.times)
+
+
+def _added(one: Series, other: Series) -> Series:
+    if np.array_equal(one.steps, other.steps):
+        return Series(one.name, one.steps, one.values + other.values, one.times)
+    steps, mine, theirs = np.intersect1d(one.steps, other.steps, assume_unique=True, return_indices=True)
+    return Series(one.name, steps, one.values[mine] + other.values[theirs], one.times[mine])
