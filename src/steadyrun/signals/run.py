@@ -45,6 +45,10 @@ HOW_TO_RECORD: Mapping[str, str] = {
 }
 
 
+Axes = tuple[npt.NDArray[np.int64], Floats]
+"""Steps and times."""
+
+
 class Source(Protocol):
     """What signals need of a run; `steadyrun.open_run` gives one."""
 
@@ -105,6 +109,8 @@ class Signals:
         self._points: dict[str, Points] = {}
         self.memo: dict[Any, Any] = {}  # what several questions compute alike
         self._read: dict[str, Series] = {}  # read to find the end, not yet asked for
+        self._whole: dict[str, Axes] = {}  # series of which `points` has all, so that they need not be read again
+        self._axes: list[Axes] = []
         self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
         self.manifest = source.manifest
         self.config: Mapping[str, Any] = _mapping(self.manifest.get("config"))
@@ -158,6 +164,9 @@ class Signals:
         """A series as recorded, non-finite values included, in order of steps; of two at one step the later."""
         if not self.has(name):
             raise MissingSignal(name)
+        if name in self._whole:
+            steps, times = self._whole[name]
+            return Series(name, steps, self._points[name].values, times)
         return self._read.pop(name, None) or _ordered(self._source.series(name))
 
     def points(self, name: str) -> Points:
@@ -210,11 +219,26 @@ class Signals:
         series = self.raw(name)
         keep = np.isfinite(series.values) & (series.steps < self.end)
         steps, values = series.steps, series.values.astype(float, copy=False)
-        if not np.all(keep):
+        whole = bool(np.all(keep))
+        if not whole:
             steps, values = steps[keep], values[keep]
         if len(values) and float(np.max(np.abs(values))) > _LARGEST:
-            values = np.clip(values, -_LARGEST, _LARGEST)
+            values, whole = np.clip(values, -_LARGEST, _LARGEST), False
+        if whole:
+            self._whole[name] = self._axes_like(series)
         return Points(name, self._shared(steps), values)
+
+    def _axes_like(self, series: Series) -> Axes:
+        """Steps and times of a series; those of another one where they are the same, as within a table."""
+        for steps, times in self._axes:
+            if (
+                len(steps) == len(series)
+                and np.array_equal(steps, series.steps)
+                and np.array_equal(times, series.times)
+            ):
+                return steps, times
+        self._axes.append((series.steps, series.times))
+        return self._axes[-1]
 
     def _shared(self, steps: npt.NDArray[np.int64]) -> Floats:
         for known in self._steps:

@@ -110,7 +110,7 @@ class RunView:
         steps = _joined([part.steps for part in points])
         values = _joined([part.values for part in points])
         times = _joined([part.times for part in points])
-        if not every_attempt and np.any(np.diff(steps) < 0):
+        if not every_attempt and np.any(steps[1:] < steps[:-1]):
             order = np.argsort(steps, kind="stable")
             steps, values, times = steps[order], values[order], times[order]
         return Series(name, steps, values, times)
