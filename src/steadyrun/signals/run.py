@@ -268,7 +268,7 @@ class Signals:
 
 def _ordered(series: Series) -> Series:
     steps = series.steps
-    if len(steps) < 2 or np.all(np.diff(steps) > 0):
+    if len(steps) < 2 or np.all(steps[1:] > steps[:-1]):
         return series
     order = np.argsort(steps, kind="stable")
     last = np.append(np.diff(steps[order]) != 0, True)
