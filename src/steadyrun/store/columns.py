@@ -70,9 +70,22 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
 
 def read_points(file: DataFile, name: str, dropped: list[Dropped]) -> Points:
     """The points of column `name` in `file`; what cannot be verified is left out and noted."""
-    rows = _parquet_rows if file.path.suffix == ".parquet" else _segment_rows
+    return read_on(file, name, dropped, 0)[0]
+
+
+def read_on(file: DataFile, name: str, dropped: list[Dropped], start: int) -> tuple[Points, int]:
+    """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
+    if file.path.suffix == ".parquet":
+        return _points(file, _parquet_rows(file.path, name, dropped)), start
+    reader = SegmentReader(file.path)
+    points = _points(file, _segment_rows(reader, name, start))
+    dropped += reader.dropped
+    return points, max(start, reader.position)
+
+
+def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Points:
     steps, times, values = [], [], []
-    for step, at, value in rows(file.path, name, dropped):
+    for step, at, value in rows:
         present = np.asarray(value.is_valid())
         steps.append(np.asarray(step)[present])
         times.append(np.asarray(at)[present])
@@ -85,13 +98,11 @@ def read_points(file: DataFile, name: str, dropped: list[Dropped]) -> Points:
     )
 
 
-def _segment_rows(path: Path, name: str, dropped: list[Dropped]) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    reader = SegmentReader(path)
-    for batch in reader.batches([STEP, TIME, name]):
+def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
+    for batch in reader.batches([STEP, TIME, name], start):
         step, at, value = batch.columns[STEP], batch.columns[TIME], batch.columns[name]
         if step is not None and at is not None and value is not None:
             yield step, at, value
-    dropped += reader.dropped
 
 
 def _parquet_rows(path: Path, name: str, dropped: list[Dropped]) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
