@@ -7,6 +7,7 @@ with steadyrun.record("experiments/my-run", config=config) as run:
 
 print(steadyrun.check("experiments/my-run"))
 steadyrun.open_run("experiments/my-run").series("loss")
+steadyrun.open_run("experiments/my-run").dashboard()
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.panels.notebook import Dashboard, dashboard
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
     from steadyrun.records import Dropped, Event, Found, Series
@@ -30,6 +32,8 @@ _HOMES = {
     "open_run": "steadyrun.store.reader",
     "RunView": "steadyrun.store.reader",
     "check": "steadyrun.report.checking",
+    "dashboard": "steadyrun.panels.notebook",
+    "Dashboard": "steadyrun.panels.notebook",
     "Report": "steadyrun.report.checking",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
@@ -43,6 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Dashboard",
     "Dropped",
     "Event",
     "FaultFound",
@@ -56,6 +61,7 @@ __all__ = [
     "SteadyrunError",
     "UsageError",
     "check",
+    "dashboard",
     "open_run",
     "record",
 ]

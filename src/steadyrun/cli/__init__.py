@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from steadyrun.cli.check import check
+from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
 
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, explain):
+for command in (demo, check, dashboard, explain):
     app.command()(command)
 
 

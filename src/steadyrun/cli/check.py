@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steadyrun.cli import following, forms
 from steadyrun.cli.messages import as_typed, fail, say
-from steadyrun.cli.runs import is_run, runs_near
+from steadyrun.cli.runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def check(
         checking = _Checking(run, form, _limits(assignments or []), go_on, after)
         report = checking.follow(interval, wait, until_fault) if follow or until_fault else checking.once()
     except RunDirectoryError as problem:
-        _no_run(problem, run, after)
+        no_run(problem, *([] if after is None else [after]), run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} check --help")
     except KeyboardInterrupt:
@@ -93,13 +93,6 @@ def _limits(assignments: list[str]) -> Changes:
     from steadyrun.report import thresholds
 
     return thresholds.changes(thresholds.parsed(assignments), Path.cwd())
-
-
-def _no_run(problem: RunDirectoryError, run: str, after: str | None) -> NoReturn:
-    paths = [Path(name).expanduser() for name in (after, run) if name is not None]
-    near = runs_near(next((path for path in paths if not is_run(path)), paths[-1]))
-    names = ", ".join(str(path) for path in near)
-    fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} check --help")
 
 
 @dataclass(frozen=True)

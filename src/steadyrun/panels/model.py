@@ -19,8 +19,9 @@ class Line:
     """One series, thinned. Its values may be NaN, infinite, or below zero on a log scale: these are drawn, too.
 
     `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, no legend
-    entry of its own) or `declared` (what was meant, drawn under what was recorded). After each step in `gaps` nothing
-    was recorded for long. `total` and `not_finite` count the points before thinning.
+    entry of its own), `faint` (what a smoothed line of the same name is made of) or `declared` (what was meant, drawn
+    under what was recorded). Lines of one `kin` share a colour.
+    After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Line:
     shape: str = "line"
     role: str = "main"
     axis: str = "left"
+    kin: str = ""
     gaps: Steps = field(default_factory=lambda: np.empty(0, np.int64))
     total: int = 0
     not_finite: int = 0
@@ -39,11 +41,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Rule:
-    """A horizontal line: a baseline, a threshold."""
+    """A horizontal line: a baseline, a threshold. Its label stands at its `start` or `end`, above it or below."""
 
     value: float
     label: str
     style: str = "dashed"
+    place: str = "end"
+    below: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis: what it shows, and whether in powers of ten. `top` is what it shows at least."""
+    """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least."""
 
     title: str
     log: bool = False
     top: float | None = None
+    counts: bool = False
 
 
 @dataclass(frozen=True)

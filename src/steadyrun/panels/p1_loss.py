@@ -23,7 +23,7 @@ def build(run: Signals, report: Report) -> Panel:
         1,
         "loss",
         "Is the model learning?",
-        "Loss, training and validation",
+        "Loss",
         Scale("loss", log=True),
         tuple(each.line for each in (train, val) if each is not None),
         rules=tuple(_rules(run)),
@@ -34,10 +34,10 @@ def build(run: Signals, report: Report) -> Panel:
 
 def _rules(run: Signals) -> list[Rule]:
     baseline, chosen_among = run.declared("baseline_loss"), classes(run)
-    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}")]
+    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", place="start")]
     if chosen_among:
         guess = math.log(chosen_among)
-        rules.append(Rule(guess, f"a guess, ln {chosen_among}", "dotted"))
+        rules.append(Rule(guess, f"a guess, ln {chosen_among}", "dotted", below=True))
     return rules
 
 

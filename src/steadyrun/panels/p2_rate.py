@@ -26,7 +26,7 @@ def build(run: Signals, report: Report) -> Panel:
         2,
         "rate",
         "Did warmup and decay actually run?",
-        "Learning rate, as configured and as used",
+        "Learning rate",
         Scale("learning rate", top=0.0),
         (*_configured(run, groups), *recorded),
         missing="" if groups else HOW_TO_RECORD["lr/*"],

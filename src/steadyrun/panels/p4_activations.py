@@ -22,7 +22,7 @@ def build(run: Signals, report: Report) -> Panel:
         4,
         "activations",
         "Are the activations balanced across depth?",
-        "Mean magnitude of each block's output",
+        "Mean |output| per block",
         Scale("mean |activation|", log=True),
         shown_lines,
         bands=_bands(spread),

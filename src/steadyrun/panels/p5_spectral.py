@@ -8,10 +8,11 @@ import numpy as np
 
 from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, family, highest, in_front
-from steadyrun.panels.model import Band, Panel, Scale
+from steadyrun.panels.model import Band, Panel, Rule, Scale
 from steadyrun.questions.form import shown
+from steadyrun.questions.intent import pretrained
 from steadyrun.report.checking import Report
-from steadyrun.signals.overview import Extent
+from steadyrun.signals.overview import Extent, widest_start
 from steadyrun.signals.run import Signals
 
 _TIMES = 2.0  # of the first value: the specification's healthy growth
@@ -26,10 +27,11 @@ def build(run: Signals, report: Report) -> Panel:
         5,
         "spectral",
         "Are the weight matrices growing pathologically?",
-        "Spectral norm of each major matrix",
+        "Spectral norm per matrix",
         Scale("σ₁(W)", log=True),
         shown_lines,
         bands=_bands(worst),
+        rules=_rules(run) if lines else (),
         missing="" if lines else "call run.watch(model, optimizer) before training",
         aside=aside,
     )
@@ -42,6 +44,12 @@ def _matrix(each: Drawn) -> Drawn:
 
 def _growth(extent: Extent) -> float:
     return extent.growth
+
+
+def _rules(run: Signals) -> tuple[Rule, ...]:
+    """Where random matrices begin at most: the mark of a wrong deviation is a start far above it."""
+    widest = None if pretrained(run) else widest_start(run.listed("initial_weights"))
+    return () if widest is None else (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start"),)
 
 
 def _bands(worst: Drawn | None) -> tuple[Band, ...]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from steadyrun.panels.findings import finished
-from steadyrun.panels.lines import Drawn, family, in_front, short
-from steadyrun.panels.model import Panel, Scale
+from steadyrun.panels.lines import Drawn, drawn, family, in_front, short
+from steadyrun.panels.model import Line, Panel, Scale
 from steadyrun.questions.form import shown
 from steadyrun.report.checking import Report
+from steadyrun.signals.overview import smoothed
 from steadyrun.signals.run import Signals
 
 _WINDOW = 20  # steps over which the loss of one moment is averaged
+_FEW = 3  # classes, which are smoothed
+_SPAN = 50  # steps
+_ENOUGH = 100  # points
 HOW = 'name classes of examples and give their losses: run.step(loss, class_losses={"regular": …, "irregular": …})'
 
 
 def build(run: Signals, report: Report) -> Panel:
     """The loss of every class that the user named, on a log scale; validation as steps."""
     train, val = family(run, "class_loss/*"), family(run, "val_class_loss/*", "step")
-    lines = {f"train {name}": _named(each, f"{name}") for name, each in train.items()}
-    lines |= {f"val {name}": _named(each, f"{name}, validation") for name, each in val.items()}
+    lines = {f"train {name}": _kin(each) for name, each in train.items()}
+    lines |= {f"val {name}": _kin(each, ", validation") for name, each in val.items()}
+    few = len(train) <= _FEW
     shown_lines, aside = in_front(lines, lambda extent: extent.last)
     panel = Panel(
         7,
@@ -27,15 +33,27 @@ def build(run: Signals, report: Report) -> Panel:
         "Is the model learning the pattern, or memorising individual forms?",
         "Loss by class",
         Scale("loss", log=True),
-        shown_lines,
+        tuple(_with_smoothed(run, shown_lines)) if few else shown_lines,
         missing="" if lines else HOW,
         aside=aside,
     )
     return finished(panel, run, report, _seen(run))
 
 
-def _named(each: Drawn, name: str) -> Drawn:
-    return replace(each, line=replace(each.line, name=name))
+def _kin(each: Drawn, addition: str = "") -> Drawn:
+    return replace(each, line=replace(each.line, name=f"{each.line.name}{addition}", kin=each.line.name))
+
+
+def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
+    """The classes are told apart by their averages: single batches have few examples of each."""
+    names = {short(name.removeprefix("class_loss/")): name for name in run.matching("class_loss/*")}
+    for line in lines:
+        if line.shape == "step" or line.total < _ENOUGH or line.name not in names:
+            yield line
+            continue
+        yield replace(line, role="faint")
+        average = smoothed(run.raw(names[line.name]), _SPAN)
+        yield replace(drawn(average, line.name).line, kin=line.kin)
 
 
 def _seen(run: Signals) -> str:

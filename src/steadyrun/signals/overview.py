@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from steadyrun.records import Series
-from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.schedule import number
+from steadyrun.signals.smoothing import Floats, ema
 
 Steps = npt.NDArray[np.int64]
 
@@ -55,6 +57,26 @@ def extent(series: Series) -> Extent | None:
         len(values),
         len(series) - len(values),
     )
+
+
+def widest_start(weights: Iterable[Mapping[str, Any]]) -> float | None:
+    """The largest spectral norm that the usual rules of initialisation give to one of these matrices.
+
+    A random m x n matrix of deviation s has one of about s (sqrt m + sqrt n); s is at most Kaiming's sqrt(2 / fan-in).
+    """
+    norms = []
+    for weight in weights:
+        shape, fan_in = weight.get("shape"), number(weight.get("fan_in"))
+        if fan_in and isinstance(shape, list) and len(shape) >= 2 and all(number(size) for size in shape):
+            rows, columns = float(shape[0]), float(np.prod([float(size) for size in shape[1:]]))
+            norms.append(float(np.sqrt(2 / fan_in) * (np.sqrt(rows) + np.sqrt(columns))))
+    return max(norms, default=None)
+
+
+def smoothed(series: Series, span: int) -> Series:
+    """The exponential moving average of a series' finite values."""
+    keep = np.isfinite(series.values)
+    return Series(series.name, series.steps[keep], ema(series.values[keep], span), series.times[keep])
 
 
 def gaps(steps: Steps) -> Steps:

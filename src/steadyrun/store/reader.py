@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -124,6 +125,11 @@ class RunView:
             for name in self.names(rank):
                 self.series(name, rank)
         return self.dropped
+
+    def dashboard(self) -> Any:
+        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
+        # By its public name, and only now: the store itself knows of no panels.
+        return importlib.import_module("steadyrun").dashboard(self.root)
 
     def __str__(self) -> str:
         return summary.describe(self)

@@ -1,0 +1,193 @@
+/* Draws the panels from the JSON block `#data`, links their x axes, and zooms to what a finding cites.
+   Everything shown comes from plotly figures made in Python; nothing here builds HTML from strings. */
+(function () {
+  "use strict";
+
+  const ARRAYS = {
+    f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array,
+    i2: Int16Array, u2: Uint16Array, i1: Int8Array, u1: Uint8Array,
+  };
+  const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
+  const state = { span: [0, 1], plots: new Map(), busy: false, window: null };
+
+  /* numpy arrays arrive as base64; typed arrays are what plotly works with anyway. */
+  function decoded(value) {
+    if (!value || typeof value.bdata !== "string") return value;
+    const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
+    return new ARRAYS[value.dtype](bytes.buffer);
+  }
+
+  function decode(figure) {
+    for (const trace of figure.data) {
+      for (const key of ["x", "y"]) trace[key] = decoded(trace[key]);
+      if (trace.marker) trace.marker.size = decoded(trace.marker.size);
+    }
+    return figure;
+  }
+
+  function dark() {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  function inks() {
+    const style = getComputedStyle(document.documentElement);
+    return { text: style.getPropertyValue("--dim").trim(), card: style.getPropertyValue("--card").trim() };
+  }
+
+  function themed(layout) {
+    const ink = inks();
+    layout.font = Object.assign({}, layout.font, { color: ink.text });
+    layout.hoverlabel = Object.assign({}, layout.hoverlabel, { bgcolor: ink.card, font: { color: ink.text } });
+    /* On a phone a finger on a plot must still scroll the page. */
+    layout.dragmode = window.matchMedia("(pointer: coarse)").matches ? false : "zoom";
+    return layout;
+  }
+
+  function draw(data) {
+    state.span = data.span;
+    for (const panel of data.panels) {
+      const place = document.querySelector(`#panel-${Number(panel.number)} .plot`);
+      if (place) drawOne(place, decode(panel.figure));
+    }
+  }
+
+  function drawOne(place, figure) {
+    const known = state.plots.has(place);
+    const { xaxis, yaxis } = figure.layout;
+    state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null });
+    window.Plotly.react(place, figure.data, themed(figure.layout), CONFIG);
+    if (known) return;
+    place.on("plotly_relayout", (change) => followZoom(place, change));
+    place.on("plotly_doubleclick", reset);
+  }
+
+  function followZoom(origin, change) {
+    if (state.busy || change["xaxis.range[0]"] === undefined) return;
+    zoom(change["xaxis.range[0]"], change["xaxis.range[1]"], origin);
+  }
+
+  /* All panels show the steps from `first` to `last`; their y axes fit what is seen there. */
+  function zoom(first, last, origin) {
+    state.busy = true;
+    state.window = [first, last];
+    const done = [];
+    for (const [place, plot] of state.plots) {
+      if (place === origin) continue;
+      done.push(window.Plotly.relayout(place, Object.assign({ "xaxis.range": [first, last] }, fitted(place, plot, first, last))));
+    }
+    document.getElementById("reset").disabled = false;
+    Promise.all(done).finally(() => { state.busy = false; });
+  }
+
+  function fitted(place, plot, first, last) {
+    const change = {};
+    for (const [axis, key] of [["y", "yaxis"], ["y3", "yaxis3"]]) {
+      const range = seen(place.data, axis, first, last, axis === "y" && plot.log);
+      if (range) change[`${key}.range`] = range;
+      if (range && axis === "y" && plot.log) change["yaxis.dtick"] = logTicks(range[1] - range[0]);
+    }
+    return change;
+  }
+
+  /* As `log_ticks` in figure.py. */
+  function logTicks(decades) {
+    if (decades > 2.2) return Math.ceil(decades / 5);
+    return decades > 0.5 ? "D2" : null;
+  }
+
+  function seen(traces, axis, first, last, log) {
+    let low = Infinity, high = -Infinity;
+    for (const trace of traces) {
+      if (trace.meta || (trace.yaxis || "y") !== axis || trace.visible === "legendonly") continue;
+      for (let i = 0; i < trace.x.length; i += 1) {
+        const value = trace.y[i];
+        const inside = trace.x[i] >= first && trace.x[i] <= last;
+        const justBefore = trace.x[i] < first && trace.x[i + 1] >= first;
+        const justAfter = trace.x[i] > last && trace.x[i - 1] <= last;
+        if (!(inside || justBefore || justAfter) || !Number.isFinite(value)) continue;
+        low = Math.min(low, value);
+        high = Math.max(high, value);
+      }
+    }
+    if (low > high) return null;
+    if (log) { low = Math.log10(low); high = Math.log10(high); }
+    const room = Math.max((high - low) * 0.08, Math.abs(high) * 0.02, log ? 0.02 : 1e-12);
+    return [low - room, high + room];
+  }
+
+  function reset() {
+    state.busy = true;
+    state.window = null;
+    const done = [];
+    for (const [place, plot] of state.plots) {
+      const change = { "xaxis.range": plot.x.slice(), "yaxis.autorange": true, "yaxis.dtick": plot.dtick };
+      if (place.layout.yaxis3) change["yaxis3.autorange"] = true;
+      done.push(window.Plotly.relayout(place, change));
+    }
+    press(null);
+    document.getElementById("reset").disabled = true;
+    Promise.all(done).finally(() => { state.busy = false; });
+  }
+
+  function press(button) {
+    for (const other of document.querySelectorAll("button.show")) other.setAttribute("aria-pressed", String(other === button));
+    for (const panel of document.querySelectorAll(".panel.shown")) panel.classList.remove("shown");
+  }
+
+  function show(button) {
+    if (button.getAttribute("aria-pressed") === "true") { reset(); return; }
+    const [from, to] = state.span;
+    const room = Math.max(20, 0.05 * (to - from));
+    const first = Math.max(from - 1, Number(button.dataset.first) - room);
+    const last = Math.min(to + 1, Number(button.dataset.last) + room);
+    press(button);
+    zoom(first, last, null);
+    const panel = document.getElementById(`panel-${button.dataset.panel}`);
+    if (!panel) return;
+    panel.classList.add("shown");
+    if (window.matchMedia("(max-width: 860px)").matches) panel.scrollIntoView({ behavior: "smooth", block: "start" });
+  }
+
+  /* A legend entry shows or hides the traces of its group. */
+  function toggle(button) {
+    const place = button.closest(".panel").querySelector(".plot");
+    const visible = button.getAttribute("aria-pressed") !== "true";
+    const traces = place.data.flatMap((trace, i) => (trace.legendgroup === button.dataset.group ? [i] : []));
+    button.setAttribute("aria-pressed", String(visible));
+    window.Plotly.restyle(place, { visible: visible ? true : "legendonly" }, traces);
+  }
+
+  function repaint() {
+    for (const place of state.plots.keys()) {
+      const ink = inks();
+      window.Plotly.relayout(place, { "font.color": ink.text, "hoverlabel.bgcolor": ink.card, "hoverlabel.font.color": ink.text });
+    }
+  }
+
+  function start() {
+    document.getElementById("reset").addEventListener("click", reset);
+    document.getElementById("theme").addEventListener("click", () => {
+      document.documentElement.dataset.theme = dark() ? "light" : "dark";
+      repaint();
+    });
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    document.getElementById("verdict").addEventListener("click", (event) => {
+      const button = event.target.closest("button.show");
+      if (button) show(button);
+    });
+    document.getElementById("panels").addEventListener("click", (event) => {
+      const button = event.target.closest("button.entry");
+      if (button) toggle(button);
+    });
+    const walk = document.getElementById("walk");
+    if (walk) walk.open = window.matchMedia("(min-width: 861px)").matches;
+    const block = document.getElementById("data");
+    if (block) draw(JSON.parse(block.textContent));
+    document.documentElement.dataset.drawn = "yes";
+  }
+
+  /* A served page draws again with new data: steadyrun.draw(payload). */
+  window.steadyrun = { draw, zoom, reset };
+  start();
+})();

@@ -1,0 +1,129 @@
+"""What the ways of drawing a panel share: colours, and a line cut into what an axis can show and what it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.panels.model import Floats, Line, Mark, Panel, Steps
+
+# Middle tones, told apart by most eyes, on white and on black. Red and amber are kept for what was found.
+COLOURS = ("#2f7ed8", "#e07b39", "#2a9d78", "#a66fd6", "#3aa6c4", "#8c8c3a", "#c76b98")
+GREY = "#8a8f98"
+BAND = "#2a9d78"
+MARKS = {"fault": "#d9363e", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
+SYMBOLS = {"fault": "✗", "note": "!", "warning": "!", "incident": "•"}
+_COLOURED = ("main", "faint")
+FEW = 30  # points, which are drawn as dots, too
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A line as an axis can draw it: NaN where it breaks, and the points that have no place on the axis."""
+
+    steps: Steps
+    values: Floats
+    lonely: npt.NDArray[np.bool_]  # a point without neighbours is no line
+    not_finite: tuple[Steps, Floats]
+    not_positive: tuple[Steps, Floats]
+
+
+def cut(line: Line, log: bool) -> Cut:
+    """Cut a line at its gaps, at non-finite values and, on a log axis, at values that are not positive."""
+    finite = np.isfinite(line.values)
+    too_low = finite & (line.values <= 0) if log else np.zeros(len(finite), bool)
+    values = np.where(finite & ~too_low, line.values, np.nan)
+    after = np.searchsorted(line.steps, line.gaps, side="right")
+    steps = np.insert(line.steps, after, line.gaps + 1)
+    values = np.insert(values, after, np.nan)
+    return Cut(
+        steps,
+        values,
+        _lonely(values),
+        (line.steps[~finite], line.values[~finite]),
+        (line.steps[too_low], line.values[too_low]),
+    )
+
+
+def _lonely(values: Floats) -> npt.NDArray[np.bool_]:
+    there = np.isfinite(values)
+    before, after = np.append(False, there[:-1]), np.append(there[1:], False)
+    alone: npt.NDArray[np.bool_] = there & ~before & ~after
+    return alone
+
+
+def colours(lines: Iterable[Line]) -> dict[str, str]:
+    """A colour for every line in front, by its kin; the same for the lines of one kin."""
+    kin = dict.fromkeys(line.kin or line.name for line in lines if line.role in _COLOURED)
+    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(kin)}
+
+
+def colour_of(line: Line, chosen: dict[str, str]) -> str:
+    return chosen.get(line.kin or line.name, GREY) if line.role in _COLOURED else GREY
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a legend: the traces of this group, their name, colour and look."""
+
+    group: str
+    name: str
+    colour: str
+    look: str
+
+
+def groups(panel: Panel) -> list[str]:
+    """The legend group of every line, in their order: muted lines share one, and so do lines of one name."""
+    names = [line.name for line in panel.lines]
+    return ["muted" if line.role == "muted" else f"line-{names.index(line.name)}" for line in panel.lines]
+
+
+def legend(panel: Panel) -> list[Entry]:
+    """What is drawn, in the order of a legend: lines in front, then the many, then bands."""
+    chosen = colours(panel.lines)
+    placed = list(zip(groups(panel), panel.lines, strict=True))
+    front = {
+        group: Entry(group, line.name, colour_of(line, chosen), _look(line))
+        for group, line in placed
+        if group != "muted"
+    }
+    muted = [line.name for group, line in placed if group == "muted"]
+    if muted:
+        front["muted"] = Entry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
+    bands = [Entry(f"band-{place}", band.label, BAND, "band") for place, band in enumerate(panel.bands)]
+    return [*front.values(), *bands]
+
+
+def _look(line: Line) -> str:
+    if line.role == "declared":
+        return "thick"
+    return "dotted" if line.shape == "step" and line.kin else "line"
+
+
+def decades(panel: Panel) -> float:
+    """How many powers of ten a log axis must span."""
+    parts = [line.values for line in panel.lines if line.axis == "left"]
+    parts += [edge for band in panel.bands for edge in (band.low, band.high)]
+    parts += [np.array([rule.value]) for rule in panel.rules]
+    ends = [(float(np.min(v)), float(np.max(v))) for part in parts if len(v := part[np.isfinite(part) & (part > 0)])]
+    return float(np.log10(max(high for _, high in ends) / min(low for low, _ in ends))) if ends else 0.0
+
+
+def labels(marks: Iterable[Mark], span: tuple[int, int], close: float = 0.09) -> list[tuple[int, str, str]]:
+    """Where to write which codes, and the gravest kind there. Marks too close to each other share a place."""
+    found: list[tuple[int, list[Mark]]] = []
+    for mark in sorted(marks, key=lambda mark: mark.first):
+        if found and mark.first - found[-1][0] <= close * max(1, span[1] - span[0]):
+            found[-1][1].append(mark)
+        else:
+            found.append((mark.first, [mark]))
+    return [(step, _codes(group), min((m.kind for m in group), key=list(MARKS).index)) for step, group in found]
+
+
+def _codes(marks: list[Mark]) -> str:
+    ordered = sorted(marks, key=lambda mark: list(MARKS).index(mark.kind))
+    codes = list(dict.fromkeys(f"{SYMBOLS[mark.kind]} {mark.code}" for mark in ordered))
+    return codes[0] if len(codes) == 1 else f"{codes[0]} +{len(codes) - 1}"

@@ -1,0 +1,149 @@
+"""All seven panels as one image, drawn with matplotlib: for a report, a chat, a terminal without a browser."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steadyrun.errors import UsageError
+from steadyrun.panels import drawing
+from steadyrun.panels.model import FAULT, NOTE, Board, Line, Panel
+
+_STYLES = {"dashed": "--", "dotted": ":", "solid": "-"}
+_BORDERS = {FAULT: ("#d9363e", "-", 2.2), NOTE: ("#b8860b", "--", 1.4)}
+_PLACES = ((0, slice(0, 2)), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1))  # as on the page: panel 1 is wide
+
+
+def save(board: Board, target: Path, only: int | None = None) -> None:
+    """Write a PNG file; a clear error where matplotlib is not installed."""
+    target.write_bytes(png(board, only))
+
+
+def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
+    """The image of all seven panels, or of one."""
+    figure = _all(board) if only is None else _one(board, only)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def _all(board: Board) -> Any:
+    figure = _figure(15.0, 10.5)
+    grid = figure.add_gridspec(3, 3, hspace=0.62, wspace=0.2, left=0.045, right=0.965, top=0.92, bottom=0.075)
+    figure.suptitle(_wrapped(f"{board.run}: {board.headline}", 130, 2), x=0.045, ha="left", parse_math=False)
+    for panel, place in zip(board.panels, _PLACES, strict=True):
+        _draw(figure.add_subplot(grid[place]), panel, board)
+    _verdict(figure.add_subplot(grid[2, 2]), board)
+    return figure
+
+
+def _one(board: Board, number: int) -> Any:
+    figure = _figure(9.0, 5.4)
+    figure.subplots_adjust(top=0.84, bottom=0.2, left=0.09, right=0.93)
+    figure.suptitle(_wrapped(f"{board.run}: {board.headline}", 90, 1), x=0.09, ha="left", fontsize=9, parse_math=False)
+    _draw(figure.add_subplot(), board.panels[number - 1], board)
+    return figure
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError('an image needs matplotlib: pip install "steadyrun[png]"') from None
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _draw(axes: Any, panel: Panel, board: Board) -> None:
+    colour, style, width = _BORDERS.get(panel.trouble, ("#8a8f98", "-", 0.8))
+    axes.set_title(
+        f"{panel.number}. {panel.title}\n{panel.badge}", loc="left", fontsize=9, color=colour if width > 1 else "black"
+    )
+    for side in axes.spines.values():
+        side.set(color=colour, linestyle=style, linewidth=width)
+    axes.tick_params(labelsize=7)
+    if panel.missing:
+        axes.text(0.5, 0.5, _wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
+        axes.set(xticks=[], yticks=[])
+        return
+    if panel.left.log:
+        axes.set_yscale("log")
+    _fill(axes, panel, board)
+    axes.set_ylabel(panel.left.title, fontsize=7)
+    axes.set_xlabel(_wrapped(panel.caption, 78 if panel.number == 1 else 62, 3), fontsize=7, parse_math=False)
+    axes.legend(fontsize=5.5, loc="upper right", framealpha=0.6, ncols=2 if len(panel.lines) > 4 else 1)
+
+
+def _fill(axes: Any, panel: Panel, board: Board) -> None:
+    for band in panel.bands:
+        axes.fill_between(band.steps, band.low, band.high, color=drawing.BAND, alpha=0.15, lw=0, label=_tex(band.label))
+    chosen = drawing.colours(panel.lines)
+    right = axes.twinx() if panel.right else None
+    if right is not None and panel.right is not None:
+        right.set_ylim(0, (panel.right.top or 1) * 1.04)
+        right.tick_params(labelsize=7)
+    named: set[str] = set()
+    for line, group in zip(panel.lines, drawing.groups(panel), strict=True):
+        target = right if line.axis == "right" and right is not None else axes
+        label = "" if group == "muted" or group in named or line.role == "faint" else line.name
+        named.add(group if label else "")
+        _line(target, line, drawing.colour_of(line, chosen), label, panel.left.log and target is axes)
+    if not panel.left.log:
+        axes.set_ylim(bottom=0, top=max(panel.left.top or 0, axes.get_ylim()[1]) or None)
+    for rule in panel.rules:
+        axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1)
+    for mark in panel.marks:
+        axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
+    for step, codes, kind in drawing.labels(panel.marks, board.span, 0.2):
+        axes.annotate(codes, (step, 1.0), xycoords=("data", "axes fraction"), fontsize=6, color=drawing.MARKS[kind])
+    axes.set_xlim(*(board.span if board.span[0] < board.span[1] else (board.span[0] - 1, board.span[1] + 1)))
+
+
+def _line(axes: Any, line: Line, colour: str, label: str, log: bool) -> None:
+    parts = drawing.cut(line, log)
+    width, alpha = {"declared": (4.0, 0.4), "muted": (0.7, 0.6), "faint": (0.6, 0.35)}.get(line.role, (1.1, 1.0))
+    axes.plot(
+        parts.steps,
+        parts.values,
+        color=colour,
+        lw=width,
+        alpha=alpha,
+        label=_tex(label) if label else "_",
+        drawstyle="steps-post" if line.shape == "step" else "default",
+        marker="." if len(parts.steps) <= drawing.FEW or np.any(parts.lonely) else "",
+        ms=3,
+    )
+    for (steps, _), height, sign in ((parts.not_finite, 0.955, "x"), (parts.not_positive, 0.03, "v")):
+        heights = np.full(len(steps), height)
+        axes.scatter(
+            steps, heights, marker=sign, s=12, color=drawing.MARKS["fault"], transform=axes.get_xaxis_transform()
+        )
+
+
+def _verdict(axes: Any, board: Board) -> None:
+    axes.set_axis_off()
+    leaf = board.leaf
+    parts = [board.headline, leaf.message, f"Fix: {leaf.fix}"] if leaf else [board.headline]
+    parts += [f"! {finding.code}: {finding.message}" for finding in board.findings if finding.kind == NOTE]
+    text = "\n\n".join(_wrapped(part, 62, 5) for part in parts[:6])
+    axes.text(0, 1, text, va="top", fontsize=7.5, transform=axes.transAxes, parse_math=False)
+
+
+def _middle(axes: Any) -> dict[str, Any]:
+    return {"ha": "center", "va": "center", "fontsize": 8, "transform": axes.transAxes, "parse_math": False}
+
+
+def _tex(label: str) -> str:
+    """A legend's label, in which matplotlib would read mathematics between dollars."""
+    return label.replace("$", r"\$")
+
+
+def _wrapped(text: str, width: int, most: int) -> str:
+    lines = textwrap.wrap(text, width) or [""]
+    return "\n".join(lines[:most]) + ("…" if len(lines) > most else "")

@@ -1,0 +1,78 @@
+"""The dashboard in a notebook: plotly figures, and a cell output that stays small."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steadyrun.panels.board import board_of
+from steadyrun.panels.model import Board
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | None = None) -> Dashboard:
+    """The seven panels of a run directory and its verdict.
+
+    `thresholds` changes limits by their full name, as in `steadyrun.check`.
+    """
+    from steadyrun.report.thresholds import changes
+
+    return Dashboard(board_of(run, changes(thresholds or {}, Path.cwd())))
+
+
+class Dashboard:
+    """A run's dashboard. `.figures` are seven plotly figures, `.board` is all of it as data.
+
+    As a cell's output it is small: the verdict, the captions and, with matplotlib, one image. Interactive figures
+    bring plotly's script into the notebook; they appear only when asked for: `run.dashboard().figures[0]`.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The panels as plotly figures, in their order."""
+        from steadyrun.panels.figure import figure
+
+        echo = self.board.leaf.step if self.board.leaf else None
+        return [figure(panel, self.board.span, echo, titled=True) for panel in self.board.panels]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the whole dashboard as one HTML file, as `steadyrun dashboard` does."""
+        from steadyrun.panels.page import page
+        from steadyrun.store.jsonio import replace_file
+
+        target = Path(path).expanduser()
+        replace_file(target, page(self.board))
+        return target
+
+    def __repr__(self) -> str:
+        return f"<steadyrun dashboard of {self.board.run!r}, {self.board.verdict}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{panel.number}</td><td style='text-align:left'>{escape(panel.title)}</td>"
+            f"<td style='text-align:left;white-space:nowrap'>{escape(panel.badge)}</td>"
+            f"<td style='text-align:left'>{escape(panel.missing or panel.caption)}</td></tr>"
+            for panel in self.board.panels
+        )
+        head = f"<p><strong>{escape(self.board.headline)}</strong> <code>{escape(self.board.run)}</code></p>"
+        hint = "<p>Interactive: <code>.figures[0]</code> and so on, or <code>.save('page.html')</code></p>"
+        return f"<div>{head}{self._image()}<table>{rows}</table>{hint}</div>"
+
+    def _image(self) -> str:
+        if find_spec("matplotlib") is None:
+            return ""
+        from steadyrun.panels.image import png
+
+        encoded = base64.b64encode(png(self.board, dpi=72)).decode()
+        return f'<img alt="the seven panels" style="max-width:100%" src="data:image/png;base64,{encoded}">'
