@@ -107,10 +107,98 @@ def index_page() -> str:
         "asked first, and a fault found there is the cause. `steadyrun explain CODE` shows these pages in a terminal.",
         "[thresholds.md](../thresholds.md) has all limits in one table.",
     ]
-    for code in dict.fromkeys(section_of(question) for question in QUESTIONS.values()):
+    for code in SECTIONS:
         lines += ["", f"## {code}: {SECTIONS[code]}", "", "| code | question | asks |", "|---|---|---|"]
         lines += [f"| [{q.code}]({q.code}.md) | {literal(q.name)} | {literal(q.asks)} |" for q in section(code)]
+    lines += signature_lines()
     return NOTE + "\n".join([*lines, ""])
+
+
+# What the specification says one sees on each panel, which answer that is here, and why it is that and no more.
+SIGNATURES = (
+    (
+        1,
+        "train falls below the baseline within 200 steps, classes together",
+        "S1.1 too-good",
+        "an easy task does it, too",
+    ),
+    (
+        1,
+        "the causal mask is broken",
+        "S1.1 sees-the-answer",
+        "the attention itself is the proof, where causal is declared",
+    ),
+    (1, "a spike to 8 or 10 within the first 100 steps", "S1.2 spike", "the missing warmup is proved by C2.1"),
+    (
+        1,
+        "train and validation diverge after some step, validation flat",
+        "S1.3 flattens",
+        "no bug by itself: stop there",
+    ),
+    (1, "train and validation diverge after some step, validation rising", "S1.3 rises", "C4.2 holds the fault"),
+    (2, "flat from step 0", "S2.1 flat", "C2.1 says why, and holds the fault"),
+    (
+        2,
+        "the minimum is reached before training ends",
+        "S2.2 early",
+        "C2.1 holds the fault where the length is declared",
+    ),
+    (3, "the norm explodes past 1000 within a few steps", "S3.1 exploding", "C5.1 finds the weights, D1 the overflow"),
+    (3, "gradients vanish", "S3.1 vanishing", "C3.1 holds the fault, where the loss does not fall"),
+    (3, "clipping never engages", "S3.2 never", "harmless where gradients are small by nature"),
+    (
+        4,
+        "a layer outside 3 times of the others",
+        "S4.1 outside",
+        "deep streams grow; C5.2 holds the fault, from 10 times",
+    ),
+    (4, "magnitudes grow with depth at step 0", "S4.2 growing", "C5.2 holds the fault"),
+    (4, "a dead layer", "S4.2 dead", "certain where all of the stream goes through it, untrained and trainable"),
+    (
+        5,
+        "spectral norms past twice their start",
+        "S5.1 growing",
+        "every healthy tutor has such a matrix: noted further out",
+    ),
+    (5, "spectral norms start 100 times too high", "C5.1 too-wide", "asked of the initial weights instead"),
+    (5, "weight decay missing", "S5.2 declared-decay-missing", "a declaration that the optimizer breaks"),
+    (5, "norms grow without bound", "S5.2 growing", "D4.3 holds the fault, where the loss rises with them"),
+    (
+        6,
+        "more dead neurons than 5 to 10%",
+        "S6.1 dead",
+        "small networks with ReLU have 40% and are fine: noted from half",
+    ),
+    (
+        6,
+        "nearly all neurons dead from step 0",
+        "S6.1 silent",
+        "certain where no input has an active unit, from first to last",
+    ),
+    (6, "a stuck head", "S6.2 stuck", "certain where it is saturated from an untrained start to the end"),
+    (7, "the two curves are tangled", "S7.1 tangled", "asked from step 1500 on: short healthy runs are tangled"),
+    (7, "irregular falls faster than regular", "S7.2 irregular-first", "S1.1 and C4.2 hold the proofs"),
+)
+
+
+def signature_lines() -> list[str]:
+    """The signatures of the panels: what answers them, and why it is a fault or a note."""
+    lines = [
+        "",
+        "## The signatures of the seven panels",
+        "",
+        "They come after the two trees, in the order in which one reads a dashboard: the loss (S1.1, S1.2), gradients",
+        "(S3), the learning rate (S2), training against validation (S1.3), layers (S4, S5, S6), classes (S7). A",
+        "signature is a fault only where it is certain; what healthy training does, too, is a note, or left to a tree.",
+        "",
+        "| panel | one sees | answer | kind | why |",
+        "|---|---|---|---|---|",
+    ]
+    for panel, seen, answer, why in SIGNATURES:
+        code, _, outcome = answer.partition(" ")
+        kind = QUESTIONS[code].outcome(outcome).answer
+        lines.append(f"| {panel} | {seen} | {_linked(code)} {outcome} | {kind} | {_linked(why)} |")
+    return lines
 
 
 def thresholds_page() -> str:

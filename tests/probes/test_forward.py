@@ -13,7 +13,7 @@ import steadyrun
 from steadyrun.probes.attention import fused_scores, head_entropies
 from steadyrun.probes.blocks import find_blocks
 from steadyrun.probes.histograms import NAMES, magnitude_counts
-from steadyrun.probes.units import dead_units, find_units
+from steadyrun.probes.units import dead_units, find_units, silent_rows
 
 
 def one_step(path: Path, model: nn.Module, *inputs: Any, **options: Any) -> steadyrun.RunView:
@@ -265,8 +265,8 @@ def test_written_out_attention_is_the_same(tmp_path: Path) -> None:
     plain.blocks = nn.ModuleList(WrittenOut() for _ in range(2))
     plain.load_state_dict(fused.state_dict())
     one, other = one_step(tmp_path / "a", fused, tokens()), one_step(tmp_path / "b", plain, tokens())
-    names = [name for name in one.names() if "entropy" in name or "dead_heads" in name]
-    assert len(names) == 2 * (1 + 1 + 4)
+    names = [name for name in one.names() if any(part in name for part in ("entropy", "dead_heads", "future"))]
+    assert len(names) == 2 * (1 + 1 + 1 + 1 + 4)
     for name in names:
         assert one.series(name).values[0] == pytest.approx(other.series(name).values[0], rel=1e-4)
 
@@ -365,7 +365,19 @@ def test_dead_relus_are_counted_where_they_are(tmp_path: Path) -> None:
     view = one_step(tmp_path, model, tokens())
     assert view.series("dead_units/blocks.0").values[0] == 0
     assert view.series("dead_units/blocks.1").values[0] == 40
+    assert view.series("silent_inputs/blocks.1").values[0] == 0
     assert view.manifest["inferred"]["hidden_units"] == {"blocks.0": 128, "blocks.1": 128}
+
+
+def test_a_sparse_layer_is_not_a_silent_one() -> None:
+    """Of a thousand units one is active on each input: by the count all are dead, and yet every input has its unit."""
+    sparse = torch.zeros(200, 1000)
+    sparse[torch.arange(200), torch.arange(200) * 5] = 1.0
+    assert int(dead_units(sparse)[0]) == 1000
+    assert float(silent_rows(sparse)) == 0
+    assert float(silent_rows(torch.zeros(200, 1000))) == 1
+    assert float(silent_rows(sparse.repeat(1, 2)[:, None, :].movedim(-1, 1), channels_first=True)) == 0
+    assert float(silent_rows(torch.zeros(0, 4))) == 0
 
 
 def test_units_of_gated_and_functional_networks() -> None:

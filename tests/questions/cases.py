@@ -51,6 +51,9 @@ def run(*, without: tuple[str, ...] = (), config: Any = None, manifest: Any = No
         "moment2_norm/0": ([0, 10, 20, 100], [1e-3, 1e-2, 2e-2, 1e-1]),
         "step_count/0": ([0, 10, 20, 100], [1, 11, 21, 101]),
         "update_ratio/a": ([100, 200, 300], [1e-3, 1e-3, 1e-3]),
+        "spectral_norm/a.weight": ([0, 100, 500], [0.5, 0.7, 1.2]),
+        "dead_units/a": ([0, 1, 10, 100, 500], [0, 0, 1, 2, 2]),
+        "dead_heads/a": ([0, 1, 10, 100, 500], [0, 0, 0, 0, 0]),
         **series,
     }
     kept = {name: values for name, values in base.items() if name not in without and values is not None}
@@ -75,7 +78,7 @@ MANIFEST = {
         {"optimizer": 0, "class": "AdamW", "settings": {**SETTINGS, "weight_decay": 0.0}, "parameters": ["a.bias"]},
     ],
     "blocks": [{"name": "a", "role": "block"}, {"name": "b", "role": "block"}],
-    "inferred": {"follows": {"b": "a"}},
+    "inferred": {"follows": {"b": "a"}, "hidden_units": {"a": 100}, "attention_heads": {"a": 4}},
     "model": {"parameters": 1000, "trainable": 1000, "tied": []},
 }
 

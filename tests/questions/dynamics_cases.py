@@ -12,6 +12,7 @@ from synthetic import Synthetic
 from steadyrun.records import Event
 
 LEVEL = 2.0 + 0.05 * NOISE
+LEVEL[0] = math.log(512)
 INF, NAN = math.inf, math.nan
 
 
@@ -142,6 +143,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D4.3", "pass", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 1.9])})),
     ("D4.3", "growing", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 2.1])})),
     ("D4.3", "shrinking", run(loss=RISING, **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 0.45])})),
+    (
+        "D4.3",
+        "changing",
+        run(
+            loss=RISING,
+            config={"vocab_size": None},
+            val_loss=None,
+            **{"block_param_norm/a": (NORM_STEPS, [1.0, 1.0, 1.0, 2.1])},
+        ),
+    ),
     ("D4.3", "missing", run(loss=RISING)),
     ("D4.4", "not-applicable", run()),
     ("D4.4", "plateau", run(loss=RISING)),

@@ -12,13 +12,14 @@ from dynamics_cases import CASES as DYNAMICS
 from dynamics_cases import CHECKPOINT, NORMS, jump, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
 from steadyrun.signals.run import Signals
 
-CASES = CONFIGURATION + DYNAMICS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES
 
 
 def label(case: tuple[str, str, Any]) -> str:
@@ -103,7 +104,10 @@ NAMES = [
     "examples", "backward_loss", "backwards", "scheduler_steps", "activation/a", "activation/b", "moment1_norm/0",
     "moment2_norm/0", "step_count/0", "update_scale/0", "update_misfit/0", "update_ratio/a", "example_hash/train",
     "example_hash/val", "batch_index", "skipped", "loss_scale", "batch_hash", "block_param_norm/a", "class_loss/x",
-    "class_loss/y", "optimizer_steps", "block_grad_norm/a",
+    "class_loss/y", "optimizer_steps", "block_grad_norm/a", "class_loss/regular", "class_loss/irregular",
+    "val_class_loss/regular", "val_class_loss/irregular", "spectral_norm/a.weight", "dead_units/a", "silent_inputs/a",
+    "dead_heads/a", "low_entropy_share/a/0", "lowest_head_entropy/a", "future_attention/a", "future_attention/b",
+    "update_decay/0", "activation/embed",
 ]  # fmt: skip
 
 
@@ -118,7 +122,8 @@ def anything(draw: st.DrawFn) -> Synthetic:
             steps = list(range(length))
         series[name] = (steps, draw(st.lists(VALUES, min_size=length, max_size=length)))
     junk = st.one_of(st.none(), VALUES, st.text(max_size=5), st.booleans(), st.integers(), st.lists(st.integers()))
-    config = {key: draw(junk) if draw(st.booleans()) else value for key, value in CONFIG.items()}
+    declared = {**CONFIG, "causal": True, "baseline_loss": 1.7, "weight_decay": 0.1}
+    config = {key: draw(junk) if draw(st.booleans()) else value for key, value in declared.items()}
     manifest = {key: draw(junk) if draw(st.booleans()) else value for key, value in MANIFEST.items()}
     state = draw(st.sampled_from(["running", "finished", "killed"]))
     return Synthetic(config, manifest, (), state, **series)

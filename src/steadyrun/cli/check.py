@@ -73,7 +73,7 @@ def check(
         checking = _Checking(run, form, _limits(assignments or []), go_on, after)
         report = checking.follow(interval, wait, until_fault) if follow or until_fault else checking.once()
     except RunDirectoryError as problem:
-        no_run(problem, *([] if after is None else [after]), run)
+        no_run(problem, "check", *([] if after is None else [after]), run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} check --help")
     except KeyboardInterrupt:

@@ -54,7 +54,7 @@ def dashboard(
         target = to or Path(run).expanduser() / ("dashboard.png" if png else "dashboard.html")
         _write(board, target, panel, png)
     except RunDirectoryError as problem:
-        no_run(problem, run)
+        no_run(problem, "dashboard", run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} dashboard --help")
     out(f"{target}\n")

@@ -15,12 +15,12 @@ from steadyrun.errors import RunDirectoryError
 _MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
 
 
-def no_run(problem: RunDirectoryError, *given: str) -> NoReturn:
+def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
     """Fail because one of the given paths is no run, and name runs near it."""
     paths = [Path(name).expanduser() for name in given]
     near = runs_near(next((path for path in paths if not is_run(path)), paths[-1]))
     names = ", ".join(str(path) for path in near)
-    fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} --help")
+    fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} {command} --help")
 
 
 def is_run(path: Path) -> bool:

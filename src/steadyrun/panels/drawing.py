@@ -103,13 +103,15 @@ def _look(line: Line) -> str:
     return "dotted" if line.shape == "step" and line.kin else "line"
 
 
-def decades(panel: Panel) -> float:
-    """How many powers of ten a log axis must span."""
+def decades(panel: Panel) -> float | None:
+    """How many powers of ten a log axis must span; None where nothing has a place on one."""
     parts = [line.values for line in panel.lines if line.axis == "left"]
     parts += [edge for band in panel.bands for edge in (band.low, band.high)]
     parts += [np.array([rule.value]) for rule in panel.rules]
     ends = [(float(np.min(v)), float(np.max(v))) for part in parts if len(v := part[np.isfinite(part) & (part > 0)])]
-    return float(np.log10(max(high for _, high in ends) / min(low for low, _ in ends))) if ends else 0.0
+    if not ends:
+        return None
+    return float(np.log10(max(high for _, high in ends)) - np.log10(min(low for low, _ in ends)))
 
 
 def labels(marks: Iterable[Mark], span: tuple[int, int], close: float = 0.09) -> list[tuple[int, str, str]]:

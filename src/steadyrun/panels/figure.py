@@ -40,7 +40,7 @@ def _layout(panel: Panel, span: tuple[int, int], echo: int | None, titled: bool)
         "legend": {"orientation": "h", "x": 0, "y": -0.14, "yanchor": "top", "font": {"size": 10}, "itemwidth": 30},
         "showlegend": titled,
         "xaxis": _step_axis(span),
-        "yaxis": _axis(panel.left, drawing.decades(panel)),
+        "yaxis": _axis(panel.left, drawing.decades(panel) or 0),
         "yaxis2": {"range": [0, 1], "overlaying": "y", "visible": False, "fixedrange": True},
         "shapes": [*_rules(panel.rules), *_mark_lines(panel.marks, echo)],
         "annotations": _codes(panel.marks, span),

@@ -15,6 +15,15 @@ from steadyrun.panels.model import FAULT, NOTE, Board, Line, Panel
 
 _STYLES = {"dashed": "--", "dotted": ":", "solid": "-"}
 _BORDERS = {FAULT: ("#d9363e", "-", 2.2), NOTE: ("#b8860b", "--", 1.4)}
+_CROWDED = {4: 3, 5: 2}  # panels, and the columns of their legends
+_FREE = {
+    2: "lower center",
+    4: "upper left",
+    5: "upper left",
+    6: "upper right",
+}  # where a legend covers least; else at the lower left
+_FAR = 1e150  # no axis reaches further
+_SHORT, _LONG = 2.2, 50  # decades
 _PLACES = ((0, slice(0, 2)), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1))  # as on the page: panel 1 is wide
 
 
@@ -33,7 +42,7 @@ def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
 
 def _all(board: Board) -> Any:
     figure = _figure(15.0, 10.5)
-    grid = figure.add_gridspec(3, 3, hspace=0.62, wspace=0.2, left=0.045, right=0.965, top=0.92, bottom=0.075)
+    grid = figure.add_gridspec(3, 3, hspace=0.62, wspace=0.24, left=0.045, right=0.965, top=0.92, bottom=0.075)
     figure.suptitle(_wrapped(f"{board.run}: {board.headline}", 130, 2), x=0.045, ha="left", parse_math=False)
     for panel, place in zip(board.panels, _PLACES, strict=True):
         _draw(figure.add_subplot(grid[place]), panel, board)
@@ -63,21 +72,39 @@ def _figure(width: float, height: float) -> Any:
 def _draw(axes: Any, panel: Panel, board: Board) -> None:
     colour, style, width = _BORDERS.get(panel.trouble, ("#8a8f98", "-", 0.8))
     axes.set_title(
-        f"{panel.number}. {panel.title}\n{panel.badge}", loc="left", fontsize=9, color=colour if width > 1 else "black"
+        f"{panel.number}. {panel.title}\n{panel.badge}",
+        loc="left",
+        fontsize=9,
+        color=colour if width > 1 else "black",
+        pad=11,
     )
     for side in axes.spines.values():
         side.set(color=colour, linestyle=style, linewidth=width)
-    axes.tick_params(labelsize=7)
+    axes.tick_params(which="both", labelsize=7)
     if panel.missing:
         axes.text(0.5, 0.5, _wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
         axes.set(xticks=[], yticks=[])
         return
-    if panel.left.log:
-        axes.set_yscale("log")
     _fill(axes, panel, board)
+    decades = drawing.decades(panel) if panel.left.log else None
+    if decades is not None:
+        _log(axes, decades)
     axes.set_ylabel(panel.left.title, fontsize=7)
     axes.set_xlabel(_wrapped(panel.caption, 78 if panel.number == 1 else 62, 3), fontsize=7, parse_math=False)
-    axes.legend(fontsize=5.5, loc="upper right", framealpha=0.6, ncols=2 if len(panel.lines) > 4 else 1)
+    if panel.number in _CROWDED and decades is not None and decades < _LONG:  # room for the legend above the lines
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** 0.45)
+    place, columns = _FREE.get(panel.number, "lower left"), _CROWDED.get(panel.number, 1)
+    axes.legend(fontsize=5.5, loc=place, framealpha=0.6, ncols=columns)
+
+
+def _log(axes: Any, decades: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < _SHORT else (1.0,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _fill(axes: Any, panel: Panel, board: Board) -> None:
@@ -98,10 +125,14 @@ def _fill(axes: Any, panel: Panel, board: Board) -> None:
         axes.set_ylim(bottom=0, top=max(panel.left.top or 0, axes.get_ylim()[1]) or None)
     for rule in panel.rules:
         axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1)
+        place, side = (0.01, "left") if rule.place == "start" else (0.99, "right")
+        at = {"transform": axes.get_yaxis_transform(), "fontsize": 6, "color": drawing.GREY, "ha": side}
+        axes.text(place, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
     for mark in panel.marks:
         axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
     for step, codes, kind in drawing.labels(panel.marks, board.span, 0.2):
-        axes.annotate(codes, (step, 1.0), xycoords=("data", "axes fraction"), fontsize=6, color=drawing.MARKS[kind])
+        at = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "textcoords": "offset points"}
+        axes.annotate(codes, (step, 1.0), fontsize=6, color=drawing.MARKS[kind], **at)
     axes.set_xlim(*(board.span if board.span[0] < board.span[1] else (board.span[0] - 1, board.span[1] + 1)))
 
 
@@ -110,7 +141,7 @@ def _line(axes: Any, line: Line, colour: str, label: str, log: bool) -> None:
     width, alpha = {"declared": (4.0, 0.4), "muted": (0.7, 0.6), "faint": (0.6, 0.35)}.get(line.role, (1.1, 1.0))
     axes.plot(
         parts.steps,
-        parts.values,
+        np.clip(parts.values, 1 / _FAR if log else -_FAR, _FAR),
         color=colour,
         lw=width,
         alpha=alpha,

@@ -8,10 +8,11 @@ from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
 from steadyrun.panels.model import Line, Panel, Scale
 from steadyrun.questions.form import shown
+from steadyrun.questions.rates import look
 from steadyrun.records import Series
 from steadyrun.report.checking import Report
-from steadyrun.signals.run import HOW_TO_RECORD, Signals
-from steadyrun.signals.schedule import agreement, configured_curve
+from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
+from steadyrun.signals.schedule import Curve, agreement
 from steadyrun.signals.smoothing import thinned
 
 _CLOSE = 0.05  # of the peak: rates this close are the same
@@ -54,16 +55,27 @@ def _labelled(found: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]]
     return [(series, f"as used, group {short(', '.join(groups))}") for series, groups in found]
 
 
+def _meant(run: Signals) -> tuple[str, Curve] | None:
+    """The curve that was configured, and who says so: the declaration, or else the scheduler's dry run."""
+    try:
+        seen = look(run)
+    except MissingSignal:
+        return None
+    if seen.plan is not None:
+        warmup = f", warmup {seen.plan.warmup}" if seen.plan.warmup else ""
+        return f"declared: {seen.plan.shape}{warmup}", seen.plan.rate
+    return None if seen.dry is None else ("as the scheduler planned", seen.dry)
+
+
 def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
-    if not groups:
+    meant = _meant(run)
+    if not groups or meant is None:
         return []
+    name, curve = meant
     steps = next(iter(groups.values())).line.steps
-    curve = configured_curve(run.config, run.inferred)
-    if curve is None or not len(steps):
-        return []
-    # From the line's own steps, so that both have their corners in the same places.
+    # At the line's own steps, so that both have their corners in the same places.
     at = steps[thinned(len(steps), _CURVE)]
-    return [Line(curve.source, at, curve.rate(at.astype(float)), role="declared", total=len(at))]
+    return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))]
 
 
 def _seen(run: Signals, groups: dict[str, Drawn]) -> str:
@@ -79,11 +91,12 @@ def _seen(run: Signals, groups: dict[str, Drawn]) -> str:
 
 
 def _agreement(run: Signals) -> str:
-    """At how many steps the first group has the rate that was meant."""
-    meant, rates = configured_curve(run.config, run.inferred), run.maybe("lr/0")
-    if meant is None or rates is None:
+    """At how many steps the rate is the one that was meant."""
+    meant = _meant(run)
+    if meant is None:
         return ""
-    peak = float(np.max(meant.rate(rates.steps)))
-    share = agreement(rates.steps, rates.values, meant.rate, peak, _CLOSE)
-    who = "declared" if meant.declared else "the scheduler planned"
-    return f": as {who}" if share == 1 else f"; as {who} at {share:.0%} of the steps"
+    name, curve = meant
+    rates = look(run).rates
+    share = agreement(rates.steps, rates.values, curve, float(np.max(curve(rates.steps))), _CLOSE)
+    who = name.partition(":")[0].removeprefix("as ")
+    return f": as {who}" if share == 1 else f"; as {who} at {int(share * 1000) / 10:g}% of the steps"

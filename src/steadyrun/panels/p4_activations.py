@@ -6,10 +6,11 @@ from steadyrun.panels import thinning
 from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
 from steadyrun.panels.model import Band, Panel, Scale
+from steadyrun.questions.depth import magnitudes
 from steadyrun.questions.form import shown
 from steadyrun.report.checking import Report
 from steadyrun.signals.overview import Spread
-from steadyrun.signals.run import HOW_TO_RECORD, Signals
+from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
 
 _TIMES = 3.0  # residual blocks of a healthy model are within this of each other
 
@@ -35,16 +36,24 @@ def build(run: Signals, report: Report) -> Panel:
 def _read(run: Signals) -> tuple[dict[str, Drawn], Spread]:
     """Every block in the order of the forward pass, and how far the residual blocks are apart."""
     recorded = {name.removeprefix("activation/"): name for name in run.matching("activation/*")}
-    blocks = {str(entry.get("name")): entry.get("role") for entry in run.listed("blocks")}
+    blocks = [str(entry.get("name")) for entry in run.listed("blocks")]
     order = [name for name in blocks if name in recorded]
     order += sorted((name for name in recorded if name not in blocks), key=natural)
+    residual = _residual(run)
     lines, spread = {}, Spread()
     for name in order:
         series = run.raw(recorded[name])
         lines[name] = drawn(series, name, company=len(order))
-        if blocks.get(name) == "block":
+        if name in residual:
             spread.add(series)
     return lines, spread
+
+
+def _residual(run: Signals) -> set[str]:
+    try:
+        return set(magnitudes(run))
+    except MissingSignal:
+        return set()
 
 
 def _bands(spread: Spread) -> tuple[Band, ...]:

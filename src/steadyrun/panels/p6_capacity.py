@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
 from steadyrun.panels.model import Band, Line, Panel, Scale
 from steadyrun.questions.form import shown
+from steadyrun.records import Series
 from steadyrun.report.checking import Report
 from steadyrun.signals.overview import summed
 from steadyrun.signals.run import Signals
@@ -23,9 +24,11 @@ _ROOM = 0.15  # of the hidden units: shown at least, so that the band is seen
 
 def build(run: Signals, report: Report) -> Panel:
     """How many hidden units are dead, in all and by block, and how many attention heads."""
-    units, heads = _total(run, "dead_units/*", "dead units"), _total(run, "dead_heads/*", "dead heads")
+    recorded = {name: run.raw(name) for name in sorted(run.matching("dead_units/*"), key=natural)}
+    units = _total(recorded.values(), "dead units")
+    heads = _total((run.raw(name) for name in run.matching("dead_heads/*")), "dead heads")
     of_units, of_heads = _count(run.inferred, "hidden_units"), _count(run.inferred, "attention_heads")
-    blocks, aside = _by_block(run)
+    blocks, aside = _by_block(recorded)
     lines = [*blocks, *([units.line] if units else [])]
     lines += [replace(heads.line, shape="step", axis="right")] if heads else []
     panel = Panel(
@@ -43,16 +46,16 @@ def build(run: Signals, report: Report) -> Panel:
     return finished(panel, run, report, _seen(units, heads, of_units, of_heads))
 
 
-def _total(run: Signals, pattern: str, name: str) -> Drawn | None:
-    total = summed(name, (run.raw(each) for each in run.matching(pattern)))
+def _total(parts: Iterable[Series], name: str) -> Drawn | None:
+    total = summed(name, parts)
     return None if total is None else drawn(total, name)
 
 
-def _by_block(run: Signals) -> tuple[tuple[Line, ...], str]:
-    names = sorted(run.matching("dead_units/*"), key=natural)
-    if len(names) < 2:
+def _by_block(recorded: dict[str, Series]) -> tuple[tuple[Line, ...], str]:
+    if len(recorded) < 2:
         return (), ""
-    each = {name: drawn(run.raw(name), name.removeprefix("dead_units/"), company=len(names)) for name in names}
+    count = len(recorded)
+    each = {name: drawn(s, name.removeprefix("dead_units/"), company=count) for name, s in recorded.items()}
     lines, aside = in_front(each, lambda extent: extent.high)
     return tuple(line.muted() for line in lines), aside
 

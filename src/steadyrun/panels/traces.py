@@ -71,6 +71,8 @@ def _lines(panel: Panel) -> Iterator[dict[str, Any]]:
 
 def _traces(line: Line, log: bool, colour: str) -> Iterator[dict[str, Any]]:
     """The line itself; at the top edge what is not finite, at the bottom what a log axis cannot show."""
+    if not len(line.steps):
+        return
     parts = drawing.cut(line, log)
     name = safe(line.name)
     yield {

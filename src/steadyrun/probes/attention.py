@@ -1,4 +1,4 @@
-"""Attention entropy per head, taken from the real queries and keys of a forward pass.
+"""Attention per head, taken from the real queries and keys of a forward pass: its entropy, and what looks ahead.
 
 Fused attention never shows its probabilities. On a sampled step a torch function mode sees the call of
 `scaled_dot_product_attention` and computes the attention of a few queries beside it; attention written out
@@ -8,7 +8,9 @@ by hand is seen at its softmax; `nn.MultiheadAttention` at its inputs. What is s
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,30 +24,94 @@ _BATCH_ROWS, _QUERIES = 4, 16  # at most 64 queries per head
 _MASKED = 5e3  # a score this far below the row's largest is a mask, not a measurement
 _SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax}
 
-Receive = Callable[[Tensor, Tensor, bool], None]
+# What may lie between a softmax and the product with the values, and what would be a mask that comes late.
+_PASSING = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "contiguous", "clone"}
+_MASKING = {"mul", "masked_fill", "tril", "where", "__mul__", "__rmul__", "__imul__", "__setitem__", "masked_scatter"}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One attention: mean entropy and share of low-entropy queries per head; the largest look ahead of a head."""
+
+    entropy: Tensor
+    low_share: Tensor
+    future: Tensor | None = None  # None where queries and keys are not the same positions
+
+
+Receive = Callable[[Heads, bool], Callable[[], None]]
+"""Takes an attention, and whether it was a fused one; returns how to take back what it says of later keys."""
 
 
 class AttentionMode(TorchFunctionMode):
-    """Shows every attention in a forward pass to `receive(entropy per head, share of low-entropy queries, fused)`."""
+    """Shows every attention in a forward pass to `receive`."""
 
     def __init__(self, receive: Receive, failed: Callable[[Exception], None]) -> None:
         super().__init__()
         self._receive = receive
         self._failed = failed
+        self._weights: Callable[[], Tensor | None] = lambda: None  # of the last softmax, as far as they still live
+        self._take_back: Callable[[], None] = lambda: None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
-                self._report(fused_scores(*args, **(kwargs or {})), fused=True)
+                self._receive(fused_heads(*args, **(kwargs or {})), True)
             elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
-                self._report(_sampled(args[0].detach()), fused=False)
+                self._take_back = self._receive(softmax_heads(args[0].detach()), False)
+                self._weights = weakref.ref(result)
+            elif (weights := self._weights()) is not None and any(given is weights for given in args):
+                self._follow(getattr(func, "__name__", ""), result)
         except Exception as problem:
             self._failed(problem)
         return result
 
-    def _report(self, scores: Tensor, *, fused: bool) -> None:
-        self._receive(*head_entropies(scores), fused)
+    def _follow(self, name: str, result: Any) -> None:
+        """Weights that are masked after their softmax say nothing of later keys before it."""
+        if name.rstrip("_") in _MASKING or name in _MASKING:
+            self._take_back()
+        elif name in _PASSING and isinstance(result, Tensor):
+            self._weights = weakref.ref(result)
+
+
+def fused_heads(query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Heads:
+    """What a `scaled_dot_product_attention` call shows."""
+    scores = fused_scores(query, key, *args, **kwargs)
+    return _heads(scores, query.shape[-2] if query.shape[-2] == key.shape[-2] else None)
+
+
+def softmax_heads(scores: Tensor) -> Heads:
+    """What the scores of an attention written out by hand show."""
+    return _heads(_sampled(scores), scores.shape[2] if scores.shape[2] == scores.shape[3] else None)
+
+
+def module_heads(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Heads:
+    """What a call of `nn.MultiheadAttention` shows; only of the same tensor as query and key is it self-attention."""
+    scores, query, key = module_scores(module, args, kwargs)
+    return _heads(scores, scores.shape[-1] if query is key else None)
+
+
+def _heads(scores: Tensor, positions: int | None) -> Heads:
+    return Heads(*head_entropies(scores), None if positions is None else looks_ahead(scores, positions))
+
+
+def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
+    """The mean share of attention on later keys, over the sampled queries that have any; of the head with the most.
+
+    `scores` are those of a few out of `positions` queries. A query that may look at nothing (padding, a row that is
+    masked as a whole) is left out: what a softmax makes of it means nothing.
+    """
+    if positions < 2:
+        return None
+    scores = scores.float()
+    places = torch.tensor(_spread(positions, _QUERIES), device=scores.device)
+    later = torch.arange(scores.shape[-1], device=scores.device) > places[:, None]
+    largest = scores.amax(-1, keepdim=True)
+    counted = ((largest[..., 0] > -_MASKED) & later.any(-1)).float()
+    weights = torch.softmax(scores.masked_fill(scores <= largest - _MASKED, -math.inf), -1)
+    ahead = torch.nan_to_num((weights * later).sum(-1)) * counted
+    by_head: Tensor = ahead.sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
+    return by_head.amax()
 
 
 def head_entropies(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,8 +159,10 @@ def fused_scores(
     return scores
 
 
-def module_scores(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Scores of a few queries of an `nn.MultiheadAttention` call, from its inputs and projections."""
+def module_scores(
+    module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of a few queries of an `nn.MultiheadAttention` call, from its inputs and projections; query and key."""
     given = dict(zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), args, strict=False))
     given.update(kwargs)
     query, key = given["query"].detach(), given["key"].detach()
@@ -115,7 +183,7 @@ def module_scores(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: 
     if padding is not None and padding.dtype == torch.bool and padding.dim() == 2:
         rows = _spread(padding.shape[0], _BATCH_ROWS)
         scores = scores.masked_fill(padding[rows][:, None, None, :], -math.inf)
-    return scores
+    return scores, given["query"], given["key"]
 
 
 def has_plain_projections(module: nn.Module) -> bool:

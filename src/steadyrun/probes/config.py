@@ -27,6 +27,7 @@ _DECLARED: dict[str, tuple[tuple[type, ...], str]] = {
     "init": ((str,), "'random' or 'pretrained'"),
     "baseline_loss": (_NUMBER, "a number"),
     "val_every": ((int,), "a whole number"),
+    "causal": ((bool,), "True or False"),
 }
 _CHOICES = {"reduction": {"mean", "sum"}, "init": {"random", "pretrained"}}
 
@@ -49,5 +50,6 @@ def check_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def _check(name: str, value: Any) -> None:
     kinds, words = _DECLARED[name]
     plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value  # numpy scalars
-    if isinstance(plain, bool) or not isinstance(plain, kinds) or plain not in _CHOICES.get(name, {plain}):
+    right_kind = isinstance(plain, kinds) and isinstance(plain, bool) == (bool in kinds)  # True is an int, too
+    if not right_kind or plain not in _CHOICES.get(name, {plain}):
         raise UsageError(f"config: {name} must be {words}, not {value!r}")

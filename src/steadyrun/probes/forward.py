@@ -6,7 +6,7 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from steadyrun.probes.attention import AttentionMode, has_plain_projections, head_entropies, module_scores
+from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.blocks import Block
 from steadyrun.probes.histograms import magnitude_counts
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.units import UnitsTap, dead_units
+from steadyrun.probes.units import UnitsTap, dead_units, silent_rows
 
 _hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
 
@@ -33,8 +33,10 @@ class ForwardSample:
     activations: dict[str, Tensor] = field(default_factory=dict)  # name -> (mean magnitude, deviation)
     histograms: dict[str, Tensor] = field(default_factory=dict)
     dead_units: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    silent: dict[str, Tensor] = field(default_factory=dict)  # share of the batch without any active unit
     entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
     low_shares: dict[str, Tensor] = field(default_factory=dict)
+    future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
     modules_in_eval: int | None = None
     output_width: int | None = None
     compute_dtype: torch.dtype | None = None
@@ -125,7 +127,7 @@ class ForwardProbe:
             if (tap := self._units.get(key)) is not None and not tap.input:
                 self._count_dead(tap, output)
             if key in self._attention_modules:
-                self._attention(*head_entropies(module_scores(module, args, kwargs)))  # type: ignore[arg-type]
+                self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
@@ -176,19 +178,28 @@ class ForwardProbe:
         if tensor is not None and tensor.dim() >= 2:
             with torch.no_grad():
                 self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
+                self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
 
-    def _attention(self, entropy: Tensor, low_share: Tensor, fused: bool = True) -> None:
+    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[], None]:
+        """Keep what an attention shows; returns how to take back what it shows of later keys."""
         if self._passes or "attention" not in self._wanted:
-            return
+            return lambda: None
         if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
-            return
+            return lambda: None
         sample = self._sample
         base = self._inside[-1] if self._inside else "attention"
         name, place = base, 1
         while name in sample.entropies:
             place += 1
             name = f"{base}#{place}"
-        sample.entropies[name], sample.low_shares[name] = entropy, low_share
+        sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
+        if heads.future is not None:
+            sample.future[name] = heads.future
+
+        def take_back() -> None:
+            sample.future.pop(name, None)
+
+        return take_back
 
 
 def thinned(values: Tensor) -> Tensor:

@@ -51,14 +51,23 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
 
 def dead_units(hidden: Tensor, *, channels_first: bool = False) -> tuple[Tensor, int]:
     """How many units are silent on more than 99% of the batch, and how many there are."""
-    values = hidden.detach()
-    stride = -(-values.numel() // _MOST_ELEMENTS)
-    if channels_first:
-        seen = values[::stride].movedim(1, -1).reshape(-1, values.shape[1])
-    else:
-        seen = values.reshape(-1, values.shape[-1])[::stride]
+    seen = _rows(hidden, channels_first)
     silent = (seen.abs() < SILENT_BELOW).sum(0)
     return (silent > SILENT_SHARE * seen.shape[0]).sum(), seen.shape[1]
+
+
+def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
+    """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
+    seen = _rows(hidden, channels_first)
+    return (seen.abs() < SILENT_BELOW).all(1).sum() / max(1, seen.shape[0])
+
+
+def _rows(hidden: Tensor, channels_first: bool) -> Tensor:
+    values = hidden.detach()
+    stride = max(1, -(-values.numel() // _MOST_ELEMENTS))
+    if channels_first:
+        return values[::stride].movedim(1, -1).reshape(-1, values.shape[1])
+    return values.reshape(-1, values.shape[-1])[::stride]
 
 
 def _activations(modules: list[tuple[str, nn.Module]]) -> list[UnitsTap]:

@@ -225,10 +225,14 @@ class Watcher:
             row.put_many(counts, _named(_histogram_names("activation", name)))
         for name, (dead, _total) in sample.dead_units.items():
             row.put(f"dead_units/{name}", dead)
+            row.put(f"silent_inputs/{name}", sample.silent[name])
         heads = sum(share.numel() for share in sample.low_shares.values())
         for name, share in sample.low_shares.items():
             row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
             row.put(f"attention_entropy/{name}", sample.entropies[name].mean())
+            row.put(f"lowest_head_entropy/{name}", sample.entropies[name].min())
+        for name, future in sample.future.items():
+            row.put(f"future_attention/{name}", future)
         if sample.modules_in_eval is not None:
             row.put("modules_in_eval", float(sample.modules_in_eval))
 

@@ -1,4 +1,9 @@
-"""Every question of the trees, by its code, in the order of the walk."""
+"""Every question of the trees, by its code, in the order of the walk.
+
+After the two trees come the signatures of the seven panels (S<panel>.<number>), in the order in which one reads a
+dashboard, which is not that of their codes: the loss, gradients, the learning rate, training against validation, the
+layers, the classes.
+"""
 
 from steadyrun.questions import (
     c1_1_initial_loss,
@@ -28,6 +33,21 @@ from steadyrun.questions import (
     d4_2_rate_rises,
     d4_3_weight_norms,
     d4_4_gradient_trend,
+    s1_1_too_good,
+    s1_2_early_spike,
+    s1_3_parting,
+    s2_1_flat_rate,
+    s2_2_early_minimum,
+    s3_1_gradient_extremes,
+    s3_2_idle_clipping,
+    s4_1_unbalanced,
+    s4_2_dead_block,
+    s5_1_spectral_growth,
+    s5_2_decay_missing,
+    s6_1_dead_units,
+    s6_2_stuck_heads,
+    s7_1_tangled_classes,
+    s7_2_irregular_first,
 )
 from steadyrun.questions.form import Question
 
@@ -59,6 +79,21 @@ _MODULES = (
     d4_2_rate_rises,
     d4_3_weight_norms,
     d4_4_gradient_trend,
+    s1_1_too_good,
+    s1_2_early_spike,
+    s3_1_gradient_extremes,
+    s3_2_idle_clipping,
+    s2_1_flat_rate,
+    s2_2_early_minimum,
+    s1_3_parting,
+    s4_1_unbalanced,
+    s4_2_dead_block,
+    s5_1_spectral_growth,
+    s5_2_decay_missing,
+    s6_1_dead_units,
+    s6_2_stuck_heads,
+    s7_1_tangled_classes,
+    s7_2_irregular_first,
 )
 
 QUESTIONS: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}

@@ -18,13 +18,14 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.schedule_faults import ENOUGH, IN_ORDER, Seen, starts_at_peak, warmup_missing
-from steadyrun.signals.run import MissingSignal, Points, Signals
-from steadyrun.signals.schedule import agreement, declared_plan, distance, dry_run
+from steadyrun.questions.rates import ENOUGH, Seen, look
+from steadyrun.questions.schedule_faults import IN_ORDER, starts_at_peak, warmup_missing
+from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.schedule import agreement, distance
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = _look(run)
+    seen = look(run)
     if len(seen.rates) < ENOUGH:
         raise MissingSignal("lr/*", f"only {len(seen.rates)} learning rates are recorded yet", "let it run on")
     plan = seen.plan
@@ -36,35 +37,6 @@ def find(run: Signals, limit: Limits) -> Finding:
     }
     found = next(found for diagnose in IN_ORDER if (found := diagnose(seen, plan, limit)) is not None)
     return replace(found, measured=measured | dict(found.measured))
-
-
-def _look(run: Signals) -> Seen:
-    groups = run.family("lr/*")
-    peak = run.declared("lr_max")
-    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
-    name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
-    dry = dry_run(run.inferred, name)
-    total = run.declared("total_steps")
-    lowest = float(dry(np.array([total]))[0]) if dry is not None and total else None
-    plan = declared_plan(run.config, lowest)
-    peaks = [float(np.max(points.values)) for points in groups.values()]
-    if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
-        # Rates on both sides of the declared one: it is the base of which each group has its share.
-        mine = groups[name].values
-        share = float(np.max(mine)) / plan.peak
-        below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
-        plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
-    return Seen(run, _by_optimizer_steps(run, groups[name]), plan, dry)
-
-
-def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
-    """The rates by optimizer steps, where `run.step` was not called once for each."""
-    taken = run.maybe("optimizer_steps")
-    scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
-    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
-        return rates
-    counted = np.cumsum(taken.values) - 1 + taken.steps[0]
-    return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)
 
 
 def _against_scheduler(seen: Seen, limit: Limits) -> Finding:

@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.intent import chooses
-from steadyrun.questions.learning import Progress, progress
+from steadyrun.questions.learning import progress
+from steadyrun.questions.validation import Gap, gap_of
 from steadyrun.signals.examples import Overlap, overlap
-from steadyrun.signals.run import MissingSignal, Points, Signals
-from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.run import MissingSignal, Signals
 
 _STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
 _COMPARED = 20  # validation examples: fewer prove nothing
-_SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Validation minus smoothed training loss at each validation, and how far validation is past its best."""
-
-    val: Points
-    train: Floats
-    unit: float  # what one nat of the specification is in this run's loss
-
-    @property
-    def gaps(self) -> Floats:
-        return (self.val.values - self.train) / self.unit
-
-    @property
-    def best(self) -> int:
-        return int(np.argmin(self.middle))
-
-    @property
-    def middle(self) -> Floats:
-        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count."""
-        values = self.val.values
-        if len(values) < 3:
-            return values
-        padded = np.concatenate([values[:1], values, values[-1:]])
-        middle: Floats = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
-        return middle
-
-    @property
-    def rise(self) -> float:
-        """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
-        lowest = float(self.middle[self.best])
-        last = float(np.min(self.middle[-2:])) if self.best < len(self.val) - 2 else lowest
-        return (last - lowest) / abs(lowest) if lowest else 0.0
-
-    @property
-    def train_fell_since(self) -> bool:
-        return bool(self.train[-1] < self.train[self.best])
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -63,7 +20,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         enough = limit["overlap"] if _all_different(run) else limit["overlap_small_world"]
         if shared.share >= enough:
             return _leak(shared, enough)
-    gap = _gap(run)
+    gap = gap_of(run)
     early = _place(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
@@ -130,18 +87,6 @@ def _overlap(run: Signals) -> Overlap | None:
     except MissingSignal:
         return None
     return found if found.compared else None
-
-
-def _gap(run: Signals) -> Gap:
-    val = run.points("val_loss")
-    seen: Progress = progress(run)
-    inside = val.where((val.steps >= seen.loss.steps[0]) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
-    if not len(inside):
-        raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
-    train = np.interp(inside.steps, seen.loss.steps, seen.smooth)
-    count = chooses(run)
-    first = math.log(count) if count is not None else abs(seen.start)
-    return Gap(inside, train, (first or 1.0) / _SEED_LOSS)
 
 
 def _place(run: Signals, gap: Gap, by: float) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steadyrun.questions import s4_2_dead_block
+from steadyrun.questions.depth import Dead, dead_blocks
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -43,7 +45,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
-    pairs = [(before, name) for name in names if (before := takes.get(name)) in names]
+    found = dead_blocks(run, Limits(s4_2_dead_block.THRESHOLDS), so_far=True)
+    dead = {each.block: each for each in found}
+    chain = [(before, name) for name in names if (before := takes.get(name)) in names]
+    pairs = [(before, name) for before, name in chain if before not in dead]
+    if dead and not pairs:
+        return _about_dead(next(iter(dead.values())))
     if not pairs:
         raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
     grown = [each for a, b in pairs for each in _growth(magnitudes[a], magnitudes[b], a, b)]
@@ -63,9 +70,21 @@ def find(run: Signals, limit: Limits) -> Finding:
     if worst.times > limit["times"]:
         certain = bool(residual) and worst.step <= _EARLY and not pretrained(run)
         return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+    if dead:
+        return _about_dead(next(iter(dead.values())))
     if residual and worst.times > limit["usual"]:
         return Finding("steep", f"{facts} (usual: up to {limit['usual']:g}).", measured, worst.step)
     return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+
+
+def _about_dead(found: Dead) -> Finding:
+    """Beside a block that is next to nothing any other is large: that is no growth."""
+    times = float(found.beside[-1] / found.own[-1]) if found.own[-1] else float("inf")
+    message = (
+        f"{found.block} gives next to nothing ({shown(found.own[-1])} at step {int(found.steps[-1])}), beside which "
+        f"{found.follower} is {shown(times)} times as large: S4.2 asks whether it is dead."
+    )
+    return Finding("dead-block", message, {"times": times}, int(found.steps[0]))
 
 
 def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
@@ -110,6 +129,9 @@ QUESTION = Question(
         Outcome("pass", PASS, "activations stay within bounds"),
         Outcome("steep", NOTE, "activations grow more than usual from one block to the next"),
         Outcome("large", NOTE, "activations grow very much, but these are no untrained residual blocks"),
+        Outcome(
+            "dead-block", NOTE, "a block gives next to nothing, so that the next one seems to grow", edge=("S4.2",)
+        ),
         Outcome(
             "growing",
             FAULT,

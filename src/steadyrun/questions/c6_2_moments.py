@@ -20,6 +20,7 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.smoothing import Floats
 
 _LATER = 10  # steps after which a counter must have moved
 
@@ -86,9 +87,9 @@ def _groups(run: Signals) -> list[Group]:
 def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
     """The optimizer's own counter stands still, or starts again and again."""
     counts = run.maybe(f"step_count/{group.place}")
-    if counts is None or len(counts) < 3 or counts.steps[-1] - counts.steps[0] < _LATER:
+    if counts is None or len(counts) < 3:
         return None
-    later = counts.from_step(counts.steps[0] + _LATER)
+    later = counts.where(_taken(run, counts) >= _LATER)
     if not len(later) or float(np.max(later.values)) > float(np.min(counts.values)) + 1:
         return None
     last = later.step_at(len(later) - 1)
@@ -97,6 +98,17 @@ def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
         f"{counts.values[0]:g} at step {counts.step_at(0)}."
     )
     return Finding("rebuilt", message, {"step_count": float(later.values[-1])}, later.step_at(0))
+
+
+def _taken(run: Signals, counts: Points) -> Floats:
+    """How many steps the optimizer was let take since the first count: those that a loss scaler skipped are none."""
+    skipped = run.maybe("skipped")
+    taken: Floats = counts.steps - counts.steps[0]
+    if skipped is not None:
+        before = np.concatenate([[0.0], np.cumsum(skipped.values > 0)])
+        lost = before[np.searchsorted(skipped.steps, counts.steps, side="right")]
+        taken = taken - (lost - lost[0])
+    return taken
 
 
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:

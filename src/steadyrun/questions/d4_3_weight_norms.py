@@ -5,7 +5,20 @@ from __future__ import annotations
 import math
 
 from steadyrun.questions.drifting import WINDOW, change_in, last_stretch
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import Signals
 
 
@@ -22,11 +35,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     times = known[worst]
     measured = {"times": times}
     facts = f"the weights of {worst} change {shown(times)} times in {WINDOW} steps (limit {limit['times']:g})"
-    if times > limit["times"]:
-        return Finding("growing", f"{facts} while the loss rises.", measured, int(start))
-    if times < 1 / limit["times"]:
-        return Finding("shrinking", f"{facts} while the loss rises.", measured, int(start))
-    return Finding("pass", f"{facts}.", measured)
+    if 1 / limit["times"] <= times <= limit["times"]:
+        return Finding("pass", f"{facts}.", measured)
+    if chooses(run) is None or not should_fall(run):
+        message = f"{facts} while the loss rises; nothing recorded says that this loss has to fall."
+        return Finding("changing", message, measured, int(start))
+    outcome = "growing" if times > 1 else "shrinking"
+    return Finding(outcome, f"{facts} while the loss rises.", measured, int(start))
 
 
 QUESTION = Question(
@@ -41,6 +56,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome("pass", PASS, "weight norms are steady"),
+        Outcome("changing", NOTE, "weights change a lot while the loss rises, which it may do for other reasons"),
         Outcome(
             "growing",
             FAULT,

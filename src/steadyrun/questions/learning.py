@@ -78,7 +78,8 @@ def should_fall(run: Signals) -> str:
     loss = run.maybe("loss")
     if len(optimizers) > 1 or loss is None or float(np.min(loss.values)) < 0:
         return ""
-    if chooses(run) is not None:
+    count = chooses(run)
+    if count is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS:
         return "it is a cross-entropy that starts at a guess"
     if run.maybe("val_loss") is not None:
         return "a validation loss is recorded with it"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from steadyrun.questions.form import Finding, Limits, shown
+from steadyrun.questions.rates import ENOUGH, Seen
 from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import (
-    Curve,
     Plan,
     agreement,
     distance,
@@ -21,37 +20,8 @@ from steadyrun.signals.schedule import (
 )
 from steadyrun.signals.smoothing import Floats
 
-ENOUGH = 5  # points before anything is said
 _FEW_CHANGES = 4
-_SAME = 1e-3  # of the peak: rates closer than this are the same rate
 _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The recorded rates, and what they are held against."""
-
-    run: Signals
-    rates: Points
-    plan: Plan | None
-    dry: Curve | None  # by scheduler steps since the record began
-
-    @property
-    def peak(self) -> float:
-        return self.plan.peak if self.plan else float(np.max(self.rates.values)) or 1.0
-
-    @property
-    def constant(self) -> bool:
-        return float(np.ptp(self.rates.values)) <= _SAME * self.peak
-
-    @property
-    def counts(self) -> Floats | None:
-        """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
-        taken = self.run.maybe("scheduler_steps")
-        if taken is None or len(taken) < 2:
-            return None
-        after = np.interp(self.rates.steps, taken.steps, taken.values)
-        return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
 
 
 def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
@@ -70,9 +40,10 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step.
-    enough = limit["close"] if not seen.run.unfinished or plan.warmup else limit["far"]
-    if varies <= enough or stepped:
+    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step: of
+    # two epochs one is over at half time.
+    young = seen.run.unfinished and not plan.warmup and float(seen.rates.steps[-1]) <= plan.steps / 2
+    if varies <= limit["close"] or stepped or young:
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""

@@ -11,7 +11,7 @@ from steadyrun.report.measured import Measured, measured
 from steadyrun.report.words import SYMBOLS, word
 from steadyrun.signals.run import HOW_TO_RECORD
 
-# What the sections of the two trees are about: C configuration, D dynamics.
+# What the sections are about: C configuration, D dynamics, S the signatures of the seven panels.
 SECTIONS = {
     "C1": "the first step",
     "C2": "the learning rate",
@@ -23,6 +23,13 @@ SECTIONS = {
     "D2": "loss spikes",
     "D3": "mixed precision",
     "D4": "slow divergence",
+    "S1": "signatures of the loss curves",
+    "S2": "signatures of the learning rate",
+    "S3": "signatures of the gradient norm",
+    "S4": "signatures of the activations",
+    "S5": "signatures of the weights",
+    "S6": "signatures of dead units and heads",
+    "S7": "signatures of the classes",
 }
 
 
@@ -128,5 +135,7 @@ def _outcome(outcome: Outcome) -> Item:
         details.append(f"fix: {outcome.fix}")
     if outcome.edge:
         details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
+    if outcome.may_pass:
+        details.append("while training: a warning after 200 steps, since it may pass; a fault if it stands at the end")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"
     return Item(f"{SYMBOLS[outcome.answer]} {word(outcome.answer)}{name}", outcome.meaning, tuple(details))

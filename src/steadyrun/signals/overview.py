@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from steadyrun.records import Series
 from steadyrun.signals.schedule import number
-from steadyrun.signals.smoothing import Floats, ema
+from steadyrun.signals.smoothing import Floats, ema, thinned
 
 Steps = npt.NDArray[np.int64]
 
 _ENOUGH = 50  # points, before their spacing tells what a gap is
+_SAMPLE = 1001  # of these
 _WIDE = 20.0  # times the usual spacing
 
 
@@ -84,8 +85,8 @@ def gaps(steps: Steps) -> Steps:
     if len(steps) < _ENOUGH:
         return steps[:0]
     apart = np.diff(steps)
-    wide = np.flatnonzero(apart > _WIDE * np.median(apart))
-    return steps[wide]
+    usual = float(np.median(apart[thinned(len(apart), _SAMPLE)]))
+    return steps[np.flatnonzero(apart > _WIDE * usual)]
 
 
 class Spread:
@@ -100,7 +101,9 @@ class Spread:
     def add(self, series: Series) -> None:
         """Take one more series into account; only its finite values above zero can be compared."""
         keep = np.isfinite(series.values) & (series.values > 0)
-        steps, values = series.steps[keep], series.values[keep]
+        steps, values = series.steps, series.values
+        if not np.all(keep):
+            steps, values = steps[keep], values[keep]
         self.count += 1
         if self.count == 1:
             self.steps, self.low, self.high = steps, values, values

@@ -107,25 +107,6 @@ def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
 
 
 @dataclass(frozen=True)
-class Configured:
-    """The rate that was meant at each step, and who says so."""
-
-    source: str
-    rate: Curve
-    declared: bool
-
-
-def configured_curve(config: Mapping[str, Any], inferred: Mapping[str, Any]) -> Configured | None:
-    """What the configuration declares; where it does not say it in full, the scheduler's dry run."""
-    dry, total = dry_run(inferred), number(config.get("total_steps"))
-    plan = declared_plan(config, float(dry(np.array([total]))[0]) if dry is not None and total else None)
-    if plan is not None:
-        warmup = f", warmup {plan.warmup}" if plan.warmup else ""
-        return Configured(f"declared: {plan.shape}{warmup}", plan.rate, True)
-    return None if dry is None else Configured("as the scheduler planned", dry, False)
-
-
-@dataclass(frozen=True)
 class Jump:
     """The largest change from one point to the next that the expected curve does not make."""
 

@@ -68,15 +68,24 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
     return sorted(files, key=lambda file: (file.table, file.attempt, file.part))
 
 
-def read_points(file: DataFile, name: str, dropped: list[Dropped]) -> Points:
-    """The points of column `name` in `file`; what cannot be verified is left out and noted."""
-    return read_on(file, name, dropped, 0)[0]
+Axes = dict[tuple[Path, int], tuple[pa.Array, pa.Array]]
+"""Steps and times that were read, by Parquet file and row group: every series of a table has the same."""
 
 
-def read_on(file: DataFile, name: str, dropped: list[Dropped], start: int) -> tuple[Points, int]:
+def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | None = None) -> Points:
+    """The points of column `name` in `file`; what cannot be verified is left out and noted.
+
+    `axes` keeps steps and times from one call to the next, for readers of many series.
+    """
+    return read_on(file, name, dropped, 0, axes)[0]
+
+
+def read_on(
+    file: DataFile, name: str, dropped: list[Dropped], start: int, axes: Axes | None = None
+) -> tuple[Points, int]:
     """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
     if file.path.suffix == ".parquet":
-        return _points(file, _parquet_rows(file.path, name, dropped)), start
+        return _points(file, _parquet_rows(file.path, name, dropped, axes)), start
     reader = SegmentReader(file.path)
     points = _points(file, _segment_rows(reader, name, start))
     dropped += reader.dropped
@@ -86,7 +95,7 @@ def read_on(file: DataFile, name: str, dropped: list[Dropped], start: int) -> tu
 def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Points:
     steps, times, values = [], [], []
     for step, at, value in rows:
-        present = np.asarray(value.is_valid())
+        present = slice(None) if value.null_count == 0 else np.asarray(value.is_valid())
         steps.append(np.asarray(step)[present])
         times.append(np.asarray(at)[present])
         values.append(value.to_numpy(zero_copy_only=False)[present])
@@ -105,17 +114,26 @@ def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tupl
             yield step, at, value
 
 
-def _parquet_rows(path: Path, name: str, dropped: list[Dropped]) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
+def _parquet_rows(
+    path: Path, name: str, dropped: list[Dropped], axes: Axes | None
+) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
+            known = None if axes is None else axes.get((path, group))
             try:
-                table = file.read_row_group(group, columns=[STEP, TIME, name]).combine_chunks()
+                table = file.read_row_group(group, columns=[name] if known else [STEP, TIME, name])
             except (pa.ArrowInvalid, OSError) as problem:
                 rows = file.metadata.row_group(group).num_rows
                 dropped.append(Dropped(path.name, f"damaged ({problem})", rows, "rows"))
                 continue
-            for batch in table.to_batches():
-                yield batch[STEP], batch[TIME], batch[name]
+            step, at = known or (_whole(table[STEP]), _whole(table[TIME]))
+            if axes is not None:
+                axes[path, group] = step, at
+            yield step, at, _whole(table[name])
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:

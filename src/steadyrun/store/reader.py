@@ -15,7 +15,7 @@ import numpy as np
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
 from steadyrun.store import summary
-from steadyrun.store.columns import DataFile, Points, data_files, despite_compaction, read_points
+from steadyrun.store.columns import Axes, DataFile, Points, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
 from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks
@@ -40,6 +40,7 @@ class RunView:
         self.root = root
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
+        self._axes: Axes | None = None
         self.manifest  # noqa: B018  what is no run directory is refused here
 
     @property
@@ -76,6 +77,7 @@ class RunView:
         """A view for one look at many series: which files and events there are is found out once."""
         view = RunView(self.root)
         view._kept = {}
+        view._axes = {}
         return view
 
     def last_step(self, rank: int = 0) -> int | None:
@@ -181,7 +183,7 @@ class RunView:
         return []
 
     def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> Points:
-        return read_points(file, name, dropped)
+        return read_points(file, name, dropped, self._axes)
 
     def _current(self, points: list[Points], rank: int) -> list[Points]:
         newest = last_attempt(self.root, rank)
@@ -191,7 +193,7 @@ class RunView:
         kept = []
         for part in points:
             later = [start for attempt, start in starts.items() if attempt > part.attempt]
-            keep = part.steps < min(later) if later else np.full(len(part.steps), True)
+            keep = part.steps < min(later) if later else slice(None)
             kept.append(Points(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
         return kept
 

@@ -47,7 +47,7 @@ class TailView(RunView):
         self._sizes: Fingerprint = {}
         self._standing: tuple[Fingerprint, str] | None = None
         super().__init__(root)
-        self._kept = {}
+        self._kept, self._axes = {}, {}
 
     def look(self) -> bool:
         """Take notice of what is there now; whether anything has changed since the last look."""
@@ -55,7 +55,7 @@ class TailView(RunView):
         if standing == self._standing:
             return False
         self._standing, self._sizes = standing, standing[0]
-        self._kept, self._dropped = {}, {}
+        self._kept, self._axes, self._dropped = {}, {}, {}
         self._parts = {key: part for key, part in self._parts.items() if key[0] in self._sizes}
         return True
 
@@ -71,7 +71,7 @@ class TailView(RunView):
         """Read what is new; a file in which something is damaged, or a last batch half written, is read whole."""
         start = part.position if part is not None and not part.dropped else 0
         dropped: list[Dropped] = []
-        points, position = read_on(file, name, dropped, start)
+        points, position = read_on(file, name, dropped, start, self._axes)
         if part is not None and start:
             points = _joined(part.points, points)
         return _Part(self._sharing(file.path, points), position, size, dropped)

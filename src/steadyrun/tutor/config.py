@@ -88,6 +88,7 @@ def declared(config: TutorConfig, baseline_loss: float) -> dict[str, Any]:
         "init": "random",
         "baseline_loss": baseline_loss,
         "val_every": config.val_every,
+        "causal": True,
         "corpus_seed": config.corpus_seed,
         "context": config.context,
         "layers": config.layers,

@@ -95,7 +95,8 @@
   function fitted(place, plot, first, last) {
     const change = {};
     for (const [axis, key] of [["y", "yaxis"], ["y3", "yaxis3"]]) {
-      const range = seen(place.data, axis, first, last, axis === "y" && plot.log);
+      const top = ((place.layout[key] || {}).autorangeoptions || {}).include;
+      const range = seen(place.data, axis, first, last, axis === "y" && plot.log, top);
       if (range) change[`${key}.range`] = range;
       if (range && axis === "y" && plot.log) change["yaxis.dtick"] = logTicks(range[1] - range[0]);
     }
@@ -108,7 +109,7 @@
     return decades > 0.5 ? "D2" : null;
   }
 
-  function seen(traces, axis, first, last, log) {
+  function seen(traces, axis, first, last, log, top) {
     let low = Infinity, high = -Infinity;
     for (const trace of traces) {
       if (trace.meta || (trace.yaxis || "y") !== axis || trace.visible === "legendonly") continue;
@@ -123,9 +124,13 @@
       }
     }
     if (low > high) return null;
-    if (log) { low = Math.log10(low); high = Math.log10(high); }
-    const room = Math.max((high - low) * 0.08, Math.abs(high) * 0.02, log ? 0.02 : 1e-12);
-    return [low - room, high + room];
+    if (log) {
+      low = Math.log10(low);
+      high = Math.log10(high);
+      const room = Math.max((high - low) * 0.08, 0.02);
+      return [low - room, high + room];
+    }
+    return [Math.min(0, low), Math.max(high, top || 0) * 1.06 || 1];
   }
 
   function reset() {
@@ -183,6 +188,11 @@
     }
   }
 
+  /* Paper has other widths than the window. */
+  function fit() {
+    for (const place of state.plots.keys()) window.Plotly.Plots.resize(place);
+  }
+
   function start() {
     document.getElementById("reset").addEventListener("click", reset);
     document.getElementById("theme").addEventListener("click", () => {
@@ -190,6 +200,7 @@
       repaint();
     });
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, fit);
     document.getElementById("verdict").addEventListener("click", (event) => {
       const button = event.target.closest("button.show");
       if (button) show(button);
@@ -200,8 +211,10 @@
     });
     const walk = document.getElementById("walk");
     if (walk) walk.open = window.matchMedia("(min-width: 861px)").matches;
+    performance.mark("begin");
     const block = document.getElementById("data");
     if (block) draw(JSON.parse(block.textContent));
+    performance.mark("drawn");
     document.documentElement.dataset.drawn = "yes";
   }
 

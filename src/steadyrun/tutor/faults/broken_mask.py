@@ -18,7 +18,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="broken-mask",
-    leaf="",
+    leaf="S1.1",
     summary="attention is not causal: the model reads the answers",
     change="build_model makes every attention layer with causal=False",
     inject=inject,

@@ -36,7 +36,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="dead-layer",
-    leaf="S4",
+    leaf="S4.2",
     summary="what comes out of the first block is next to nothing",
     change="build_model multiplies the output of each block by a gate, from 0 for the first to 1 for the last",
     inject=inject,

@@ -30,7 +30,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="dead-units",
-    leaf="S6",
+    leaf="S6.1",
     summary="nearly all hidden units of the feed-forward layers are silent from the start",
     change=f"the activation is a ReLU and init_weights sets the biases before it to {BIAS:g}",
     inject=inject,

@@ -18,7 +18,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="decay-absent",
-    leaf="",
+    leaf="S5.2",
     summary="no weight decays although the configuration says so",
     change="build_optimizer leaves weight_decay at 0",
     inject=inject,

@@ -39,7 +39,7 @@ def inject(recipe: Recipe) -> Recipe:
 
 FAULT = Fault(
     name="stuck-head",
-    leaf="S6",
+    leaf="S6.2",
     summary="one attention head looks at a single key from the first step to the last",
     change="the last block divides the queries of head h by sqrt(h), with h from 0",
     inject=inject,

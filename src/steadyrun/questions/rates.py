@@ -1,0 +1,75 @@
+"""The recorded learning rates and what they are held against: what the questions of C2 and S2 look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
+from steadyrun.signals.smoothing import Floats
+
+ENOUGH = 5  # points before anything is said
+SAME = 1e-3  # of the peak: rates closer than this are the same rate
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The recorded rates, and what they are held against."""
+
+    run: Signals
+    rates: Points
+    plan: Plan | None
+    dry: Curve | None  # by scheduler steps since the record began
+
+    @property
+    def peak(self) -> float:
+        return self.plan.peak if self.plan else float(np.max(self.rates.values)) or 1.0
+
+    @property
+    def constant(self) -> bool:
+        return float(np.ptp(self.rates.values)) <= SAME * self.peak
+
+    @property
+    def counts(self) -> Floats | None:
+        """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
+        taken = self.run.maybe("scheduler_steps")
+        if taken is None or len(taken) < 2:
+            return None
+        after = np.interp(self.rates.steps, taken.steps, taken.values)
+        return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
+
+
+def look(run: Signals) -> Seen:
+    """The rates of the param group that the declared peak is about, and what they were meant to be."""
+    if "rates" in run.memo:
+        known: Seen = run.memo["rates"]
+        return known
+    groups = run.family("lr/*")
+    peak = run.declared("lr_max")
+    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
+    name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
+    dry = dry_run(run.inferred, name)
+    total = run.declared("total_steps")
+    lowest = float(dry(np.array([total]))[0]) if dry is not None and total else None
+    plan = declared_plan(run.config, lowest)
+    peaks = [float(np.max(points.values)) for points in groups.values()]
+    if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
+        # Rates on both sides of the declared one: it is the base of which each group has its share.
+        mine = groups[name].values
+        share = float(np.max(mine)) / plan.peak
+        below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
+        plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
+    found = run.memo["rates"] = Seen(run, _by_optimizer_steps(run, groups[name]), plan, dry)
+    return found
+
+
+def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
+    """The rates by optimizer steps, where `run.step` was not called once for each."""
+    taken = run.maybe("optimizer_steps")
+    scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
+    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
+        return rates
+    counted = np.cumsum(taken.values) - 1 + taken.steps[0]
+    return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)

@@ -1,0 +1,66 @@
+"""Validation beside training: what C4.2 and S1.3 look at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.intent import chooses
+from steadyrun.questions.learning import Progress, progress
+from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.smoothing import Floats
+
+_SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Validation minus smoothed training loss at each validation, and how far validation is past its best."""
+
+    val: Points
+    train: Floats
+    unit: float  # what one nat of the specification is in this run's loss
+
+    @property
+    def gaps(self) -> Floats:
+        return (self.val.values - self.train) / self.unit
+
+    @property
+    def best(self) -> int:
+        return int(np.argmin(self.middle))
+
+    @property
+    def middle(self) -> Floats:
+        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count."""
+        values = self.val.values
+        if len(values) < 3:
+            return values
+        padded = np.concatenate([values[:1], values, values[-1:]])
+        middle: Floats = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+        return middle
+
+    @property
+    def rise(self) -> float:
+        """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
+        lowest = float(self.middle[self.best])
+        last = float(np.min(self.middle[-2:])) if self.best < len(self.val) - 2 else lowest
+        return (last - lowest) / abs(lowest) if lowest else 0.0
+
+    @property
+    def train_fell_since(self) -> bool:
+        return bool(self.train[-1] < self.train[self.best])
+
+
+def gap_of(run: Signals) -> Gap:
+    """The gap at every validation within the recorded training steps; an error where there is none."""
+    val = run.points("val_loss")
+    seen: Progress = progress(run)
+    inside = val.where((val.steps >= seen.loss.steps[0]) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
+    if not len(inside):
+        raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
+    train = np.interp(inside.steps, seen.loss.steps, seen.smooth)
+    count = chooses(run)
+    first = math.log(count) if count is not None else abs(seen.start)
+    return Gap(inside, train, (first or 1.0) / _SEED_LOSS)
