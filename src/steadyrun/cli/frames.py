@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.text import Text
 
@@ -60,11 +61,14 @@ def frame(board: Board, screen: Screen) -> list[Text]:
 
 
 def _header(board: Board, screen: Screen) -> Text:
-    room = screen.width - len(screen.keys) - 1
-    if room < 20 or not screen.keys:
-        return Text(screen.fitted(f"{board.run} ({board.standing})", screen.width), "bold")
-    name = screen.fitted(f"{board.run} ({board.standing})", room)
-    return Text.assemble((name, "bold"), " ", (screen.keys, "dim"))
+    """The end of the run's path, how it stands, and the keys, as far as there is room."""
+    keys = screen.keys if screen.width >= 50 else ""
+    room = screen.width - (len(keys) + 1 if keys else 0)
+    name, standing = screen.words(board.run), screen.words(f" ({board.standing})")
+    left = max(1, room - len(standing))
+    if len(name) > left:
+        name = f"{screen.words('…')}{name[len(name) - left + 1 :]}"
+    return Text.assemble((screen.fitted(name + standing, room), "bold"), (f" {keys}" if keys else "", "dim"))
 
 
 def _grid(board: Board, screen: Screen, across: int, tall: int) -> Iterator[Text]:
@@ -128,6 +132,8 @@ def number(value: float) -> str:
         return str(value)
     if value == 0 or 0.001 <= abs(value) < 10_000:
         return f"{value:.4g}"[:_LABEL]
+    if -1e-99 < value < 0:
+        return "-0"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
     short = f"{mantissa}e{int(exponent)}"
     return short if len(short) <= _LABEL else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
@@ -142,9 +148,17 @@ def _label(canvas: characters.Canvas, row: int) -> str:
 def _inked(panel: Panel, canvas: characters.Canvas, row: int) -> Text:
     lines = [line for line in panel.lines if line.axis == "left"] or list(panel.lines)
     kin = list(dict.fromkeys(line.kin or line.name for line in lines if line.role in {"main", "faint"}))
+    return _styled(
+        (char, "bold red" if char == characters.NOT_FINITE else _ink(lines, kin, owner))
+        for char, owner in zip(canvas.rows[row], canvas.owners[row], strict=True)
+    )
+
+
+def _styled(parts: Iterable[tuple[str, str]]) -> Text:
+    """Characters with their styles; neighbours of one style share it, which is less to send."""
     text = Text()
-    for char, owner in zip(canvas.rows[row], canvas.owners[row], strict=True):
-        text.append(char, "bold red" if char == characters.NOT_FINITE else _ink(lines, kin, owner))
+    for style, group in groupby(parts, key=lambda part: part[1]):
+        text.append("".join(char for char, _ in group), style)
     return text
 
 
@@ -157,10 +171,7 @@ def _ink(lines: list[Line], kin: list[str], owner: int) -> str:
 
 
 def _marked(below: str) -> Text:
-    text = Text()
-    for char in below:
-        text.append(char, "dim" if char in "-─" else "bold red" if char in "x✗" else "yellow")
-    return text
+    return _styled((char, "dim" if char in "-─" else "bold red" if char in "x✗" else "yellow") for char in below)
 
 
 def _verdict(board: Board, screen: Screen, width: int, height: int) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
@@ -59,7 +60,7 @@ def top(
         board = _follow(watch, console, interval) if live else _first(watch)
         _print(console, board)
     except RunDirectoryError as problem:
-        no_run(problem, run)
+        no_run(problem, "top", run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} top --help")
     except KeyboardInterrupt:
@@ -92,7 +93,7 @@ def _follow(watch: Watch, console: Console, interval: float) -> Board:
             board = new or board
             if new is None and watch.state in following.ENDED:
                 return board
-            if pressed(max(interval, _SHARE * (time.monotonic() - began))) in {"q", "Q"}:
+            if "q" in pressed(max(interval, _SHARE * (time.monotonic() - began))).lower():
                 return board
 
 
@@ -110,7 +111,7 @@ def _print(console: Console, board: Board) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key, up to so many seconds; it only waits where there is no keyboard."""
+    """A function that waits for keys, up to so many seconds; it only waits where there is no keyboard."""
     import termios
     import tty
 
@@ -127,7 +128,10 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
 def _key(seconds: float) -> str:
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return sys.stdin.read(1) if ready else ""
+    if not ready:
+        return ""
+    # Not through sys.stdin: what it buffers, `select` does not see.
+    return os.read(sys.stdin.fileno(), 64).decode("ascii", "replace") or _no_key(seconds)
 
 
 def _no_key(seconds: float) -> str:

@@ -168,7 +168,8 @@ def _seen(place: Place, old: _Known | None) -> _Known:
 def _read(known: _Known, now: Fingerprint) -> None:
     try:
         row = rows.detailed(known.place)
-    except (SteadyrunError, OSError):
+    except Exception as problem:
+        log.warning("reading %s failed: %s", known.place.name, problem)
         known.row = replace(known.row, state=_UNREADABLE)
         return
     if row.verdict:

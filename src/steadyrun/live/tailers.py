@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from steadyrun.errors import SteadyrunError
+from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.live import patches
 from steadyrun.live.feed import Feed
 from steadyrun.live.watching import ENDED, Watch
@@ -57,8 +57,7 @@ class Tailer:
         """The dashboard, after the first look; what went wrong with it where it failed."""
         await self._ready.wait()
         if self.board is None:
-            assert self._failure is not None
-            raise self._failure
+            raise RunDirectoryError(str(self._failure)) from self._failure
         return self.board
 
     def whole(self) -> str:

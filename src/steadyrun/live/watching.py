@@ -79,7 +79,7 @@ class Watch:
         if changed or self._signals is None:
             self._signals = Signals(self._view)
             self._walked_new = False
-        last = self._view.last_step()
+        last = self._last_step(self._signals)
         if not self._walked_new and (self._report is None or self._may_walk()):
             self._walk(self._signals, last)
         assert self._report is not None
@@ -91,6 +91,11 @@ class Watch:
         )
         with through(Lens(newer=self._new_after(last))):
             return build(self._signals, self._report)
+
+    def _last_step(self, signals: Signals) -> int | None:
+        """The last step of the loss, since a resumed run may be behind its earlier attempt."""
+        loss = signals.raw("loss") if signals.has("loss") else None
+        return int(loss.steps[-1]) if loss is not None and len(loss) else self._view.last_step()
 
     def _walk(self, signals: Signals, last: int | None) -> None:
         began = time.monotonic()

@@ -89,8 +89,8 @@ class _Grid:
         for x, low, high, last in self._columns(line):
             if before is not None and x > before[0] + 1:
                 self._join(owner, before, (x, low if stepped else (low + high) // 2), stepped)
-            if before is not None and x == before[0] + 1 and not low <= before[1] <= high:
-                low, high = min(low, before[1]), max(high, before[1])
+            if before is not None and x == before[0] + 1:  # no hole between two columns
+                low, high = min(low, before[1] + 1), max(high, before[1] - 1)
             self._dots(owner, x, low, high)
             before = (x, last)
 

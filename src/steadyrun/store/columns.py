@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
         if (parsed := parse_parquet(path.name)) is None:
             continue
         try:
-            schema = pq.read_schema(path)
+            with _opened(path) as source:
+                schema = pq.read_schema(source)
         except (pa.ArrowInvalid, OSError) as problem:
             if not path.exists():
                 raise FileNotFoundError(path) from problem
@@ -117,7 +119,7 @@ def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tupl
 def _parquet_rows(
     path: Path, name: str, dropped: list[Dropped], axes: Axes | None
 ) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with _opened(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             known = None if axes is None else axes.get((path, group))
             try:
@@ -130,6 +132,10 @@ def _parquet_rows(
             if axes is not None:
                 axes[path, group] = step, at
             yield step, at, _whole(table[name])
+
+
+def _opened(path: Path) -> pa.OSFile:
+    return pa.OSFile(os.fsencode(path))  # names need not be UTF-8
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -242,5 +242,5 @@ def _find_aligned(data: bytes, start: int) -> int:
 def _map(path: Path) -> pa.Buffer:
     if path.stat().st_size == 0:
         return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as source:
+    with pa.memory_map(os.fsencode(path)) as source:  # names need not be UTF-8
         return source.read_buffer()
