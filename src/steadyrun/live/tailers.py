@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -147,3 +148,4 @@ class Tailers:
     def _forget(self, key: str, done: asyncio.Task[Any]) -> None:
         if key in self._followed and self._followed[key][1] is done:
             self._followed.pop(key)[0].feed.close()
+            gc.collect()  # a long run is large, and Python would take its time
