@@ -8,12 +8,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Two cores, two test processes, one thread each: small models gain nothing from more.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo
 
-test: $(READY)
+test: $(READY) browser
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(READY)
@@ -30,8 +30,18 @@ bench: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest -m slow
 	$(BIN)/python benchmarks/run_all.py
 
-docs: $(READY)
+docs: $(READY) browser
 	$(BIN)/python docs/generate.py
+	$(ONE_THREAD) $(BIN)/python docs/screenshots.py
+
+# Some tests and the screenshots need a real browser. Where none can be installed, those tests are skipped, loudly.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	     && echo "installing chromium, for the tests of the dashboard" \
+	     && apt-get update -qq && apt-get install -y -qq chromium fonts-dejavu-core >/dev/null; } \
+	|| echo "!!! NO BROWSER: chromium is not installed and cannot be (not root, or no apt-get). Tests of the" \
+	        "dashboard in a real browser will be SKIPPED. Install chromium to run them." >&2
 
 clean:
 	rm -rf $(VENV) build dist

@@ -14,6 +14,8 @@ COMMANDS = (
     ["import_time.py"],
     ["store.py"],
     ["check_size.py"],
+    ["dashboard_size.py"],
+    ["dashboard_size.py", "--worst"],
     ["diagnosis.py"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],

@@ -138,6 +138,12 @@ def test_printing_shows_everything(show: Show, bad_init: Path) -> None:
     assert not tab.page.locator("#reset").is_visible()
     assert tab.page.locator(".panel .plot").count() == 7
     assert len(tab.page.pdf()) > 20_000
+    tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = "[...document.querySelectorAll('.plot')].map(plot => plot.querySelector('.main-svg').clientWidth)"
+    assert tab.page.evaluate(widths) == [660] + [310] * 6
+    tab.page.emulate_media(media="screen")
+    tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    tab.page.wait_for_function(f"{widths}[0] > 660")
 
 
 def test_one_panel(show: Show, tutor_run: Callable[..., steadyrun.RunView], tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def _rules(rules: tuple[Rule, ...]) -> Iterator[dict[str, Any]]:
             "y1": rule.value,
             "line": {"color": drawing.GREY, "width": 1.2, "dash": _DASHES[rule.style]},
             "label": {
-                "text": safe(rule.label),
+                "text": f"\u00a0{safe(rule.label)}\u00a0",  # a little away from the ticks
                 "textposition": rule.place,
                 "xanchor": "left" if rule.place == "start" else "right",
                 "yanchor": "top" if rule.below else "bottom",
@@ -126,7 +126,8 @@ def _mark_lines(marks: tuple[Mark, ...], echo: int | None) -> Iterator[dict[str,
 
 
 def _upright(step: int, style: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "line", "xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1, "line": style}
+    place = {"xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
+    return {"type": "line", "layer": "below", "line": style} | place  # what is marked must be seen
 
 
 def _codes(marks: tuple[Mark, ...], span: tuple[int, int]) -> list[dict[str, Any]]:

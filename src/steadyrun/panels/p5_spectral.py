@@ -31,7 +31,7 @@ def build(run: Signals, report: Report) -> Panel:
         Scale("σ₁(W)", log=True),
         shown_lines,
         bands=_bands(worst),
-        rules=_rules(run) if lines else (),
+        rules=_rules(run, lines),
         missing="" if lines else "call run.watch(model, optimizer) before training",
         aside=aside,
     )
@@ -46,10 +46,13 @@ def _growth(extent: Extent) -> float:
     return extent.growth
 
 
-def _rules(run: Signals) -> tuple[Rule, ...]:
+def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
     """Where random matrices begin at most: the mark of a wrong deviation is a start far above it."""
     widest = None if pretrained(run) else widest_start(run.listed("initial_weights"))
-    return () if widest is None else (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start"),)
+    if widest is None or not lines:
+        return ()
+    above_all = all(each.extent is None or each.extent.high < widest for each in lines.values())
+    return (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start", below=above_all),)
 
 
 def _bands(worst: Drawn | None) -> tuple[Band, ...]:

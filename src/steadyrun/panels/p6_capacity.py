@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +24,11 @@ _ROOM = 0.15  # of the hidden units: shown at least, so that the band is seen
 
 def build(run: Signals, report: Report) -> Panel:
     """How many hidden units are dead, in all and by block, and how many attention heads."""
-    recorded = {name: run.raw(name) for name in sorted(run.matching("dead_units/*"), key=natural)}
-    units = _total(recorded.values(), "dead units")
+    by_block: dict[str, Drawn] = {}
+    units = _total(_each(run, by_block), "dead units")
     heads = _total((run.raw(name) for name in run.matching("dead_heads/*")), "dead heads")
     of_units, of_heads = _count(run.inferred, "hidden_units"), _count(run.inferred, "attention_heads")
-    blocks, aside = _by_block(recorded)
+    blocks, aside = _behind(by_block)
     lines = [*blocks, *([units.line] if units else [])]
     lines += [replace(heads.line, shape="step", axis="right")] if heads else []
     panel = Panel(
@@ -51,12 +51,20 @@ def _total(parts: Iterable[Series], name: str) -> Drawn | None:
     return None if total is None else drawn(total, name)
 
 
-def _by_block(recorded: dict[str, Series]) -> tuple[tuple[Line, ...], str]:
-    if len(recorded) < 2:
+def _each(run: Signals, drawn_too: dict[str, Drawn]) -> Iterator[Series]:
+    """The blocks' series one by one, each drawn on its way: only one of them need be in memory."""
+    names = sorted(run.matching("dead_units/*"), key=natural)
+    for name in names:
+        series = run.raw(name)
+        drawn_too[name] = drawn(series, name.removeprefix("dead_units/"), company=len(names))
+        yield series
+
+
+def _behind(blocks: dict[str, Drawn]) -> tuple[tuple[Line, ...], str]:
+    """The blocks behind their sum; a single block is its own sum."""
+    if len(blocks) < 2:
         return (), ""
-    count = len(recorded)
-    each = {name: drawn(s, name.removeprefix("dead_units/"), company=count) for name, s in recorded.items()}
-    lines, aside = in_front(each, lambda extent: extent.high)
+    lines, aside = in_front(blocks, lambda extent: extent.high)
     return tuple(line.muted() for line in lines), aside
 
 

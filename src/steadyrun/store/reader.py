@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
@@ -23,6 +24,7 @@ from steadyrun.store.manifest import read_manifest
 
 _FIRST_TABLE = "steps"
 _Item = TypeVar("_Item")
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def open_run(path: str | os.PathLike[str]) -> RunView:
@@ -105,9 +107,9 @@ class RunView:
             points = _validation_series(self.events("validation", rank, every_attempt=every_attempt)).get(name, [])
         if not points:
             raise self._unknown(name, rank)
-        steps = np.concatenate([part.steps for part in points])
-        values = np.concatenate([part.values for part in points])
-        times = np.concatenate([part.times for part in points])
+        steps = _joined([part.steps for part in points])
+        values = _joined([part.values for part in points])
+        times = _joined([part.times for part in points])
         if not every_attempt and np.any(np.diff(steps) < 0):
             order = np.argsort(steps, kind="stable")
             steps, values, times = steps[order], values[order], times[order]
@@ -202,6 +204,10 @@ class RunView:
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(close)}?" if close else f"it has {len(names)}: {', '.join(names[:12])} …"
         return UsageError(f"{self.root} has no series {name!r}; {hint}")
+
+
+def _joined(parts: list[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _attempt_starts(events: list[Event]) -> dict[int, int]:

@@ -188,9 +188,20 @@
     }
   }
 
-  /* Paper has other widths than the window. */
-  function fit() {
-    for (const place of state.plots.keys()) window.Plotly.Plots.resize(place);
+  /* Paper is narrower than the window, and it is not known how narrow before it is too late: sizes that fit A4 and letter. */
+  function forPaper() {
+    const alone = state.plots.size === 1;
+    for (const place of state.plots.keys()) {
+      const wide = alone || place.closest("#panel-1");
+      window.Plotly.relayout(place, { autosize: false, width: wide ? 660 : 310, height: 200 });
+    }
+  }
+
+  function forScreen() {
+    for (const place of state.plots.keys()) {
+      window.Plotly.relayout(place, { autosize: true, width: null, height: null });
+      window.Plotly.Plots.resize(place);
+    }
   }
 
   function start() {
@@ -200,7 +211,8 @@
       repaint();
     });
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-    for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, fit);
+    window.addEventListener("beforeprint", forPaper);
+    window.addEventListener("afterprint", forScreen);
     document.getElementById("verdict").addEventListener("click", (event) => {
       const button = event.target.closest("button.show");
       if (button) show(button);
@@ -209,8 +221,9 @@
       const button = event.target.closest("button.entry");
       if (button) toggle(button);
     });
-    const walk = document.getElementById("walk");
-    if (walk) walk.open = window.matchMedia("(min-width: 861px)").matches;
+    if (window.matchMedia("(max-width: 860px)").matches) {
+      for (const part of document.querySelectorAll("details.fold")) part.open = false;
+    }
     performance.mark("begin");
     const block = document.getElementById("data");
     if (block) draw(JSON.parse(block.textContent));
