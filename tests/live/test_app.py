@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,17 @@ def test_an_empty_root_says_how_to_record(tmp_path: Path) -> None:
         assert "steadyrun.record(" in browser.get("/").text
         assert browser.get("/api/runs").json()["rows"] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_takes_nothing_is_let_go_without_a_word() -> None:
+    from sse_starlette.sse import SendTimeoutError
+
+    from steadyrun.live.serving import _is_news
+
+    def record(message: str, problem: Exception | None = None) -> logging.LogRecord:
+        info = None if problem is None else (type(problem), problem, None)
+        return logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, message, None, info)
+
+    assert not _is_news(record("Exception in ASGI application", SendTimeoutError()))
+    assert not _is_news(record("Cancel 2 running task(s), timeout graceful shutdown exceeded"))
+    assert _is_news(record("Exception in ASGI application", ValueError()))

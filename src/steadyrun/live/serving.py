@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from sse_starlette.sse import SendTimeoutError
 
 from steadyrun.errors import UsageError
 from steadyrun.live.app import Live, application
@@ -47,7 +48,7 @@ def serve(
         timeout_graceful_shutdown=_GRACE,
         server_header=False,
     )
-    logging.getLogger("uvicorn.error").addFilter(_not_about_ending)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     _Server(config, live, started).run(sockets=[listening])
 
 
@@ -67,9 +68,10 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _not_about_ending(record: logging.LogRecord) -> bool:
-    """Tasks that are cancelled when the server ends are no news."""
-    return "graceful shutdown exceeded" not in record.getMessage()
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether it is worth a line: not that pages are let go at the end, nor that a reader fell asleep."""
+    asleep = record.exc_info is not None and isinstance(record.exc_info[1], SendTimeoutError)
+    return not asleep and "graceful shutdown exceeded" not in record.getMessage()
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
