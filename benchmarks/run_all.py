@@ -16,6 +16,7 @@ COMMANDS = (
     ["check_size.py"],
     ["dashboard_size.py"],
     ["dashboard_size.py", "--worst"],
+    ["live.py"],
     ["diagnosis.py"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],

@@ -57,10 +57,10 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def show(chromium: Any) -> Iterator[Callable[..., Tab]]:
-    """`show(file, **context)`: open a file and wait until its panels are drawn."""
+    """`show(file or address, **context)`: open a page and wait until its panels are drawn, or for `until`."""
     contexts = []
 
-    def open_tab(file: Path, **options: Any) -> Tab:
+    def open_tab(file: Path | str, until: str = "html[data-drawn]", **options: Any) -> Tab:
         context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}} | options)
         contexts.append(context)
         tab = Tab(context.new_page())
@@ -68,8 +68,8 @@ def show(chromium: Any) -> Iterator[Callable[..., Tab]]:
         tab.page.on("pageerror", lambda error: tab.said.append(str(error)))
         tab.page.on("dialog", lambda dialog: (tab.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         tab.page.on("request", lambda request: tab.requests.append(request.url))
-        tab.page.goto(file.as_uri())
-        tab.page.wait_for_selector("html[data-drawn]")
+        tab.page.goto(file if isinstance(file, str) else file.as_uri())
+        tab.page.wait_for_selector(until)
         return tab
 
     yield open_tab

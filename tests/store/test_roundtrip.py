@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import Twin, new_writer, only_file, points, same
 
+import steadyrun
 from steadyrun.errors import UsageError
 from steadyrun.store import table as table_module
 from steadyrun.store.reader import open_run
@@ -156,3 +157,12 @@ def test_an_unknown_series_is_a_clear_error(tmp_path: Path) -> None:
     twin.writer.flush()
     with pytest.raises(UsageError, match="did you mean grad_norm"):
         open_run(tmp_path).series("gradnorm")
+
+
+def test_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / "\udcff"
+    run = steadyrun.record(folder, flush_steps=1)
+    run.log(loss=1.0)
+    assert steadyrun.open_run(folder).series("loss").values.tolist() == [1.0]
+    run.close()
+    assert steadyrun.open_run(folder).series("loss").values.tolist() == [1.0]

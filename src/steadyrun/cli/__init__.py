@@ -10,6 +10,8 @@ from steadyrun.cli.check import check
 from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
+from steadyrun.cli.serve import serve
+from steadyrun.cli.top import top
 
 app = typer.Typer(
     name="steadyrun",
@@ -18,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, dashboard, explain):
+for command in (demo, check, dashboard, serve, top, explain):
     app.command()(command)
 
 

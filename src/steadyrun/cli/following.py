@@ -19,7 +19,7 @@ ENDED = {"finished", "stopped", "crashed", "killed"}
 
 def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:
     """A report whenever the run has new data, until it has ended."""
-    _await(run, interval, wait)
+    until_begun(run, interval, wait)
     seen, took, unknown = None, 0.0, 0
     while True:
         now = _data_of(run)
@@ -58,7 +58,7 @@ def _answer(asked: Asked) -> tuple[str, str]:
     return asked.answer.kind, asked.answer.outcome
 
 
-def _await(run: str, interval: float, wait: float) -> None:
+def until_begun(run: str, interval: float, wait: float) -> None:
     """Wait for the run to begin; the reader's own error where it does not."""
     from steadyrun.store.reader import open_run
 

@@ -20,12 +20,17 @@ def figure(panel: Panel, span: tuple[int, int], echo: int | None = None, *, titl
     """The panel over the steps of `span`; `echo` is a step to point at, such as that of a fault on another panel."""
     from plotly.graph_objects import Figure
 
-    return Figure({"data": list(traces(panel)), "layout": _layout(panel, span, echo, titled)})
+    drawn = outline(panel, span, echo, titled=titled)
+    return Figure(drawn | {"layout": drawn["layout"] | {"template": "none"}})
+
+
+def outline(panel: Panel, span: tuple[int, int], echo: int | None = None, *, titled: bool = False) -> dict[str, Any]:
+    """The same as plain data, with numpy arrays in it: what a live page sends needs no checking by plotly each time."""
+    return {"data": list(traces(panel)), "layout": _layout(panel, span, echo, titled)}
 
 
 def _layout(panel: Panel, span: tuple[int, int], echo: int | None, titled: bool) -> dict[str, Any]:
     layout: dict[str, Any] = {
-        "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 11, "color": drawing.GREY},

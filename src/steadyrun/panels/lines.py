@@ -32,7 +32,7 @@ class Drawn:
 def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", role: str = "main") -> Drawn:
     """A series as a line; `company` is how many lines share the panel."""
     most = min(thinning.MOST, max(FEWEST, BUDGET // max(1, company)))
-    kept = thinning.places(series.values, most)
+    kept = thinning.chosen(series.steps, series.values, most)
     found = extent(series)
     line = Line(
         short(name),

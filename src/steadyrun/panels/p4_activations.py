@@ -60,7 +60,7 @@ def _bands(spread: Spread) -> tuple[Band, ...]:
     if spread.widest() is None:
         return ()
     low, high = spread.within(_TIMES)
-    kept = thinning.places(low, thinning.MOST // 2)
+    kept = thinning.chosen(spread.steps, low, thinning.MOST // 2)
     return (Band(spread.steps[kept], low[kept], high[kept], f"residual blocks within {_TIMES:g}x of each other"),)
 
 

@@ -20,7 +20,7 @@ SCHEMA = 1
 def page(board: Board, only: int | None = None) -> str:
     """The whole page; with `only`, just that panel beside the verdict."""
     scripts = [plotly_script(), asset("dashboard.js")]
-    template = _environment().get_template("dashboard.html.j2")
+    template = environment().get_template("dashboard.html.j2")
     return str(
         template.render(
             **context(board, only),
@@ -56,8 +56,9 @@ def script_safe(data: dict[str, Any]) -> str:
 
 
 def fragment(name: str, board: Board, only: int | None = None) -> str:
-    """One part of the page, such as `verdict`, for a page that changes while the run goes on."""
-    return str(_environment().get_template(f"{name}.html.j2").render(**context(board, only)))
+    """One part of the page, such as `verdict` or one `panel`, for a page that changes while the run goes on."""
+    panel = None if only is None else board.panels[only - 1]
+    return str(environment().get_template(f"{name}.html.j2").render(**context(board, only), panel=panel))
 
 
 @cache
@@ -85,7 +86,8 @@ def _policy(scripts: list[str]) -> str:
 
 
 @cache
-def _environment() -> Any:
+def environment() -> Any:
+    """The templates; what they are given is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +16,41 @@ Places = npt.NDArray[np.int64]
 
 MOST = 2000  # points of one line
 _BAD = 400  # non-finite points of one line: more than a panel has pixels
+
+
+@dataclass(frozen=True)
+class Lens:
+    """Which steps one looks at, and after which step every point is kept.
+
+    A live page draws with `newer`: what it showed stays as it was while points are added. A page that is zoomed looks
+    at the steps from `first` to `last`, and at one point on either side, which the line comes from and goes to.
+    """
+
+    first: float = -np.inf
+    last: float = np.inf
+    newer: float = np.inf
+
+
+_lens: ContextVar[Lens] = ContextVar("lens", default=Lens())  # noqa: B039  frozen
+
+
+@contextmanager
+def through(lens: Lens) -> Iterator[None]:
+    """Draw lines through this lens, for as long as the block lasts."""
+    before = _lens.set(lens)
+    try:
+        yield
+    finally:
+        _lens.reset(before)
+
+
+def chosen(steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], most: int = MOST) -> Places:
+    """Which points of a series to draw, seen through the lens of the moment."""
+    lens = _lens.get()
+    start = max(0, int(np.searchsorted(steps, lens.first, side="left")) - 1)
+    end = min(len(steps), int(np.searchsorted(steps, lens.last, side="right")) + 1)
+    new = min(max(start, int(np.searchsorted(steps, lens.newer, side="right"))), end)
+    return np.concatenate([start + places(values[start:new], most), np.arange(new, end)])
 
 
 def places(values: npt.NDArray[np.float64], most: int = MOST) -> Places:

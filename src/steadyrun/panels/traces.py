@@ -91,11 +91,12 @@ def _traces(line: Line, log: bool, colour: str) -> Iterator[dict[str, Any]]:
 
 def _style(line: Line, parts: drawing.Cut, colour: str) -> dict[str, Any]:
     dots = len(parts.steps) <= drawing.FEW and line.role != "declared"
+    alone = bool(np.any(parts.lonely))
     width = {"declared": 5.0, "muted": 1.0, "faint": 1.0}.get(line.role, 1.6)
     style: dict[str, Any] = {
-        "mode": "lines+markers" if dots or np.any(parts.lonely) else "lines",
+        "mode": "lines+markers" if dots or alone else "lines",
         "line": {"color": colour, "width": width, "shape": "hv" if line.shape == "step" else "linear"},
-        "marker": {"color": colour, "size": 4 if dots else np.where(parts.lonely, 4.0, 0.0)},
+        "marker": {"color": colour, "size": np.where(parts.lonely, 4.0, 0.0) if alone and not dots else 4},
         "opacity": {"declared": 0.4, "muted": 0.55, "faint": 0.35}.get(line.role, 1.0),
     }
     if line.shape == "step" and line.kin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
         if (parsed := parse_parquet(path.name)) is None:
             continue
         try:
-            schema = pq.read_schema(path)
+            with _opened(path) as source:
+                schema = pq.read_schema(source)
         except (pa.ArrowInvalid, OSError) as problem:
             if not path.exists():
                 raise FileNotFoundError(path) from problem
@@ -77,8 +79,22 @@ def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | 
 
     `axes` keeps steps and times from one call to the next, for readers of many series.
     """
-    parquet = file.path.suffix == ".parquet"
-    rows = _parquet_rows(file.path, name, dropped, axes) if parquet else _segment_rows(file.path, name, dropped)
+    return read_on(file, name, dropped, 0, axes)[0]
+
+
+def read_on(
+    file: DataFile, name: str, dropped: list[Dropped], start: int, axes: Axes | None = None
+) -> tuple[Points, int]:
+    """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
+    if file.path.suffix == ".parquet":
+        return _points(file, _parquet_rows(file.path, name, dropped, axes)), start
+    reader = SegmentReader(file.path)
+    points = _points(file, _segment_rows(reader, name, start))
+    dropped += reader.dropped
+    return points, max(start, reader.position)
+
+
+def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Points:
     steps, times, values = [], [], []
     for step, at, value in rows:
         present = slice(None) if value.null_count == 0 else np.asarray(value.is_valid())
@@ -93,19 +109,17 @@ def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | 
     )
 
 
-def _segment_rows(path: Path, name: str, dropped: list[Dropped]) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    reader = SegmentReader(path)
-    for batch in reader.batches([STEP, TIME, name]):
+def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
+    for batch in reader.batches([STEP, TIME, name], start):
         step, at, value = batch.columns[STEP], batch.columns[TIME], batch.columns[name]
         if step is not None and at is not None and value is not None:
             yield step, at, value
-    dropped += reader.dropped
 
 
 def _parquet_rows(
     path: Path, name: str, dropped: list[Dropped], axes: Axes | None
 ) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with _opened(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             known = None if axes is None else axes.get((path, group))
             try:
@@ -118,6 +132,10 @@ def _parquet_rows(
             if axes is not None:
                 axes[path, group] = step, at
             yield step, at, _whole(table[name])
+
+
+def _opened(path: Path) -> pa.OSFile:
+    return pa.OSFile(os.fsencode(path))  # names need not be UTF-8
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

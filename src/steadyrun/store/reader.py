@@ -84,7 +84,7 @@ class RunView:
 
     def last_step(self, rank: int = 0) -> int | None:
         """The last recorded step; where `run.step` was never called, the last that anything was logged for."""
-        parts = self._read(lambda: [(file.table, read_points(file, "step", [])) for file in self._files(rank)])
+        parts = self._read(lambda: [(file.table, self._read_points(file, "step", [])) for file in self._files(rank)])
         ends = [(table, int(part.steps.max())) for table, part in parts if len(part.steps)]
         of_steps = [end for table, end in ends if table == _FIRST_TABLE]
         return max(of_steps or [end for _, end in ends], default=None)
@@ -178,11 +178,14 @@ class RunView:
         tables = sorted({file.table for file in files}, key=lambda table: (table != _FIRST_TABLE, table))
         dropped: list[Dropped] = []
         for table in tables:
-            points = [read_points(file, name, dropped, self._axes) for file in files if file.table == table]
+            points = [self._read_points(file, name, dropped) for file in files if file.table == table]
             self._dropped.update(dict.fromkeys(dropped))
             if any(len(part.steps) for part in points) or table == tables[-1]:
                 return points
         return []
+
+    def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> Points:
+        return read_points(file, name, dropped, self._axes)
 
     def _current(self, points: list[Points], rank: int) -> list[Points]:
         newest = last_attempt(self.root, rank)

@@ -105,6 +105,7 @@ class SegmentReader:
         self.dropped: list[Dropped] = []
         self._data = _map(path)
         self._head_size = 0
+        self.position = 0  # up to here batches were read
         self.names: list[str] = []
         source = pa.BufferReader(self._data)
         try:
@@ -133,10 +134,13 @@ class SegmentReader:
         said = (metadata or {}).get(b"names")
         return said is not None and said.decode(errors="replace") != self._names_crc
 
-    def batches(self, wanted: Sequence[str]) -> Iterator[Batch]:
-        """Verified batches with the `wanted` columns; what cannot be read goes to `dropped`."""
+    def batches(self, wanted: Sequence[str], start: int = 0) -> Iterator[Batch]:
+        """Verified batches with the `wanted` columns; what cannot be read goes to `dropped`.
+
+        `start` is a `position` up to which an earlier reader of this file came, for those who follow it.
+        """
         present = [index for index, name in enumerate(self.names) if name in wanted]
-        position: int | None = self._head_size
+        position: int | None = max(start, self._head_size)
         while self.names and position is not None and position < len(self._data):
             position = yield from self._run_of_batches(position, present)
 
@@ -145,7 +149,7 @@ class SegmentReader:
         source, offset = self._stream_at(start)
         reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=present))
         while True:
-            position = source.tell() + offset
+            position = self.position = source.tell() + offset
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
             except StopIteration:
@@ -238,5 +242,5 @@ def _find_aligned(data: bytes, start: int) -> int:
 def _map(path: Path) -> pa.Buffer:
     if path.stat().st_size == 0:
         return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as source:
+    with pa.memory_map(os.fsencode(path)) as source:  # names need not be UTF-8
         return source.read_buffer()

@@ -54,12 +54,23 @@
 
   function drawOne(place, figure) {
     const known = state.plots.has(place);
+    for (const old of state.plots.keys()) if (!old.isConnected) state.plots.delete(old);
+    const hidden = new Set((place.data || []).filter((trace) => trace.visible === "legendonly").map((trace) => trace.legendgroup));
+    for (const trace of figure.data) if (hidden.has(trace.legendgroup)) trace.visible = "legendonly";
     const { xaxis, yaxis } = figure.layout;
     state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null });
+    if (known && state.window) keepAxes(place.layout, figure.layout);
     window.Plotly.react(place, figure.data, themed(figure.layout), CONFIG);
     if (known) return;
     place.on("plotly_relayout", (change) => followZoom(place, change));
     place.on("plotly_doubleclick", reset);
+  }
+
+  function keepAxes(shown, layout) {
+    for (const key of ["xaxis", "yaxis", "yaxis3"]) {
+      if (!layout[key] || !shown[key]) continue;
+      Object.assign(layout[key], { range: shown[key].range.slice(), autorange: false, dtick: shown[key].dtick });
+    }
   }
 
   function followZoom(origin, change) {
@@ -78,6 +89,7 @@
     }
     document.getElementById("reset").disabled = false;
     Promise.all(done).finally(() => { state.busy = false; });
+    tell();
   }
 
   function fitted(place, plot, first, last) {
@@ -133,6 +145,12 @@
     press(null);
     document.getElementById("reset").disabled = true;
     Promise.all(done).finally(() => { state.busy = false; });
+    tell();
+  }
+
+  /* A served page has finer data for the steps that are looked at: null is all of them. */
+  function tell() {
+    document.dispatchEvent(new CustomEvent("steadyrun:window", { detail: state.window }));
   }
 
   function press(button) {
@@ -213,7 +231,7 @@
     document.documentElement.dataset.drawn = "yes";
   }
 
-  /* A served page draws again with new data: steadyrun.draw(payload). */
-  window.steadyrun = { draw, zoom, reset };
+  /* A served page draws again with new data: steadyrun.draw(payload). Zoom and hidden lines stay as they are. */
+  window.steadyrun = { draw, zoom, reset, decode, window: () => state.window };
   start();
 })();

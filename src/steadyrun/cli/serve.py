@@ -1,0 +1,115 @@
+"""`steadyrun serve`: the runs under a folder, live in a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from steadyrun.cli.messages import as_typed, fail, out, say
+from steadyrun.errors import SteadyrunError
+
+_LEAST = 8  # characters of a token
+
+
+def serve(
+    root: Annotated[
+        Path | None, typer.Argument(help="The folder with the runs; without it, experiments or the current folder.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any that is free.")] = 8410,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STEADYRUN_TOKEN", help="Ask for this token on every request; one is made up where it is needed."
+        ),
+    ] = None,
+    browse: Annotated[bool, typer.Option("--open", help="Open the list in a browser.")] = False,
+) -> None:
+    """Show the runs under a folder in a browser, live.
+
+    A list of all runs (state, last step, loss, verdict), a page for each
+    run with the seven panels and the verdict, following it while it is
+    written, and a page that compares runs. It only reads. The address is
+    printed on stdout; Ctrl-C ends it.
+
+    On a remote machine, leave the host as it is and forward the port:
+    ssh -L 8410:localhost:8410 MACHINE
+
+    \b
+    Examples:
+      steadyrun serve
+      steadyrun serve experiments --open
+      steadyrun serve runs --host 0.0.0.0 --port 0
+
+    \b
+    Exit codes: 2 bad input or port taken, 130 stopped with Ctrl-C.
+    """
+    folder = _folder(root)
+    token = _token(token, host)
+    from steadyrun.live import serving
+    from steadyrun.report import thresholds
+
+    try:
+        changes = thresholds.changes({}, Path.cwd())
+        listening = serving.bound(host, port)
+    except SteadyrunError as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} serve --help")
+    address = _address(host, listening.getsockname()[1], token)
+
+    def started() -> None:
+        say(f"serving the runs under {folder}; Ctrl-C ends it")
+        out(f"{address}\n")
+        if browse and not _opened(address):
+            say("no browser could be started; open the address by hand")
+
+    try:
+        serving.serve(folder, listening, host, token, changes, started)
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+
+
+def _folder(root: Path | None) -> Path:
+    folder = (root or (Path("experiments") if Path("experiments").is_dir() else Path())).expanduser()
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        fail(f"{folder} {what}", "give the folder that the runs lie in, such as experiments")
+    return folder
+
+
+def _token(given: str | None, host: str) -> str | None:
+    if given is not None and (len(given) < _LEAST or not given.isascii() or not given.isprintable() or " " in given):
+        fail(f"--token needs at least {_LEAST} ASCII characters without spaces", "leave it out to have one made up")
+    return given or (None if _is_own(host) else secrets.token_urlsafe(24))
+
+
+def _is_own(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(host: str, port: int, token: str | None) -> str:
+    """The address to open. One that stands for all addresses is shown as the machine's name."""
+    import socket
+
+    name = socket.gethostname() if host in {"0.0.0.0", "::"} else host
+    shown = f"[{name}]" if ":" in name else name
+    return f"http://{shown}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
+
+
+def _opened(address: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open(address)

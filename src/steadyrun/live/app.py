@@ -1,0 +1,221 @@
+"""The server's routes: pages, their files, and the data that they show. All of them only read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from steadyrun.errors import SteadyrunError
+from steadyrun.live import pages
+from steadyrun.live.comparison import Comparison
+from steadyrun.live.finding import Place, Root
+from steadyrun.live.guard import Guard
+from steadyrun.live.index import Index
+from steadyrun.live.patches import dumps, encoded
+from steadyrun.live.tailers import Pace, Tailer, Tailers
+from steadyrun.live.watching import Watch
+from steadyrun.live.workers import Workers
+from steadyrun.panels.board import BUILDERS
+from steadyrun.panels.figure import outline
+from steadyrun.report.words import one_line
+from steadyrun.trees.walker import Changes
+
+_PATIENCE = 30.0  # seconds for which a reader may take nothing before it is let go
+_THREADS = 3
+
+
+class _AnyPath(Convertor[str]):
+    """Like starlette's `path`, and names may hold line breaks."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anypath", _AnyPath())
+
+
+class Live:
+    """What the routes share: the folder, the list, and the runs that are followed."""
+
+    def __init__(self, root: Path, changes: Changes, pace: Pace | None = None) -> None:
+        self.root = Root(root)
+        self.shown_root = one_line(str(root))
+        self._changes = changes
+        self.workers = Workers(_THREADS)
+        self.index = Index(self.root, Workers(1), changes)
+        self.tailers = Tailers(self.workers, pace)
+
+    def close(self) -> None:
+        self.index.close()
+        self.tailers.close()
+
+    def place(self, name: str) -> Place:
+        found = self.root.find(name)
+        if found is None:
+            raise HTTPException(404, "There is no such run.")
+        return found
+
+    @asynccontextmanager
+    async def following(self, place: Place) -> AsyncIterator[Tailer]:
+        try:
+            async with self.tailers.watching(place.key, lambda: Watch(place.path, place.name, self._changes)) as tailer:
+                yield tailer
+        except (SteadyrunError, OSError) as problem:
+            raise HTTPException(409, one_line(f"This run cannot be read: {problem}")) from problem
+
+    async def index_page(self, _: Request) -> Response:
+        return HTMLResponse(pages.index_page(self.shown_root))
+
+    async def runs(self, _: Request) -> Response:
+        return _json(await self.index.whole())
+
+    async def runs_events(self, request: Request) -> Response:
+        self.index.want()
+        return _events(self.index.feed.follow(_since(request)))
+
+    async def run_page(self, request: Request) -> Response:
+        place = self.place(request.path_params["run"])
+        async with self.following(place) as tailer:
+            return HTMLResponse(await self.workers.do(pages.run_page, await tailer.ready(), place))
+
+    async def run_data(self, request: Request) -> Response:
+        async with self.following(self.place(request.path_params["run"])) as tailer:
+            return _json(tailer.whole())
+
+    async def run_events(self, request: Request) -> Response:
+        place = self.place(request.path_params["run"])
+
+        async def events() -> AsyncIterator[Any]:
+            async with self.following(place) as tailer:
+                async for event in tailer.feed.follow(_since(request)):
+                    yield event
+
+        return _events(events())
+
+    async def run_panel(self, request: Request) -> Response:
+        number, (first, last) = _panel(request), _range(request)
+        async with self.following(self.place(request.path_params["run"])) as tailer:
+            board = await tailer.ready()
+            panel = await self.workers.do(tailer.watch.panel, number, first, last)
+            echo = board.leaf.step if board.leaf else None
+            return _json(dumps({"number": number, "figure": encoded(outline(panel, board.span, echo))}))
+
+    async def compare_page(self, request: Request) -> Response:
+        async with self._comparing(request) as comparison:
+            return HTMLResponse(await self.workers.do(comparison.page))
+
+    async def compare_data(self, request: Request) -> Response:
+        async with self._comparing(request) as comparison:
+            return _json(await self.workers.do(comparison.data))
+
+    async def compare_panel(self, request: Request) -> Response:
+        number, (first, last) = _panel(request), _range(request)
+        async with self._comparing(request) as comparison:
+            return _json(await self.workers.do(comparison.panel, number, first, last))
+
+    @asynccontextmanager
+    async def _comparing(self, request: Request) -> AsyncIterator[Comparison]:
+        query = request.scope["query_string"].decode("latin-1")
+        fields = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
+        names = dict.fromkeys(value for name, value in fields if name == "run")
+        places = [self.place(name) for name in names]
+        async with AsyncExitStack() as stack:
+            tailers = [await stack.enter_async_context(self.following(place)) for place in places]
+            try:
+                yield Comparison(places, [(tailer.watch, await tailer.ready()) for tailer in tailers])
+            except SteadyrunError as problem:
+                raise HTTPException(400, str(problem)) from problem
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in pages.ASSETS:
+        raise HTTPException(404, "There is no such file.")
+    body, kind = pages.asset(name)
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Content-Encoding": "gzip"}
+    return Response(body, headers=headers, media_type=kind)
+
+
+def application(live: Live, token: str | None = None, host: str = "127.0.0.1") -> Guard:
+    """The ASGI application, behind its guard."""
+    routes = {
+        "/": live.index_page,
+        "/run/{run:anypath}": live.run_page,
+        "/compare": live.compare_page,
+        "/assets/{name}": _asset,
+        "/api/runs": live.runs,
+        "/api/runs/events": live.runs_events,
+        "/api/run/{run:anypath}/data": live.run_data,
+        "/api/run/{run:anypath}/events": live.run_events,
+        "/api/run/{run:anypath}/panel/{number:int}": live.run_panel,
+        "/api/compare": live.compare_data,
+        "/api/compare/panel/{number:int}": live.compare_panel,
+    }
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        live.close()
+
+    app = Starlette(
+        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()],
+        exception_handlers={HTTPException: _said},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, token, host)
+
+
+async def _said(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    return PlainTextResponse(problem.detail, problem.status_code)
+
+
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def _events(events: AsyncIterator[Any]) -> Response:
+    async def sent() -> AsyncIterator[ServerSentEvent]:
+        async for event in events:
+            yield ServerSentEvent(event.data, event=event.kind, id=event.id)
+
+    return EventSourceResponse(sent(), send_timeout=_PATIENCE)
+
+
+def _since(request: Request) -> str:
+    """What the reader has seen: a browser that comes back says so in a header."""
+    return request.headers.get("last-event-id") or request.query_params.get("since", "")
+
+
+def _panel(request: Request) -> int:
+    number = int(request.path_params["number"])
+    if not 1 <= number <= len(BUILDERS):
+        raise HTTPException(404, "There is no such panel.")
+    return number
+
+
+def _range(request: Request) -> tuple[float, float]:
+    try:
+        first, last = (float(request.query_params[name]) for name in ("from", "to"))
+    except (KeyError, ValueError):
+        raise HTTPException(400, "Give from= and to=, two steps.") from None
+    if not first <= last:
+        raise HTTPException(400, "from= is after to=.")
+    return first, last

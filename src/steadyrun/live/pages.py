@@ -1,0 +1,88 @@
+"""The pages and the files they load. Everything from a run is escaped by the templates."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from steadyrun.live.comparing import Difference
+from steadyrun.live.finding import Place
+from steadyrun.panels import drawing
+from steadyrun.panels.model import Board, Panel
+from steadyrun.panels.page import asset as panel_asset
+from steadyrun.panels.page import context, environment, plotly_script
+from steadyrun.report.words import SYMBOLS
+
+_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_OURS = ("index.js", "live.js", "live.css")
+ASSETS = ("plotly.js", "dashboard.js", "dashboard.css", *_OURS)
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str]:
+    """A file of the pages, compressed, and its type."""
+    return gzip.compress(_text(name).encode(), 6, mtime=0), _TYPES[name.rpartition(".")[2]]
+
+
+@cache
+def address(name: str) -> str:
+    """Where a page finds a file; it changes with the file, so that browsers may keep it."""
+    return f"/assets/{name}?v={hashlib.sha256(_text(name).encode()).hexdigest()[:12]}"
+
+
+def index_page(root: str) -> str:
+    return _rendered("index.html.j2", root=root)
+
+
+def run_page(board: Board, place: Place) -> str:
+    return _rendered("run.html.j2", **context(board), place=place)
+
+
+def compare_page(places: Sequence[Place], panels: Sequence[Panel], parts: dict[str, str], query: str) -> str:
+    return _rendered(
+        "compare.html.j2", places=places, panels=panels, legends=_legends(panels), parts=parts, query=query
+    )
+
+
+def compare_parts(
+    places: Sequence[Place], boards: Sequence[Board], panels: Sequence[Panel], found: list[Difference]
+) -> dict[str, str]:
+    """The parts of the page that change while the runs go on."""
+    colours = [drawing.COLOURS[number % len(drawing.COLOURS)] for number in range(len(places))]
+    runs = list(zip(places, boards, colours, strict=True))
+    parts = {
+        "verdict": _rendered("verdicts.html.j2", runs=runs, symbols=SYMBOLS),
+        "differences": _rendered("differences.html.j2", places=places, differences=found),
+    }
+    for panel in panels:
+        parts[f"panel-{panel.number}"] = _rendered("panel.html.j2", panel=panel, legends=_legends([panel]))
+    return parts
+
+
+def _legends(panels: Sequence[Panel]) -> dict[int, list[drawing.Entry]]:
+    return {panel.number: drawing.legend(panel) for panel in panels}
+
+
+def _rendered(name: str, **values: Any) -> str:
+    return str(_environment().get_template(name).render(asset=address, **values))
+
+
+@cache
+def _environment() -> Any:
+    """The panels' own templates and ours."""
+    from jinja2 import ChoiceLoader, PackageLoader
+
+    shared = environment()
+    return shared.overlay(loader=ChoiceLoader([PackageLoader("steadyrun.live"), shared.loader]))
+
+
+def _text(name: str) -> str:
+    if name == "plotly.js":
+        return plotly_script()
+    if name in _OURS:
+        return (resources.files("steadyrun.live") / "assets" / name).read_text("utf-8")
+    return panel_asset(name)

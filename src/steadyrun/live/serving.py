@@ -1,0 +1,97 @@
+"""Starting the server: a socket of its own, clear words when there is none to have, and a quick end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from sse_starlette.sse import SendTimeoutError
+
+from steadyrun.errors import UsageError
+from steadyrun.live.app import Live, application
+from steadyrun.trees.walker import Changes
+
+_GRACE = 1  # seconds for open pages when the server ends
+_TRIED = 50  # ports after a taken one
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there; what to do where it cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return _listening(family, address)
+    except socket.gaierror:
+        raise UsageError(f"{host} is not a name or address of this machine") from None
+    except OverflowError:
+        raise UsageError(f"{port} is no port: use 0 to 65535, 0 for any that is free") from None
+    except PermissionError:
+        raise UsageError(f"port {port} needs more rights than you have: use one above 1023, or --port 0") from None
+    except OSError as problem:
+        free = _free_after(host, port)
+        hint = f"--port {free} is free, " if free else ""
+        raise UsageError(f"{host}:{port}: {problem.strerror}; {hint}--port 0 takes any") from None
+
+
+def serve(
+    root: Path, listening: socket.socket, host: str, token: str | None, changes: Changes, started: Callable[[], None]
+) -> None:
+    """Serve until Ctrl-C."""
+    live = Live(root, changes)
+    config = uvicorn.Config(
+        application(live, token, host),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_GRACE,
+        server_header=False,
+    )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    _Server(config, live, started).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Lets the open pages go as soon as the end is asked for."""
+
+    def __init__(self, config: uvicorn.Config, live: Live, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._live, self._tell = live, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._live.close()
+        await super().shutdown(sockets)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether it is worth a line: not that pages are let go at the end, nor that a reader fell asleep."""
+    asleep = record.exc_info is not None and isinstance(record.exc_info[1], SendTimeoutError)
+    return not asleep and "graceful shutdown exceeded" not in record.getMessage()
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _free_after(host: str, port: int) -> int | None:
+    for candidate in range(port + 1, min(port + _TRIED, 65536)):
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
+            _listening(family, address).close()
+        except OSError:
+            continue
+        return candidate
+    return None

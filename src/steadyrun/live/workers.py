@@ -1,0 +1,54 @@
+"""Threads for what would keep the server from answering. They end with the process, whatever they are doing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class Workers:
+    """A few daemon threads. Those of concurrent.futures are waited for at the end: Ctrl-C would not end at once."""
+
+    def __init__(self, count: int) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        for _ in range(count):
+            threading.Thread(target=self._work, name="steadyrun-live", daemon=True).start()
+
+    async def do(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """The result of a function, from one of the threads."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Result] = loop.create_future()
+
+        def settle(result: _Result | None, problem: BaseException | None) -> None:
+            if future.done():  # nobody waits any more
+                return
+            if problem is not None:
+                future.set_exception(problem)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]
+
+        def task() -> None:
+            try:
+                outcome = (function(*arguments), None)
+            except Exception as problem:
+                _tell(loop, settle, None, problem)
+            else:
+                _tell(loop, settle, *outcome)
+
+        self._tasks.put(task)
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            self._tasks.get()()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, settle: Callable[..., None], *outcome: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+        loop.call_soon_threadsafe(settle, *outcome)

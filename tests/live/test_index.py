@@ -1,0 +1,120 @@
+"""The list of runs: what each row says, when it is known, and that many runs are no trouble."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from servers import eventually
+from starlette.testclient import TestClient
+
+import steadyrun
+from steadyrun.live import index, rows
+from steadyrun.live.app import Live, application
+from steadyrun.live.finding import Root
+from steadyrun.records import Series
+
+
+def made(path: Path, *losses: float) -> None:
+    with steadyrun.record(path) as run:
+        for loss in losses:
+            run.log(loss=loss)
+
+
+def listed(browser: TestClient) -> dict[str, Any]:
+    return {row["name"]: row for row in browser.get("/api/runs").json()["rows"]}
+
+
+def client(root: Path) -> TestClient:
+    return TestClient(application(Live(root, {})), base_url="http://localhost")
+
+
+def test_rows_fill_up_and_the_newest_is_first(tmp_path: Path) -> None:
+    made(tmp_path / "old", 3.0, 2.0, 1.5)
+    made(tmp_path / "sub/new", 3.0, float("nan"))
+    with client(tmp_path) as browser:
+        found = eventually(lambda: all(row["verdict"] for row in listed(browser).values()) and listed(browser))
+    assert list(found) == ["sub/new", "old"]
+    assert (found["old"]["step"], found["old"]["loss"], found["old"]["state"]) == (2, "1.5", "finished")
+    assert (found["sub/new"]["loss"], found["sub/new"]["ends_badly"]) == ("nan", True)
+    assert found["old"]["line"].count(",") == 3
+
+
+def test_the_recorded_verdict_needs_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path / "run", 1.0)
+    log = tmp_path / "run/events/rank-00000.jsonl"
+    with log.open("a") as file:
+        file.write('{"kind": "verdict", "step": 0, "time": 1, "verdict": "fault", "leaf": "D1.3"}\n')
+    monkeypatch.setattr(rows, "check_with", lambda *_: pytest.fail("walked"))
+    with client(tmp_path) as browser:
+        found = eventually(lambda: (row := listed(browser)["run"])["verdict"] and row)
+    assert (found["verdict"], found["leaf"]) == ("fault", "D1.3")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "verdict", "step": 0, "time": 1, "verdict": "<b>", "leaf": "x"}\n',
+        '{"kind": "verdict", "step": 0, "time": 1, "verdict": "fault", "leaf": "D1"}\n'
+        '{"kind": "resume", "step": 1, "time": 1, "attempt": 2}\n',
+    ],
+)
+def test_a_verdict_that_is_none_or_old_is_not_taken(tmp_path: Path, line: str) -> None:
+    made(tmp_path / "run", 1.0)
+    with (tmp_path / "run/events/rank-00000.jsonl").open("a") as file:
+        file.write(line)
+    assert rows.detailed(Root(tmp_path).runs()[0]).verdict == ""
+
+
+def test_runs_come_change_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_SCAN", 0.1)
+    with client(tmp_path) as browser:
+        assert listed(browser) == {}
+        run = steadyrun.record(tmp_path / "run", flush_steps=1)
+        run.log(loss=2.0)
+        eventually(lambda: listed(browser).get("run", {}).get("loss") == "2")
+        assert listed(browser)["run"]["state"] == "running"
+        run.log(loss=1.0)
+        eventually(lambda: listed(browser)["run"]["loss"] == "1")
+        run.close()
+        eventually(lambda: listed(browser)["run"]["state"] == "finished")
+        shutil.rmtree(tmp_path / "run")
+        eventually(lambda: listed(browser) == {})
+
+
+def test_one_broken_run_hides_no_other(tmp_path: Path) -> None:
+    made(tmp_path / "good", 1.0)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/manifest.json").write_text("{")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer/manifest.json").write_text('{"schema": 99}')
+    with client(tmp_path) as browser:
+        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+    assert {name: row["state"] for name, row in found.items()} == {
+        "good": "finished",
+        "bad": "unreadable",
+        "newer": "unreadable",
+    }
+
+
+def test_five_hundred_runs_are_listed_at_once(tmp_path: Path) -> None:
+    made(tmp_path / "run-0", 3.0, 2.0)
+    for number in range(1, 500):
+        shutil.copytree(tmp_path / "run-0", tmp_path / f"group-{number % 7}" / f"run-{number}")
+    with client(tmp_path) as browser:
+        began = time.monotonic()
+        assert len(listed(browser)) == 500
+        assert time.monotonic() - began < 10
+        eventually(lambda: all(row["loss"] for row in listed(browser).values()))
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [float("nan")] * 3, [1.0, 1.0], [1e-300, 1e300], [-1.0, 2.0]])
+def test_small_lines_of_odd_series(values: list[float]) -> None:
+    line = rows.small_line(Series("loss", np.arange(len(values)), np.array(values), np.zeros(len(values))))
+    numbers = [float(part) for point in line.split() for part in point.split(",")]
+    assert all(0 <= number <= rows.WIDTH for number in numbers)
+    assert len(numbers) == (4 if len(values) == 2 else 0)
