@@ -72,7 +72,7 @@ def _finding(asked: Asked, report: Report) -> Finding:
         words.one_line(asked.answer.fix),
         words.figures(asked.answer.measured),
         tuple(words.limits(asked)),
-        asked.question.panel,
+        asked.panel,
         asked.answer.step,
         asked is report.leaf,
     )

@@ -45,7 +45,7 @@ def finished(panel: Panel, run: Signals, report: Report, seen: str) -> Panel:
 
 def on_panel(report: Report, number: int) -> list[Asked]:
     """The faults and then the notes that cite a panel, in the order of the walk."""
-    cited = [asked for asked in report.walk.path if asked.question.panel == number]
+    cited = [asked for asked in report.walk.path if asked.panel == number]
     return [asked for kind in (FAULT, NOTE) for asked in cited if asked.answer.kind == kind]
 
 
@@ -71,7 +71,7 @@ def _marks(run: Signals, report: Report, number: int, found: list[Asked]) -> Ite
 def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
     """What the live monitor told and the walk does not: a warning that passed, a fault of an earlier attempt."""
     known = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
-    panels = {asked.question.code: asked.question.panel for asked in report.walk.path}
+    panels = {asked.question.code: asked.panel for asked in report.walk.path}
     for event in [*run.events("fault"), *run.events("warning")][-_MOST:]:
         code = str(event.fields.get("code", ""))
         if event.step is not None and code not in known and panels.get(code) == number:

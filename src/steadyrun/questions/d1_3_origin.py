@@ -97,6 +97,7 @@ QUESTION = Question(
             "Look for sqrt, norm or division at zero and for where() over a branch that is not finite; clipping "
             "gradients "
             "by value (±100) contains it.",
+            panel=3,
         ),
         Outcome(
             "activation-first",
@@ -104,12 +105,14 @@ QUESTION = Question(
             "a layer's output is not finite",
             "Look at that layer: normalisation missing, weights grown too large, a mask that leaves nothing to "
             "attend to.",
+            panel=4,
         ),
         Outcome(
             "parameter-first",
             FAULT,
             "parameters were destroyed before the loss showed it",
             "The update before that step did it: a learning rate too high, an optimizer state that is not finite.",
+            panel=5,
         ),
     ),
     find=find,

@@ -131,8 +131,8 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome("unexplained", NOTE, "a spike far beyond noise without a cause in what was recorded"),
-        Outcome("noise", NOTE, "within the noise of this run"),
+        Outcome("unexplained", NOTE, "a spike far beyond noise without a cause in what was recorded", panel=1),
+        Outcome("noise", NOTE, "within the noise of this run", panel=1),
         Outcome(
             "long-tail-batch",
             NOTE,
@@ -146,17 +146,21 @@ QUESTION = Question(
             "half precision overflowed at the spike; section D3 says whether the loss scale copes",
             "Look at D3.2; where overflows come with every spike, switch to bf16.",
         ),
-        Outcome("lr-jump-undeclared", NOTE, "the learning rate jumped; no schedule is declared to compare with"),
+        Outcome(
+            "lr-jump-undeclared", NOTE, "the learning rate jumped; no schedule is declared to compare with", panel=2
+        ),
         Outcome(
             "optimizer-begins-again",
             NOTE,
             "the optimizer's state begins again within the run: meant, or lost",
+            panel=1,
         ),
         Outcome(
             "lr-jump",
             FAULT,
             "the learning rate jumped where the declared schedule does not",
             "Follow the declared schedule: look at what happens to the scheduler at that step.",
+            panel=2,
         ),
         Outcome(
             "duplicate-batch",
@@ -164,12 +168,14 @@ QUESTION = Question(
             "the loader repeated batches",
             "Look at the sampler and at what prefetches: an iterator "
             "made anew, or a worker that returns the same buffer.",
+            panel=1,
         ),
         Outcome(
             "optimizer-reset",
             FAULT,
             "the run was resumed without the optimizer's state",
             "Save and load optimizer.state_dict() with the checkpoint.",
+            panel=1,
         ),
     ),
     find=find,

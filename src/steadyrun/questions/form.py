@@ -49,6 +49,7 @@ class Outcome:
     fix: str = ""
     edge: tuple[str, ...] = ()
     may_pass: bool = False
+    panel: int | None = None  # where it is seen, if not on the question's panel
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Answer:
     edge: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     how_to_record: str = ""
+    panel: int | None = None
 
 
 class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
@@ -121,6 +123,7 @@ class Question:
             finding.step,
             finding.fix or outcome.fix,
             outcome.edge,
+            panel=outcome.panel,
         )
 
     def outcome(self, name: str) -> Outcome:

@@ -150,7 +150,7 @@ def _leaf(asked: Asked) -> dict[str, Any]:
         "evidence": {
             "measured": dict(answer.measured),
             "thresholds": _thresholds(asked),
-            "panel": asked.question.panel,
+            "panel": asked.panel,
         },
     }
 
@@ -164,7 +164,7 @@ def _entry(asked: Asked) -> dict[str, Any]:
         "outcome": answer.outcome,
         "measured": dict(answer.measured),
         "thresholds": _thresholds(asked),
-        "panel": question.panel,
+        "panel": asked.panel,
         "step": answer.step,
         "message": answer.message,
     }

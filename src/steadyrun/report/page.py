@@ -137,5 +137,7 @@ def _outcome(outcome: Outcome) -> Item:
         details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
     if outcome.may_pass:
         details.append("while training: a warning after 200 steps, since it may pass; a fault if it stands at the end")
+    if outcome.panel is not None:
+        details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"
     return Item(f"{SYMBOLS[outcome.answer]} {word(outcome.answer)}{name}", outcome.meaning, tuple(details))

@@ -87,7 +87,7 @@ def _leaf(report: Report) -> Tree:
     facts = {
         "means": words.meaning(leaf),
         "measured": words.figures(leaf.answer.measured),
-        "seen on": "" if leaf.question.panel is None else f"panel {leaf.question.panel}",
+        "seen on": "" if leaf.panel is None else f"panel {leaf.panel}",
     }
     for name, text in facts.items():
         if text:

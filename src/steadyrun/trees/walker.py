@@ -22,6 +22,11 @@ class Asked:
     changed: Mapping[str, float]
     because_of: str = ""  # the question whose edge led here
 
+    @property
+    def panel(self) -> int | None:
+        """The panel on which the answer is seen."""
+        return self.question.panel if self.answer.panel is None else self.answer.panel
+
 
 @dataclass(frozen=True)
 class Walk:
