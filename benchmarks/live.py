@@ -1,4 +1,4 @@
-"""`steadyrun serve`: how soon a new point arrives, what twenty readers cost, and a list of five hundred runs.
+"""`steadyrun serve`: how soon a new point arrives, what twenty readers cost, five hundred runs, a million steps.
 
 python benchmarks/live.py
 """
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from dashboard_size import EVERY, STEPS, write
 from servers import Reader, Server, eventually, serving, writing
 
 import steadyrun
@@ -22,11 +23,15 @@ from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.train import train_recorded
 
 POINTS, READERS, RUNS = 100, 20, 500
+LAST = """() => {
+  const trace = document.querySelector('#panel-1 .plot').data.find((each) => each.name === 'train' && !each.meta);
+  return trace.y[trace.y.length - 1];
+}"""
 
 
-def memory(server: Server) -> float:
+def memory(server: Server, what: str = "VmRSS") -> float:
     status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return round(int(status.partition("VmRSS:")[2].split()[0]) / 1024, 1)
+    return round(int(status.partition(f"{what}:")[2].split()[0]) / 1024, 1)
 
 
 def seen(reader: Reader, step: int) -> float:
@@ -54,6 +59,49 @@ def latency(root: Path) -> None:
     ordered = sorted(took)
     told = {"median": statistics.median(took), "p95": ordered[int(0.95 * len(ordered))], "worst": ordered[-1]}
     print(json.dumps({"readers": READERS, "points": POINTS, "mib_before": before, "mib_after": after, **told}))
+
+
+def in_a_browser(root: Path) -> None:
+    """From the moment a point is on disk until the page's plot holds it."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with serving(root) as server, writing(root / "drawn") as writer, sync_playwright() as playwright:
+        writer.write(*[3.0] * 1000)
+        page = playwright.chromium.launch(executable_path=chromium, args=arguments).new_page()
+        page.goto(f"{server.base}/run/drawn")
+        page.wait_for_selector("html[data-live]")
+        took = []
+        for value in range(30):
+            time.sleep(0.3 + 0.4 * random.random())
+            writer.write(2.0 + value)
+            written = time.monotonic()
+            while page.evaluate(LAST) != 2.0 + value:
+                time.sleep(0.005)
+            took.append(time.monotonic() - written)
+    print(json.dumps({"drawn": True, "median": statistics.median(took), "worst": max(took)}))
+
+
+def long_run(root: Path, every: int) -> None:
+    """A closed run of a million steps and 100 series, all on panels: the page, a part of it, the memory."""
+    write(root / "long", every)
+    with serving(root) as server:
+        found: dict[str, object] = {"steps": STEPS, "sampled_every": every, "mib_before": memory(server)}
+        for name, path in (
+            ("page", "/run/long"),
+            ("data", "/api/run/long/data"),
+            ("part", "/api/run/long/panel/4?from=500000&to=510000"),
+        ):
+            began = time.monotonic()
+            status, body = server.get(path)
+            assert status == 200, body
+            found |= {name: round(time.monotonic() - began, 3), f"{name}_bytes": len(body)}
+        found["mib_most"] = memory(server, "VmHWM")
+        time.sleep(30)  # nobody watches any more
+        found["mib_left"] = memory(server)
+    print(json.dumps(found), flush=True)
+    shutil.rmtree(root / "long")
 
 
 def many_runs(root: Path) -> None:
@@ -84,4 +132,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "one").mkdir()
         latency(Path(folder) / "one")
+        in_a_browser(Path(folder) / "one")
+        (Path(folder) / "long").mkdir()
+        long_run(Path(folder) / "long", EVERY)
+        long_run(Path(folder) / "long", 1)
         many_runs(Path(folder) / "many")

@@ -110,3 +110,13 @@ def test_a_walk_is_not_repeated_at_every_look(root: Path, monkeypatch: pytest.Mo
     run.close()
     watch.look()  # a run that has ended is walked at once
     assert len(walks) == 2
+
+
+def test_a_long_rest_does_not_keep_what_nobody_watches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        tailers = Tailers(Workers(1), Pace(look=3600, ended=3600, linger=0.05))
+        async with tailers.watching("run", lambda: Watch(root, "run")):
+            pass
+        await asyncio.wait_for(gone(tailers), 10)
+
+    asyncio.run(main())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import time
@@ -71,14 +73,24 @@ class Tailer:
 
     async def follow(self) -> None:
         """Look until nobody watches any more."""
-        while self._users or time.monotonic() - self._left < self._pace.linger:
+        while self._wanted:
             began = time.monotonic()
             await self._look()
             took = time.monotonic() - began
             if self.board is None:
                 return
             least = self._pace.ended if self.watch.state in ENDED else self._pace.look
-            await asyncio.sleep(max(least, self._pace.share * took))
+            await self._rest(max(least, self._pace.share * took))
+
+    @property
+    def _wanted(self) -> bool:
+        return self._users > 0 or time.monotonic() - self._left < self._pace.linger
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for the next look, which after a long one may be far; not when nobody waits for it."""
+        until = time.monotonic() + seconds
+        while self._wanted and (left := until - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 1.0))
 
     async def _look(self) -> None:
         try:
@@ -148,4 +160,11 @@ class Tailers:
     def _forget(self, key: str, done: asyncio.Task[Any]) -> None:
         if key in self._followed and self._followed[key][1] is done:
             self._followed.pop(key)[0].feed.close()
-            gc.collect()  # a long run is large, and Python would take its time
+            _give_back()
+
+
+def _give_back() -> None:
+    """Give the memory of a long run back to the system: Python would take its time, and glibc would keep it."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
