@@ -55,9 +55,11 @@ def test_a_short_run_leaves_a_run_directory_and_a_summary() -> None:
 def test_the_summary_names_commands_that_work() -> None:
     result = demo("--steps", "2")
     commands = result.stdout.split("Next:\n")[1].splitlines()
-    assert len(commands) == 3
+    assert len(commands) == 4
     assert commands[0].endswith(" check experiments/healthy")
-    for command in commands[:2]:  # the third trains for half a minute
+    assert commands[1].endswith(" dashboard experiments/healthy --open")
+    # The last one trains for half a minute, and opening a browser is not for tests.
+    for command in (commands[0], commands[1].removesuffix("--open"), commands[2]):
         done = subprocess.run(command, shell=True, capture_output=True, check=False)
         assert done.returncode != 2, done.stderr
         assert done.stdout
@@ -69,8 +71,8 @@ def test_commands_are_shown_as_one_would_type_them(on_path: bool, monkeypatch: p
     others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != programs]
     monkeypatch.setenv("PATH", os.pathsep.join([programs, *others] if on_path else others))
     commands = demo("--steps", "2").stdout.split("Next:\n")[1].splitlines()
-    assert (commands[1] == "  steadyrun demo --list") == on_path
-    assert commands[1].endswith("steadyrun demo --list")
+    assert (commands[2] == "  steadyrun demo --list") == on_path
+    assert commands[2].endswith("steadyrun demo --list")
 
 
 def test_a_taken_name_gets_a_number() -> None:

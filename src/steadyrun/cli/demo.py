@@ -182,6 +182,7 @@ def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
         "\n"
         "Next:\n"
         f"  {as_typed('steadyrun')} check {shlex.quote(str(directory))}\n"
+        f"  {as_typed('steadyrun')} dashboard {shlex.quote(str(directory))} --open\n"
         f"  {as_typed('steadyrun')} demo --list\n"
         f"  {as_typed('steadyrun')} demo {other}"
     )
