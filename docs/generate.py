@@ -67,7 +67,8 @@ def cli_page() -> str:
         for parameter in command.params:
             name_shown = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else parameter.name.upper()
             default = "" if parameter.default is None else f"`{parameter.default}`"
-            lines.append(f"| `{name_shown}` | {parameter.help or ''} | {default} |")
+            meaning = (parameter.help or "").replace("\\[", "[")  # what keeps the terminal from taking it for a style
+            lines.append(f"| `{name_shown}` | {meaning} | {default} |")
         lines.append("")
     return NOTE + "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         (["bad-int"], "runs near it: "),
         (["bad-init", "--panel", "8"], "--panel"),
-        (["bad-init", "--out", "no/such/folder/x.html"], "No such file"),
+        (["bad-init", "--out", "no/such/folder/x.html"], "does not exist"),
         (["bad-init", "--set", "C3.1.hgh=1"], "C3.1.h"),
     ],
 )
@@ -110,3 +111,34 @@ import steadyrun.cli
 assert not {"plotly", "matplotlib", "jinja2", "tsdownsample"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        ("", "is not a file"),
+        (".", "is not a file"),
+        ("pipe", "is not a file"),
+        ("none/there.html", "the folder of --out none/there.html does not exist"),
+        ("bad-init/manifest.json", "is a file of the run itself"),
+        ("bad-init/metrics/page.html", "is a file of the run itself"),
+    ],
+)
+def test_nothing_but_a_file_of_its_own_is_replaced(where: str, problem: str) -> None:
+    os.mkfifo("pipe")
+    before = Path("bad-init/manifest.json").read_bytes()
+    result = dashboard("bad-init", "--out", where)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert Path("pipe").is_fifo()
+    assert Path("bad-init/manifest.json").read_bytes() == before
+
+
+def test_a_link_is_followed_and_a_png_is_one() -> None:
+    Path("there.html").write_text("old")
+    Path("link.html").symlink_to("there.html")
+    assert dashboard("bad-init", "--out", "link.html").stdout == "link.html\n"
+    assert Path("link.html").is_symlink()
+    assert "<article" in Path("there.html").read_text("utf-8")
+    assert dashboard("bad-init", "--out", "image.png").exit_code == 0
+    assert Path("image.png").read_bytes().startswith(b"\x89PNG")

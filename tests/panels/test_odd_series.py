@@ -17,7 +17,7 @@ from steadyrun.panels.image import png
 from steadyrun.panels.lines import MOST, NAMED
 from steadyrun.panels.model import Board, Line
 from steadyrun.panels.page import page, payload, script_safe
-from steadyrun.questions.form import FAULT
+from steadyrun.questions.form import CANNOT_TELL, FAULT, PASS
 from steadyrun.records import Event
 from steadyrun.report.checking import Report
 from steadyrun.signals.run import Signals
@@ -198,3 +198,20 @@ def test_there_are_seven_panels_with_the_questions_of_the_specification() -> Non
     assert [panel.left.log for panel in board().panels] == [True, False, True, True, True, False, True]
     assert len(BUILDERS) == 7
     assert [glance.panels for glance in board().reading] == [(1,), (3,), (2,), (1,), (4, 5, 6), (7,)]
+
+
+@pytest.mark.parametrize(("low", "log"), [(0.5, True), (-1.0, False), (0.0, False)])
+def test_a_loss_that_is_not_positive_is_drawn_on_a_linear_scale(low: float, log: bool) -> None:
+    falling = np.linspace(2.0, low, 100).clip(min=low)
+    falling[50:] = low
+    made = board(loss=falling, **{"class_loss/a": falling})
+    assert made.panels[0].left.log == made.panels[6].left.log == log
+    drawn_everywhere(made)
+
+
+def test_a_panel_is_not_called_fine_where_nothing_could_be_told() -> None:
+    nothing = report(asked("C2.1", CANNOT_TELL))
+    made = board(nothing, **{"lr/0": [NAN, NAN]})
+    assert made.panels[1].badge == "? cannot tell"
+    fine = report(asked("C2.1", PASS))
+    assert board(fine, **{"lr/0": [1e-3, 1e-3]}).panels[1].badge == "✓ nothing found"

@@ -1,5 +1,7 @@
 """Vow 2: `kill -9` at a random moment costs at most the last flush interval."""
 
+import os
+import platform
 import random
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import steadyrun
+from steadyrun.store.reader import process_is_gone
 
 FLUSH = 20
 KILLS = 32
@@ -64,3 +67,14 @@ def test_killed_and_resumed_again_and_again(tmp_path: Path) -> None:
     steps = view.series("loss").steps.tolist()
     assert steps == list(range(len(steps)))
     assert [event.fields["attempt"] for event in view.events("resume")] == [2, 3, 4]
+
+
+def test_a_process_that_only_waits_for_its_parent_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    deadline = time.monotonic() + 30
+    process = {"host": platform.node(), "pid": child.pid}
+    while not process_is_gone(process) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert process_is_gone(process)  # not yet waited for: a zombie
+    child.wait()
+    assert not process_is_gone({"host": platform.node(), "pid": os.getpid()})

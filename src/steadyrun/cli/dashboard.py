@@ -9,7 +9,7 @@ import typer
 
 from steadyrun.cli.messages import as_typed, fail, out, say
 from steadyrun.cli.runs import no_run
-from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
     from steadyrun.panels.model import Board
@@ -23,7 +23,11 @@ def dashboard(
     ] = None,
     panel: Annotated[int | None, typer.Option(min=1, max=7, help="Only this panel, beside the verdict.")] = None,
     png: Annotated[
-        bool, typer.Option("--png", help="An image of all seven panels instead; needs the extra steadyrun[png].")
+        bool,
+        typer.Option(
+            "--png",
+            help="An image of all seven panels instead, as where FILE ends in .png; needs the extra steadyrun\\[png].",
+        ),
     ] = False,
     assignments: Annotated[
         list[str] | None,
@@ -50,16 +54,32 @@ def dashboard(
     from steadyrun.report import thresholds
 
     try:
+        png = png or (to is not None and to.suffix.lower() == ".png")
+        target = _place(Path(run).expanduser(), to, png)
         board = _board(run, thresholds.changes(thresholds.parsed(assignments or []), Path.cwd()))
-        target = to or Path(run).expanduser() / ("dashboard.png" if png else "dashboard.html")
         _write(board, target, panel, png)
     except RunDirectoryError as problem:
         no_run(problem, "dashboard", run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} dashboard --help")
-    out(f"{target}\n")
+    out(f"{to or target}\n")
     if browse and not _opened(target):
         say(f"no browser could be started; open {target} by hand")
+
+
+def _place(run: Path, to: Path | None, png: bool) -> Path:
+    """Where to write: nothing but a file of its own is ever replaced."""
+    if to is None:
+        return run / ("dashboard.png" if png else "dashboard.html")
+    target = to.expanduser().resolve()
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--out {to} is not a file; give the name of a file to write")
+    if not target.parent.is_dir():
+        raise UsageError(f"the folder of --out {to} does not exist: make it first")
+    inside = target.is_relative_to(run.resolve()) and target.name not in {"dashboard.html", "dashboard.png"}
+    if inside and (target.exists() or target.parent != run.resolve()):
+        raise UsageError(f"--out {to} is a file of the run itself; give another name")
+    return target
 
 
 def _board(run: str, changes: Changes) -> Board:

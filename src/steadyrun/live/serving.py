@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -30,6 +31,8 @@ def bound(host: str, port: int) -> socket.socket:
     except PermissionError:
         raise UsageError(f"port {port} needs more rights than you have: use one above 1023, or --port 0") from None
     except OSError as problem:
+        if problem.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"{host} is not an address of this machine") from None
         free = _free_after(host, port)
         hint = f"--port {free} is free, " if free else ""
         raise UsageError(f"{host}:{port}: {problem.strerror}; {hint}--port 0 takes any") from None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from steadyrun.panels import model
 from steadyrun.panels.model import Mark, Panel
-from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS
 from steadyrun.records import Event
 from steadyrun.report import words
 from steadyrun.report.checking import Report
@@ -39,8 +39,15 @@ def finished(panel: Panel, run: Signals, report: Report, seen: str) -> Panel:
         marks=tuple(_marks(run, report, panel.number, found)),
         trouble=model.FAULT if FAULT in kinds else model.NOTE if NOTE in kinds else model.NONE,
         first_fault=report.leaf in found,
+        judged=_judged(report, panel.number),
         caption=_caption(found) or seen,
     )
+
+
+def _judged(report: Report, number: int) -> bool:
+    """Whether any question of the panel was answered; one without a question has nothing to find."""
+    kinds = {asked.answer.kind for asked in report.walk.path if asked.panel == number}
+    return not kinds or bool(kinds & {PASS, NOTE, FAULT}) or kinds == {NOT_APPLICABLE}
 
 
 def on_panel(report: Report, number: int) -> list[Asked]:

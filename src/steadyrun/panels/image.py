@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
     """The image of all seven panels, or of one."""
     figure = _all(board) if only is None else _one(board, only)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font lacks
+        figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 

@@ -10,7 +10,7 @@ from steadyrun.panels import thinning
 from steadyrun.panels.model import Line
 from steadyrun.records import Series
 from steadyrun.report.words import one_line
-from steadyrun.signals.overview import Extent, extent, gaps
+from steadyrun.signals.overview import Extent, extent, gaps, share_not_positive
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import thinned
 
@@ -18,6 +18,7 @@ BUDGET = 16_000  # points of one panel
 FEWEST = 200  # points of a line, however many there are
 NAMED = 6  # lines with a legend entry of their own
 MOST = 150  # lines of one panel
+_BELOW = 0.05  # of the values
 _LONGEST = 48  # characters of a name
 
 
@@ -27,6 +28,11 @@ class Drawn:
 
     line: Line
     extent: Extent | None
+
+
+def logarithmic(lines: Iterable[Line]) -> bool:
+    """Whether a log scale suits: only where hardly a value is zero or below, which it cannot show."""
+    return share_not_positive(line.values for line in lines) <= _BELOW
 
 
 def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", role: str = "main") -> Drawn:

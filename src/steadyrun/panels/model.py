@@ -86,7 +86,8 @@ class Panel:
     """One panel: a question, what is drawn to answer it, and what is found.
 
     `missing` says how to record what the panel needs, "" where it has something to show. `trouble` is `none`, `note`
-    or `fault`; `first_fault` marks the panel of the walk's leaf. `aside` says what is not drawn.
+    or `fault`; `first_fault` marks the panel of the walk's leaf. `judged` is False where no question of the panel could
+    be answered. `aside` says what is not drawn.
     """
 
     number: int
@@ -104,6 +105,7 @@ class Panel:
     missing: str = ""
     trouble: str = NONE
     first_fault: bool = False
+    judged: bool = True
 
     @property
     def badge(self) -> str:
@@ -112,7 +114,9 @@ class Panel:
             return "✗ first fault" if self.first_fault else "✗ fault"
         if self.trouble == NOTE:
             return "! note"
-        return "? not recorded" if self.missing else "✓ nothing found"
+        if self.missing:
+            return "? not recorded"
+        return "✓ nothing found" if self.judged else "? cannot tell"
 
 
 @dataclass(frozen=True)

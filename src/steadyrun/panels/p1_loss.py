@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from steadyrun.panels.findings import finished
-from steadyrun.panels.lines import Drawn, drawn
+from steadyrun.panels.lines import Drawn, drawn, logarithmic
 from steadyrun.panels.model import Panel, Rule, Scale
 from steadyrun.questions.form import shown
 from steadyrun.questions.intent import classes
@@ -16,16 +16,17 @@ _WINDOW = 20  # steps over which the loss of one moment is averaged
 
 
 def build(run: Signals, report: Report) -> Panel:
-    """Training and validation loss on a log scale, with the baseline and the loss of a guess."""
+    """Training and validation loss, with the baseline and the loss of a guess; on a log scale unless it is negative."""
     train = drawn(run.raw("loss"), "train") if run.has("loss") else None
     val = drawn(run.raw("val_loss"), "validation", shape="step") if run.has("val_loss") else None
+    lines = tuple(each.line for each in (train, val) if each is not None)
     panel = Panel(
         1,
         "loss",
         "Is the model learning?",
         "Loss",
-        Scale("loss", log=True),
-        tuple(each.line for each in (train, val) if each is not None),
+        Scale("loss", log=logarithmic(lines)),
+        lines,
         rules=tuple(_rules(run)),
         missing="" if train or val else HOW_TO_RECORD["loss"],
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from steadyrun.panels.findings import finished
-from steadyrun.panels.lines import Drawn, drawn, family, in_front, short
+from steadyrun.panels.lines import Drawn, drawn, family, in_front, logarithmic, short
 from steadyrun.panels.model import Line, Panel, Scale
 from steadyrun.questions.form import shown
 from steadyrun.report.checking import Report
@@ -32,7 +32,7 @@ def build(run: Signals, report: Report) -> Panel:
         "classes",
         "Is the model learning the pattern, or memorising individual forms?",
         "Loss by class",
-        Scale("loss", log=True),
+        Scale("loss", log=logarithmic(shown_lines)),
         tuple(_with_smoothed(run, shown_lines)) if few else shown_lines,
         missing="" if lines else HOW,
         aside=aside,

@@ -140,3 +140,9 @@ def _added(one: Series, other: Series) -> Series:
         return Series(one.name, one.steps, one.values + other.values, one.times)
     steps, mine, theirs = np.intersect1d(one.steps, other.steps, assume_unique=True, return_indices=True)
     return Series(one.name, steps, one.values[mine] + other.values[theirs], one.times[mine])
+
+
+def share_not_positive(parts: Iterable[Floats]) -> float:
+    """The share of zeros and negative numbers among the finite values of several series."""
+    values = np.concatenate([part[np.isfinite(part)] for part in parts] or [np.empty(0)])
+    return float(np.mean(values <= 0)) if len(values) else 0.0

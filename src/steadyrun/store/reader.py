@@ -253,4 +253,13 @@ def process_is_gone(process: Any) -> bool:
         return True
     except OSError:
         return False
-    return False
+    return _is_zombie(process["pid"])
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent, where the system tells."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
