@@ -54,3 +54,11 @@ def test_overlap_where_the_recorder_kept_only_a_part() -> None:
     validation = np.concatenate([everything[-1000:], rng.integers(0, 2**52, 1000)])
     found = overlap(np.concatenate([early, kept]).astype(float), validation.astype(float))
     assert found.share == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_was_recorded_without_a_finite_value_is_told_apart_from_what_was_not() -> None:
+    run = Signals(Synthetic(**{"lr/0": [math.nan, math.nan]}))
+    with pytest.raises(MissingSignal, match=r"lr/\* was recorded, but no value is finite"):
+        run.family("lr/*")
+    with pytest.raises(MissingSignal, match=r"activation/\* was not recorded"):
+        run.family("activation/*")

@@ -194,7 +194,8 @@ class Signals:
         found = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
         kept = {name: points for name, points in found.items() if points is not None}
         if not kept:
-            raise MissingSignal(pattern)
+            why = f"{pattern} was recorded, but no value is finite before step {self.end:g}" if found else ""
+            raise MissingSignal(pattern, why)
         return kept
 
     def maybe(self, name: str) -> Points | None:
