@@ -51,7 +51,7 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
     least = run.maybe(f"lowest_head_entropy/{block}")
     lowest = float(np.max(least.values)) if least is not None else float("inf")
     heads = ", ".join(head.name.rpartition("/")[2] for head in stuck)
-    measured = {"stuck": float(len(stuck)), "entropy": lowest}
+    measured = {"stuck": float(len(stuck))} | ({} if least is None else {"entropy": lowest})
     facts = (
         f"{block}: head {heads} looks at one key alone (entropy below log 2 for over {limit['share']:.0%} of the "
         f"queries) in all {len(dead)} samples, from step {dead.step_at(0)} to {dead.step_at(len(dead) - 1)}"
@@ -59,10 +59,12 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
     if total is None or len(stuck) >= total:
         return Finding("stuck-block", f"{facts}; so do all its heads: by construction?", measured, dead.step_at(0))
     if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0]):
-        why = (
-            f"by queries and keys alone its entropy comes to {shown(lowest)} (limit {limit['entropy']:g}), or it is "
-            "not known to start untrained"
+        alone = (
+            "what queries and keys make alone was not recorded"
+            if least is None
+            else f"by queries and keys alone its entropy comes to {shown(lowest)} (limit {limit['entropy']:g})"
         )
+        why = f"{alone}, or it is not known to start untrained"
         return Finding("narrow", f"{facts}; {why}.", measured, dead.step_at(0))
     return Finding(
         "stuck",
