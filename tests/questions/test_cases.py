@@ -16,7 +16,7 @@ from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question, percent
 from steadyrun.signals.run import Signals
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES
@@ -136,3 +136,11 @@ def anything(draw: st.DrawFn) -> Synthetic:
 def test_no_series_crashes_a_question(synthetic: Synthetic) -> None:
     for question in QUESTIONS.values():
         assert question.ask(Signals(synthetic)).message
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.5, "50.0%"), (-0.031, "-3.1%"), (12.0, "1200.0%"), (8106.0, "8.11e+05%")],
+)
+def test_shares_stay_readable(share: float, words: str) -> None:
+    assert percent(share) == words

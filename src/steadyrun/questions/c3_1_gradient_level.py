@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import Progress, from_scratch, progress, should_fall
 from steadyrun.signals.run import MissingSignal, Points, Signals
@@ -44,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
     window = f"{limit['window']:g}-step" if level.norms.spacing <= 1 else f"{limit['window']:g}-point"
     facts = f"{window} mean of the gradient norm: {shown(lowest)} to {shown(highest)} after warmup"
-    gone = f"the loss fell by {fallen:.1%}" if fallen >= 0 else f"the loss rose by {-fallen:.1%}"
+    gone = f"the loss fell by {percent(fallen)}" if fallen >= 0 else f"the loss rose by {percent(-fallen)}"
     frozen = _frozen(run, limit)
     if stuck and frozen and run.config.get("init") == "random":
         return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)

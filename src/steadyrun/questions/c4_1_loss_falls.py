@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import SURE, Progress, from_scratch, progress, should_fall, surely
 from steadyrun.signals.run import MissingSignal, Signals
@@ -60,9 +60,9 @@ def _facts(seen: Progress, window: Window, early: float, late: float) -> str:
 
 def _gone(fallen: float) -> str:
     return (
-        f"{fallen:.1%} of the first loss is gone"
+        f"{percent(fallen)} of the first loss is gone"
         if fallen >= 0
-        else f"never below the first loss, {-fallen:.1%} above at best"
+        else f"never below the first loss, {percent(-fallen)} above at best"
     )
 
 
@@ -78,7 +78,7 @@ def _stuck(
     above = seen.end / abs(seen.start) - 1 if seen.start else 0.0
     exploded = chooses(run) is not None and _later(seen) > (1 + limit["risen_far"]) * float(seen.loss.values[0])
     if exploded or (change > SURE and above > limit["risen"] and untrained):
-        return Finding("diverging", f"{facts}: it is {above:.0%} above where it began.", measured, step)
+        return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
         return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
 from steadyrun.questions.learning import should_fall
 from steadyrun.questions.spiking import find_spikes, stays
 from steadyrun.signals.run import Signals
@@ -25,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = (
         f"from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the record, {rest} "
         f"steps later "
-        f"({risen:+.0%})"
+        f"({'+' if risen > 0 else ''}{percent(risen)})"
     )
     if spike.end is not None or risen < limit["risen"]:
         return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.drifting import CERTAIN, WINDOW, last_stretch
-from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent, shown
 from steadyrun.signals.run import Signals
 
 
@@ -14,9 +14,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = (
         f"over the last {len(stretch.loss)} {unit} the loss goes from {shown(stretch.trend.start)} to "
         f"{shown(stretch.trend.end)} "
-        f"(trend {shown(stretch.trend.t)} times its error, limit {limit['t']:g}); {stretch.above_best:.1%} above its "
-        f"best, at step "
-        f"{stretch.best_step}"
+        f"(trend {shown(stretch.trend.t)} times its error, limit {limit['t']:g}); "
+        f"{percent(stretch.above_best)} above its best, at step {stretch.best_step}"
     )
     if stretch.trend.t > limit["t"] and stretch.above_best > limit["above"]:
         return Finding("rising", f"{facts}.", measured, int(stretch.loss.steps[0]))

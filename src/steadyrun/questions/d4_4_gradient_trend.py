@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.drifting import CERTAIN, last_stretch, surely_worse
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import rolling_mean
 from steadyrun.signals.trends import trend
@@ -24,8 +35,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"t": found.t, "above_best": stretch.above_best}
     facts = (
         f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} since step {start:.0f} (trend "
-        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is {stretch.above_best:.0%} above its "
-        "best"
+        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is "
+        f"{percent(stretch.above_best)} above its best"
     )
     if found.t <= limit["t"]:
         val = run.maybe("val_loss")

@@ -12,6 +12,7 @@ from steadyrun.errors import UsageError
 from steadyrun.signals.run import MissingSignal, Signals
 
 _LARGEST = 1e9
+_READABLE = 100
 
 PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
 
@@ -149,3 +150,8 @@ def explained(answer: Answer, by: str) -> Answer:
 def shown(value: Any) -> str:
     """A number as messages print it."""
     return f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A share as messages print it; beyond a hundredfold in powers of ten."""
+    return f"{share:.1%}" if abs(share) < _READABLE else f"{share * 100:.3g}%"
