@@ -9,7 +9,7 @@ from pathlib import Path
 
 from steadyrun.errors import FaultFound
 from steadyrun.monitor.pace import Pace
-from steadyrun.questions.form import FAULT
+from steadyrun.questions.form import FAULT, STANDING
 from steadyrun.records import Found
 from steadyrun.report.checking import Report, check_with
 from steadyrun.report.thresholds import changes
@@ -17,7 +17,6 @@ from steadyrun.store.writer import RunWriter
 from steadyrun.trees.walker import Asked
 
 STOP = "stop"
-_STANDING = 200  # steps for which a fault that may pass must stand before anything is said of it
 
 OnFault = Callable[[Found], object]
 
@@ -84,7 +83,7 @@ class Monitor:
         now = {asked.question.code: asked for asked in _faults(report)}
         passing = {code for code, asked in now.items() if _may_pass(asked)}
         self._since = {code: self._since.get(code, step) for code in passing}
-        stands = {code for code, since in self._since.items() if step - since >= _STANDING}
+        stands = {code for code, since in self._since.items() if step - since >= STANDING}
         return [
             _found(asked, step, certain=code not in passing)
             for code, asked in now.items()

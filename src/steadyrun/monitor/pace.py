@@ -21,7 +21,7 @@ class Pace:
         return turn >= self._next_turn and now >= self._next_time
 
     def looked(self, began: float, ended: float, turn: int) -> None:
-        """After a look: the next one when the run is half as old again, and the budget has room for one like this."""
+        """After a look: the next one when the run is twice as old, or 500 steps on, and the budget has room for it."""
         took = ended - began
         self._spent += took
         self._next_turn = turn + min(max(_FIRST, turn - self._base), _MOST_APART)

@@ -132,7 +132,7 @@ QUESTION = Question(
             "times",
             "growth of a block's weights across the spike",
             "",
-            "smoothed labels, new data, another objective lift the loss at once, too; weights move by 1.12 at most",
+            "smoothed labels, new data, another objective lift the loss at once, too, and hardly move weights",
         ),
         Threshold("first", 10, "steps", "the steps that count as at once", "", "a median of these"),
         Threshold("last", 50, "steps", "the end of the record that is looked at", "", "a median of these"),

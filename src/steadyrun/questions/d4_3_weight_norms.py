@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.questions.drifting import WINDOW, change_in, last_stretch, surely_worse
+from steadyrun.questions.drifting import WINDOW, WORSE, change_in, last_stretch, surely_worse
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -35,11 +35,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"the weights of {worst} change {shown(times)} times in {WINDOW} steps (limit {limit['times']:g})"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
-    if not surely_worse(run, stretch):
+    worse = surely_worse(run, stretch, limit["worse"])
+    if not worse:
         message = f"{facts} while the loss rises; validation does not show that this is worse."
         return Finding("changing", message, measured, int(start))
     outcome = "growing" if times > 1 else "shrinking"
-    return Finding(outcome, f"{facts} while the loss rises.", measured, int(start))
+    return Finding(outcome, f"{facts} while the loss rises; {worse}.", measured, int(start))
 
 
 QUESTION = Question(
@@ -47,10 +48,11 @@ QUESTION = Question(
     name="weight norms against drift",
     asks="Has the weight norm of any block changed by more than 2 times over the last 200 steps?",
     why="Norms that climb have too little weight decay against them, norms that collapse too much.",
-    needs=("loss", "block_param_norm/*"),
+    needs=("loss", "block_param_norm/*", "val_loss"),
     panel=5,
     thresholds=(
         Threshold("times", 2, "times", "change of a weight norm in 200 steps", "2 times", "as specified", "times"),
+        WORSE,
     ),
     outcomes=(
         Outcome("pass", PASS, "weight norms are steady"),

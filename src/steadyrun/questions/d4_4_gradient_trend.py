@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.drifting import CERTAIN, last_stretch, surely_worse
+from steadyrun.questions.drifting import CERTAIN, WORSE, last_stretch, surely_worse
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -42,9 +42,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         val = run.maybe("val_loss")
         flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
-    if stretch.above_best < limit["above"] or not surely_worse(run, stretch):
-        return Finding("harder", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
-    return Finding("diverging", f"{facts} (limit {limit['above']:.0%}).", measured, int(stretch.loss.steps[0]))
+    worse = surely_worse(run, stretch, limit["worse"])
+    if stretch.above_best < limit["above"] or not worse:
+        why = f"; {worse}" if worse else "; validation does not show that this is worse"
+        return Finding("harder", f"{facts} (limit {limit['above']:.0%}){why}.", measured, int(stretch.loss.steps[0]))
+    return Finding("diverging", f"{facts} (limit {limit['above']:.0%}); {worse}.", measured, int(stretch.loss.steps[0]))
 
 
 def _flat(values: np.ndarray) -> bool:
@@ -59,7 +61,7 @@ QUESTION = Question(
     why="Loss and gradient rising together means moving away from a minimum; a rising loss with steady gradients is "
     "more "
     "often data, or the end of what can be learned.",
-    needs=("loss", "grad_norm"),
+    needs=("loss", "grad_norm", "val_loss"),
     panel=3,
     thresholds=(
         Threshold("t", CERTAIN, "times its error", "trend of the gradient norm", "trending up", "as for D4.1", "t"),
@@ -72,6 +74,7 @@ QUESTION = Question(
             "less is a note",
             "above_best",
         ),
+        WORSE,
     ),
     outcomes=(
         Outcome("plateau", NOTE, "the loss rises a little and gradients do not: a plateau, or other data"),

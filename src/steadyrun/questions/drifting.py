@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.form import Threshold, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import should_fall
 from steadyrun.signals.run import MissingSignal, Points, Signals
@@ -14,7 +15,6 @@ from steadyrun.signals.trends import Trend, trend
 
 WINDOW = 200
 _FEWEST = 40
-_WORSE = 0.03  # share of the best validation loss
 CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
 
 
@@ -49,17 +49,30 @@ def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
     return found
 
 
-def surely_worse(run: Signals, stretch: Stretch) -> bool:
-    """Whether a cross-entropy that has to fall rises, and validation with it.
+def surely_worse(run: Signals, stretch: Stretch, limit: float) -> str:
+    """What shows that a cross-entropy which has to fall is worse now: validation rose with it. Empty where it did not.
 
     An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
     """
     val = run.maybe("val_loss")
     if val is None or len(val) < 2 or chooses(run) is None or not should_fall(run):
-        return False
+        return ""
     best = int(np.argmin(val.values))
+    lowest = float(val.values[best])
     last = float(np.min(val.values[-2:])) if best < len(val) - 2 else float(val.values[-1])
-    return last > (1 + _WORSE) * float(val.values[best]) and float(val.steps[-1]) >= stretch.best_step
+    if last <= (1 + limit) * lowest or float(val.steps[-1]) < stretch.best_step:
+        return ""
+    return f"validation rose from {shown(lowest)} (step {val.step_at(best)}) to {shown(last)} (limit {limit:.0%})"
+
+
+WORSE = Threshold(
+    "worse",
+    0.03,
+    "share of the best validation loss",
+    "how far validation must have risen with the loss",
+    "",
+    "dropout, a temperature or data that get harder lift the training loss alone",
+)
 
 
 def change_in(points: Points, start: float) -> float | None:

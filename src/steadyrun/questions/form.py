@@ -11,6 +11,7 @@ import numpy as np
 from steadyrun.errors import UsageError
 from steadyrun.signals.run import MissingSignal, Signals
 
+STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
 _READABLE = 100
 

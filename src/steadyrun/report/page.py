@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.questions import QUESTIONS
-from steadyrun.questions.form import Outcome, Question, Threshold, shown
+from steadyrun.questions.form import STANDING, Outcome, Question, Threshold, shown
 from steadyrun.report.measured import Measured, measured
 from steadyrun.report.words import SYMBOLS, word
 from steadyrun.signals.run import HOW_TO_RECORD
@@ -136,7 +136,9 @@ def _outcome(outcome: Outcome) -> Item:
     if outcome.edge:
         details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
     if outcome.may_pass:
-        details.append("while training: a warning after 200 steps, since it may pass; a fault if it stands at the end")
+        details.append(
+            f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
+        )
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"
