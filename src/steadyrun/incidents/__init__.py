@@ -1,0 +1,1 @@
+"""What went wrong, caught and executed again: capture, replay, hunt, export."""

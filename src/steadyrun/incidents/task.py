@@ -1,0 +1,102 @@
+"""The task: what replay, preflight and an exported script share with the user's own training program."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Factory = Callable[..., Any]
+
+
+@dataclass
+class Task:
+    """One training program: its objects, its loss, and (where it is not the plain one) its step.
+
+    `loss_fn(model, batch)` gives the loss of one batch. `train_step(task, batch)` is one whole optimizer step as the
+    program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
+    step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
+    iterable of batches in the order of training, is needed only where no batches were kept. `step` is the number of
+    the step being executed; whoever executes it sets it.
+    """
+
+    model: nn.Module
+    optimizer: Any
+    loss_fn: Callable[..., Any]
+    scheduler: Any | None = None
+    scaler: Any | None = None
+    train_step: Callable[[Task, Any], Any] | None = None
+    loader: Iterable[Any] | None = None
+    step: int = 0
+
+    @property
+    def optimizers(self) -> list[Any]:
+        return list(self.optimizer) if isinstance(self.optimizer, list | tuple) else [self.optimizer]
+
+
+def load_factory(name: str) -> Factory:
+    """The function that `module:function` (or `path/to/file.py:function`) names; this is what imports user code."""
+    place, _, function = name.rpartition(":")
+    if not place or not function:
+        raise UsageError(f"--factory must look like module:function or file.py:function, not {name!r}")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+    found = getattr(module, function, None)
+    if not callable(found):
+        near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
+        raise UsageError(f"{place} has no function {function!r}; it has: {near or 'none'}")
+    return found
+
+
+def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
+    """Call a factory, with the run's configuration where it takes an argument."""
+    task = factory(dict(config)) if _takes_argument(factory) else factory()
+    if not isinstance(task, Task):
+        raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
+    return task
+
+
+def _takes_argument(factory: Factory) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(each.kind in kinds for each in parameters)
+
+
+def _from_path(name: str) -> Any:
+    """Import a module as `python -m` would see it: the working directory comes first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name is not None and name.split(".")[0] == problem.name.split(".")[0]:
+            raise UsageError(
+                f"no module named {name!r} here or among the installed packages; "
+                "go to the folder of the training script, or name the file: path/to/file.py:function"
+            ) from problem
+        raise UsageError(f"importing {name} failed: {problem}") from problem
+    except Exception as problem:
+        raise UsageError(f"importing {name} failed: {type(problem).__name__}: {problem}") from problem
+
+
+def _from_file(path: Path) -> Any:
+    file = path.expanduser().resolve()
+    if not file.is_file():
+        raise UsageError(f"--factory names {path}, and there is no such file")
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return _from_path(file.stem)
