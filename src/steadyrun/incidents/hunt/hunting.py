@@ -1,0 +1,125 @@
+"""The hunt: one step under watch, and who is guilty of what arrived where it must not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.incidents.hunt.checking import Checker
+from steadyrun.incidents.hunt.culprit import Culprit, Stage
+from steadyrun.incidents.hunt.fixes import CAUSES
+from steadyrun.incidents.hunt.origins import Memory, Origin, Taint
+from steadyrun.incidents.hunt.places import Place, Places, plain_path, unwrapped
+from steadyrun.incidents.hunt.reporting import culprit_of
+from steadyrun.incidents.hunt.sinks import Hit, Sinks
+from steadyrun.incidents.hunt.values import Bad, bad_values, dtype_name, measure, tensors_in
+from steadyrun.incidents.task import Task
+
+_SCALED = 16.0
+
+
+def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
+    """Run one step and name the origin of the first non-finite number that reached loss, gradient or parameter.
+
+    `execute` runs the whole step on the task's objects and returns its loss. Nothing is restored afterwards. Where the
+    step raises and nothing was found, its exception is raised; where something was found, that is returned.
+    """
+    memory, places = Memory(), Places(task.model)
+    checker = Checker(places, memory)
+    sinks = Sinks(task, places, memory, checker)
+    _note_before(task, sinks, memory, batch)
+    problem: Exception | None = None
+    loss: Any = None
+    with _watched(places, sinks, checker):
+        try:
+            loss = execute()
+        except Exception as raised:
+            problem = raised
+    sinks.take_loss(loss)
+    sinks.take_parameters()
+    hit = _first(sinks, checker, loss, task) or (_suspect(checker) if problem is not None else None)
+    if hit is None and problem is not None:
+        raise problem
+    return culprit_of(hit, task, places.passes) if hit is not None else None
+
+
+@contextmanager
+def _watched(places: Places, sinks: Sinks, checker: Checker) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(_eager())
+        stack.enter_context(places.followed())
+        stack.enter_context(sinks.watched())
+        stack.enter_context(checker)
+        yield
+
+
+def _eager() -> Any:
+    """Compiled code shows no operations; where the program compiles, the step runs as it is written."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    return stance("force_eager") if stance is not None and "torch._dynamo" in sys.modules else nullcontext()
+
+
+def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
+    """The first that arrived: at the loss, else at a gradient, else at a parameter."""
+    for sink in ("loss", "gradient", "update"):
+        hits = [each for each in sinks.hits if each.sink == sink]
+        if sink == "gradient" and _skipped(sinks, checker, loss, task):
+            hits = [each for each in hits if each.origin is not None and not CAUSES[each.origin.cause].overflow]
+        if hits:
+            return hits[0]
+    return None
+
+
+def _skipped(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> bool:
+    """Whether the loss was scaled up and the step left out: then an overflow in backward is how the scale is found."""
+    if any(each.sink == "update" for each in sinks.hits):
+        return False
+    enabled = task.scaler is not None and getattr(task.scaler, "is_enabled", lambda: True)()
+    return enabled or checker.unscaled or _scaled_by_hand(sinks, loss)
+
+
+def _scaled_by_hand(sinks: Sinks, loss: Any) -> bool:
+    try:
+        size = abs(float(loss))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return any(root > _SCALED * size for root in sinks.roots) and size > 0
+
+
+def _suspect(checker: Checker) -> Hit | None:
+    """The step raised before anything arrived, as a check of the program's own does: what was last on the way."""
+    origin = checker.suspect
+    return None if origin is None else Hit("loss", "", origin.bad, torch.float32, origin)
+
+
+def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
+    """What is not finite before the step begins: guilty only if it arrives somewhere."""
+    for name, tensor in tensors_in(batch):
+        _note(memory, tensor, "data", name, "", meant=not bad_values(tensor) & (Bad.UP | Bad.NAN))
+    for name, tensor in unwrapped(task.model).named_buffers():
+        _note(memory, tensor, "state", plain_path(name), "the buffer", meant=True)
+    for name, tensor in sinks.parameters.items():
+        _note(memory, tensor, "state", name, "")
+        if tensor.grad is not None:
+            _note(memory, tensor.grad, "state", name, "the gradient left from before")
+    with suppress(Exception):
+        for name, tensor in sinks.moments():
+            _note(memory, tensor, "state", name, "a moment")
+
+
+def _note(memory: Memory, tensor: Tensor, stage: Stage, name: str, what: str, *, meant: bool = False) -> None:
+    if not (bad := bad_values(tensor)):
+        return
+    cause = "non-finite-input" if stage == "data" else "non-finite-state"
+    place = Place(stage, name, "", what, "", 0)
+    origin = Origin(place, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=meant)
+    infinite = origin if bad & Bad.INF else None
+    memory.taint(
+        tensor,
+        Taint(origin if bad & Bad.NAN else None, None if meant else infinite, infinite if meant else None),
+    )

@@ -1,0 +1,150 @@
+"""Where the program is: the module, the stage and the line of each operation, and of each node of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from steadyrun.incidents.hunt.culprit import Stage
+from steadyrun.incidents.hunt.names import calling_line, differentiated, friendly, same_operation
+
+if TYPE_CHECKING:
+    from steadyrun.incidents.hunt.origins import Origin
+
+_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
+_sequence_number: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+_current_node: Any = getattr(torch._C, "_current_autograd_node", None)
+_MARK = "steadyrun"
+
+
+@dataclass
+class Place:
+    """Where one operation ran.
+
+    In backward `node` is the node of the graph at work and `source` the place of the operation that made it. `spoiled`
+    is the origin of what is not finite in the operation's result, masks aside.
+    """
+
+    stage: Stage
+    module: str
+    module_type: str
+    operation: str
+    where: str
+    passes: int
+    node: Any = None
+    source: Place | None = None
+    spoiled: Origin | None = None
+
+
+class Places:
+    """Follows a program: modules entered and left, backward passes, optimizer steps.
+
+    Each operation that makes a node of the graph is kept by the node's sequence number, which torch counts per
+    thread; when a backward pass begins, the nodes are marked with their operations. `passes` counts backward passes.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(plain_path(name), module) for name, module in unwrapped(model).named_modules()]
+        self._named = {id(module): (path, type(module).__name__) for path, module in named}
+        self._owners = {
+            id(each): self._named[id(module)] for _, module in named for each in module._parameters.values()
+        }
+        self._inside: dict[int, list[nn.Module]] = {}
+        self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
+        self._updating = 0
+        self.passes = 0
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hooks that exist only inside."""
+        with ExitStack() as hooks:
+            hooks.callback(register_module_forward_pre_hook(self._enter).remove)
+            leaving = register_module_forward_hook(self._leave, always_call=True)
+            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
+            hooks.callback(lambda: _hook_kwargs.pop(leaving.id, None))
+            hooks.callback(leaving.remove)
+            hooks.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            hooks.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            yield
+
+    def here(self, operation: str) -> Place:
+        """The place of an operation that runs now."""
+        modules = self._inside.get(get_ident())
+        node = _current_node() if _current_node is not None and not modules else None
+        place = self._in_backward(node) if node is not None else self._in_code(operation, modules or [])
+        if _sequence_number is not None:
+            self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, place))
+        return place
+
+    def mark(self, roots: Any) -> None:
+        """Tell the nodes below these tensors which operations made them."""
+        listed = roots if isinstance(roots, list | tuple) else [roots]
+        waiting = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
+        while waiting:
+            node = waiting.pop()
+            if _MARK not in node.metadata:
+                node.metadata[_MARK] = self._made(node)
+                waiting += [each for each, _ in node.next_functions if each is not None]
+
+    def _in_code(self, operation: str, modules: list[nn.Module]) -> Place:
+        named = next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
+        stage: Stage = "forward" if named else ("update" if self._updating else "loss")
+        path, kind = named or ("", type(modules[0]).__name__ if modules else "")
+        return Place(stage, path, kind, friendly(operation), calling_line(), self.passes)
+
+    def _in_backward(self, node: Any) -> Place:
+        """An operation in backward lies where the one that is differentiated lies."""
+        held = node.metadata.get(_MARK) or self._made(node)
+        operation = differentiated(node.name())
+        if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
+            path, kind = self._owners.get(id(getattr(node, "variable", None)), ("", ""))
+            return Place("backward", path, kind, operation, calling_line(), self.passes, node)
+        if held.stage == "backward":  # the gradient of a gradient
+            operation = held.operation
+        line = calling_line() or held.where
+        return Place("backward", held.module, held.module_type, operation, line, self.passes, node, held)
+
+    def _made(self, node: Any) -> Place | None:
+        number, name = node._sequence_nr(), node.name()
+        mine = self._kept.get(get_ident(), {}).get(number)
+        others = [kept[number] for kept in self._kept.values() if number in kept]
+        if mine is None or not same_operation(name, mine[0]):
+            mine = next((each for each in others if same_operation(name, each[0])), mine or next(iter(others), None))
+        return mine[1] if mine else None
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._inside.setdefault(get_ident(), []).append(module)
+
+    def _leave(self, module: nn.Module, *_: Any) -> None:
+        modules = self._inside.get(get_ident(), [])
+        if not torch.compiler.is_compiling() and any(each is module for each in modules):
+            while modules.pop() is not module:
+                pass
+
+    def _step_begins(self, *_: Any) -> None:
+        self._updating += 1
+
+    def _step_ends(self, *_: Any) -> None:
+        self._updating = max(0, self._updating - 1)
+
+
+def plain_path(name: str) -> str:
+    """A module's or parameter's path without what compiling a part of the model put into it."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model in a compiled or parallel one."""
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
+        inner = model.module
+    return unwrapped(inner) if isinstance(inner, nn.Module) else model
