@@ -53,5 +53,5 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --upgrade pip
 	@echo "installing torch and the rest into $(VENV); the first time this takes a minute or two"
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[tutor,safetensors,dev]'
+	$(PIP) --editable '.[tutor,dev]'
 	touch $(READY)

@@ -8,6 +8,7 @@ with steadyrun.record("experiments/my-run", config=config) as run:
 print(steadyrun.check("experiments/my-run"))
 steadyrun.open_run("experiments/my-run").series("loss")
 steadyrun.open_run("experiments/my-run").dashboard()
+steadyrun.replay("experiments/my-run", "train:task")
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.incidents.investigating import replay
+    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.task import Task
     from steadyrun.panels.notebook import Dashboard, dashboard
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
@@ -34,6 +38,9 @@ _HOMES = {
     "check": "steadyrun.report.checking",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
+    "Task": "steadyrun.incidents.task",
+    "Replay": "steadyrun.incidents.replaying",
+    "replay": "steadyrun.incidents.investigating",
     "Report": "steadyrun.report.checking",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
@@ -53,17 +60,20 @@ __all__ = [
     "FaultFound",
     "Found",
     "NewerSchemaError",
+    "Replay",
     "Report",
     "Run",
     "RunDirectoryError",
     "RunView",
     "Series",
     "SteadyrunError",
+    "Task",
     "UsageError",
     "check",
     "dashboard",
     "open_run",
     "record",
+    "replay",
 ]
 
 

@@ -308,7 +308,7 @@ def test_resuming_after_skipped_steps(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     odd = "caf\udce9"  # what os.listdir gives for a file name in another encoding
     failure = ValueError(f"cannot read {odd}.jpg")
-    with pytest.raises(ValueError, match="cannot read"), steadyrun.record(tmp_path, config={"data": odd}) as run:  # noqa: PT012
+    with pytest.raises(ValueError, match="cannot read"), steadyrun.record(tmp_path, config={"data": odd}) as run:
         for _ in range(10):
             run.step(1.0, class_losses={odd: 2.0})
         run.log(time=3.5, step=4)

@@ -96,7 +96,7 @@ def test_finished(tmp_path: Path) -> None:
 
 
 def test_crashed_with_a_summary(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), steadyrun.record(tmp_path) as run:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), steadyrun.record(tmp_path) as run:
         run.step(1.0)
         1 / 0  # noqa: B018
     view = steadyrun.open_run(tmp_path)
@@ -108,7 +108,7 @@ def test_crashed_with_a_summary(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_is_an_event(tmp_path: Path) -> None:
-    with pytest.raises(torch.OutOfMemoryError), steadyrun.record(tmp_path) as run:  # noqa: PT012
+    with pytest.raises(torch.OutOfMemoryError), steadyrun.record(tmp_path) as run:
         run.step(1.0)
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     (event,) = steadyrun.open_run(tmp_path).events("out-of-memory")

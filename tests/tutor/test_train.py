@@ -113,7 +113,7 @@ def test_what_the_recorder_is_given() -> None:
     recorder = Recorder()
     recipe = load_recipe(steps=7, val_every=3, accumulation=2)
     result = train(recipe, recorder)  # type: ignore[arg-type]
-    assert set(recorder.watched) == {"model", "optimizer", "scheduler", "scaler", "loss_fn", "tokenizer"}
+    assert set(recorder.watched) == {"model", "optimizer", "scheduler", "scaler", "loss_fn", "tokenizer", "factory"}
     assert recorder.watched["scaler"] is None
     assert [float(step["loss"]) for step in recorder.steps] == result.losses
     assert [float(val["loss"]) for val in recorder.vals] == result.val_losses

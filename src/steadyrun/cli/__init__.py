@@ -10,6 +10,7 @@ from steadyrun.cli.check import check
 from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
+from steadyrun.cli.replay import replay
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, dashboard, serve, top, explain):
+for command in (demo, check, dashboard, serve, top, replay, explain):
     app.command()(command)
 
 

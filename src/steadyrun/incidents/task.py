@@ -16,7 +16,7 @@ from steadyrun.errors import UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-Factory = Callable[..., Any]
+Factory = Callable[..., "Task"]
 
 
 @dataclass
@@ -26,8 +26,8 @@ class Task:
     `loss_fn(model, batch)` gives the loss of one batch. `train_step(task, batch)` is one whole optimizer step as the
     program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
     step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
-    iterable of batches in the order of training, is needed only where no batches were kept. `step` is the number of
-    the step being executed; whoever executes it sets it.
+    iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
+    number of the step being executed; whoever executes it sets it.
     """
 
     model: nn.Module
@@ -50,8 +50,8 @@ def load_factory(name: str) -> Factory:
     if not place or not function:
         raise UsageError(f"--factory must look like module:function or file.py:function, not {name!r}")
     module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
-    found = getattr(module, function, None)
-    if not callable(found):
+    found: Factory | None = getattr(module, function, None)
+    if found is None or not callable(found):
         near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
         raise UsageError(f"{place} has no function {function!r}; it has: {near or 'none'}")
     return found

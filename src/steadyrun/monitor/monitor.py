@@ -32,10 +32,11 @@ class Monitor:
         turn: int,
         say: Callable[[str], None],
         problem: Callable[[str, Exception, str], None],
+        told: Callable[[Found], None] = lambda _: None,
     ) -> None:
         self._writer = writer
         self.on_fault = on_fault
-        self._say, self._problem = say, problem
+        self._say, self._problem, self._tell_others = say, problem, told
         self._pace = Pace(time.perf_counter(), turn)
         self._changes = changes({}, Path.cwd())
         self._told: set[tuple[str, bool]] = set()
@@ -97,6 +98,8 @@ class Monitor:
             self._writer.event("fault" if each.certain else "warning", each.step, **fields)
         if found:
             self._say(_line(found, self._writer.root))
+        if certain := [each for each in found if each.certain]:
+            self._tell_others(certain[0])
         for each in found:
             answer = self._call(each)
             if answer == STOP and self.stop is None and not ended:

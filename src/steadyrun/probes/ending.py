@@ -47,6 +47,11 @@ def kept_of_the_beginning(root: Path) -> dict[str, Any]:
     return {"initial_weights": manifest["initial_weights"]} if "initial_weights" in manifest else {}
 
 
+def is_crash(failure: BaseException) -> bool:
+    """Whether something went wrong, rather than that someone wanted to end."""
+    return isinstance(failure, Exception) and not isinstance(failure, FaultFound)
+
+
 def _state(failure: BaseException | None) -> str:
     if isinstance(failure, FaultFound):
         return "stopped"

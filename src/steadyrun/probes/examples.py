@@ -35,7 +35,7 @@ class ExampleProbe:
 
     def training(self, batch: Any, row: Row) -> None:
         """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
-        parts = [arrays_of(part) for part in (batch if _is_list_of_batches(batch) else [batch])]
+        parts = [arrays_of(part) for part in (batch if is_list_of_batches(batch) else [batch])]
         arrays = [array for part in parts for array in part]
         if any(not isinstance(array, np.ndarray) or array.nbytes > _SMALL_BYTES for array in arrays):
             self._describe(parts, row)
@@ -49,7 +49,7 @@ class ExampleProbe:
         if not found:
             self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
             return
-        examples = found[0] if len(found) == 1 else _joined(found)
+        examples = found[0] if len(found) == 1 else joined(found)
         row.put("examples", float(examples.shape[0]))
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
         if isinstance(examples, np.ndarray):
@@ -113,12 +113,12 @@ def _is_one_batch(given: Any) -> bool:
     return isinstance(given, tuple) and bool(given) and all(hasattr(part, "shape") for part in given)
 
 
-def _is_list_of_batches(batch: Any) -> bool:
+def is_list_of_batches(batch: Any) -> bool:
     """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
     return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
 
 
-def _joined(hashes: list[Any]) -> Any:
+def joined(hashes: list[Any]) -> Any:
     if all(isinstance(part, np.ndarray) for part in hashes):
         return np.concatenate(hashes)
     import torch

@@ -11,8 +11,10 @@ from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound
+    from steadyrun.incidents.capture import Capture
     from steadyrun.monitor.monitor import Monitor, OnFault
     from steadyrun.probes.examples import ExampleProbe
+    from steadyrun.records import Found
 
 
 class Outbox:
@@ -26,6 +28,7 @@ class Outbox:
         self._pending = PendingRows(self._store, problems.report)
         self._examples: ExampleProbe | None = None
         self._monitor: Monitor | None = None
+        self.capture: Capture | None = None
         self._unflushed = 0
         self._flushed_at = time.perf_counter()
 
@@ -76,7 +79,9 @@ class Outbox:
             return
         from steadyrun.monitor.monitor import Monitor
 
-        self._monitor = Monitor(self._writer, on_fault, turn=turn, say=say, problem=self._problems.report)
+        self._monitor = Monitor(
+            self._writer, on_fault, turn=turn, say=say, problem=self._problems.report, told=self._told
+        )
 
     def stop_monitor(self) -> None:
         self._monitor = None
@@ -93,9 +98,19 @@ class Outbox:
         put(row.table, row.step, row.values, row.at)
 
     def _show(self, row: Row) -> None:
-        """Let the monitor see a loss as soon as its value is here: at once on the CPU, else when it arrives."""
-        if self._monitor is not None and row.table == "steps":
+        """Let others see a loss as soon as its value is here: at once on the CPU, else when it arrives."""
+        if row.table != "steps":
+            return
+        if self._monitor is not None:
             self._monitor.saw(row.values)
+        if self.capture is not None:
+            with self._problems.contained("incident capture"):
+                self.capture.saw(row)
+
+    def _told(self, found: Found) -> None:
+        if self.capture is not None:
+            with self._problems.contained("incident capture"):
+                self.capture.found(found)
 
     def _write(self) -> None:
         if self._examples is not None:

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from torch import nn
 
+    from steadyrun.incidents.replaying import Replay
     from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 
@@ -56,6 +57,7 @@ class Run:
         self._stepped_at = time.perf_counter()
         self._batches = 0
         self._watcher: Watcher | None = None
+        self._program: Callable[[], tuple[Any, ...]] | None = None
         self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
         self._steps = Steps(self._writer, last_step, first_step)
@@ -84,6 +86,9 @@ class Run:
         collectives: bool = False,
         monitor: bool = True,
         on_fault: OnFault | str | None = None,
+        capture: bool | Mapping[str, Any] = True,
+        loader: Any | None = None,
+        factory: str | None = None,
     ) -> None:
         """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
 
@@ -95,12 +100,22 @@ class Run:
         The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
         in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
         returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`.
+
+        With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, so that `steadyrun replay` can
+        execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
+        the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
+        "train:task", is suggested to whoever replays.
         """
         if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
             raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
         if on_fault is not None and not monitor:
             raise UsageError("on_fault needs the monitor: leave out monitor=False")
+        if factory is not None and not (isinstance(factory, str) and ":" in factory):
+            raise UsageError(f"factory must name a function as 'module:function', not {factory!r}")
+        from steadyrun.incidents.settings import settings_from
         from steadyrun.probes.watching import begin_watching
+
+        settings_from(capture)
 
         if self._watcher is not None:
             self._watcher.detach()
@@ -125,6 +140,7 @@ class Run:
         self._turn = self._steps.next
         if self._watcher is not None:
             self._watcher.attach(self._turn)
+            self._begin_capture(capture, loss_fn, tokenizer, loader, factory)
         with self._problems.contained("monitor", "failed"):
             if monitor:
                 self._outbox.start_monitor(on_fault, self._turn)
@@ -133,6 +149,8 @@ class Run:
 
     def unwatch(self) -> None:
         """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
+        if self._outbox.capture is not None:
+            self._outbox.capture.unwatch()
         if self._watcher is not None:
             self._watcher.detach()
             self._watcher = None
@@ -143,18 +161,21 @@ class Run:
         *,
         batch: Any = None,
         class_losses: Mapping[str, Any] | None = None,
+        token_losses: Any = None,
         step: int | None = None,
         batch_index: int | None = None,
     ) -> None:
         """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches.
 
         It may be a tensor on any device (no `.item()` needed). It may come after `zero_grad`. `batch` gives
-        the batch's hash and size; `class_losses` any named losses ({"regular": …}).
+        the batch's hash and size, and is what replay executes; of an accumulated step it is the list of its
+        micro-batches. `class_losses` are any named losses ({"regular": …}), `token_losses` a tensor (or a list of
+        them) with a loss per token, kept for incidents.
         """
         if not self._usable():
             return
         try:
-            self._record_step(loss, batch, class_losses, step, batch_index)
+            self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
         if (stop := self._outbox.take_stop()) is not None:
@@ -215,6 +236,38 @@ class Run:
             with self._problems.contained("run.checkpoint"):
                 self._writer.event("checkpoint", self._steps.last, path=None if path is None else str(path))
 
+    def incident(self, why: str) -> None:
+        """Keep this moment: an incident folder at the last recorded step, as for a NaN or a fault."""
+        if not self._usable():
+            return
+        with self._problems.contained("run.incident"):
+            if self._outbox.capture is not None:
+                self._outbox.capture.open("asked", str(why), self._steps.last)
+            else:
+                self._writer.event("incident", self._steps.last, cause="asked", why=str(why), replayable=False)
+                say("the incident is noted, but nothing is captured: give run.watch a loss_fn to make it replayable")
+
+    def replay(self, step: int | None = None, **options: Any) -> Replay:
+        """Execute an incident again (the last one, or the one at `step`) with the objects being watched.
+
+        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`.
+        """
+        from steadyrun.incidents.live import replay_live
+
+        self.flush()
+        watcher, capture = self._watcher, self._outbox.capture
+        if watcher is not None:
+            watcher.detach()
+        if capture is not None:
+            capture.pause()
+        try:
+            return replay_live(self.path, self._program, step, **options)
+        finally:
+            if watcher is not None:
+                watcher.attach(self._turn)
+            if capture is not None and watcher is not None:
+                capture.go_on()
+
     def flush(self) -> None:
         """Write everything recorded so far to disk now; on an accelerator this waits for it."""
         if self._usable():
@@ -228,10 +281,13 @@ class Run:
         with self._problems.contained("close"):
             self.unwatch()
             self._outbox.flush()
+        with self._problems.contained("incident capture"):
+            if self._outbox.capture is not None and failure is not None and ending.is_crash(failure):
+                self._outbox.capture.raised(failure)
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
-            ending.finish(self._writer, self._steps.last, failure, lambda: self._outbox.conclude(self._steps.last))
+            ending.finish(self._writer, self._steps.last, failure, lambda: self._conclude(failure))
 
     def __enter__(self) -> Run:
         return self
@@ -243,11 +299,40 @@ class Run:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _begin_capture(self, wanted: Any, loss_fn: Any, tokenizer: Any, loader: Any, factory: str | None) -> None:
+        assert self._watcher is not None
+        watcher = self._watcher
+        self._program = lambda: (*watcher.program, loss_fn)
+        if factory is not None:
+            self._writer.save_manifest(factory=factory)
+        from steadyrun.probes.capturing import begin_capture
+
+        with self._problems.contained("incident capture", "failed"):
+            self._outbox.capture = begin_capture(
+                self._writer,
+                self._problems,
+                watcher,
+                self._outbox.capture,
+                wanted=wanted,
+                loss_fn=loss_fn,
+                tokenizer=tokenizer,
+                loader=loader,
+                step=self._steps.next,
+            )
+
+    def _conclude(self, failure: BaseException | None) -> None:
+        """The end state is on disk: the monitor's last look, then what is left to write of incidents."""
+        self._outbox.conclude(self._steps.last)
+        if self._outbox.capture is not None:
+            with self._problems.contained("incident capture"):
+                self._outbox.capture.close(failed=failure is not None)
+
     def _record_step(
         self,
         loss: Any,
         batch: Any,
         class_losses: Mapping[str, Any] | None,
+        token_losses: Any,
         step: int | None,
         batch_index: int | None,
     ) -> None:
@@ -269,6 +354,9 @@ class Run:
             with self._problems.contained("watched objects"):
                 for sample in self._watcher.fill(row):
                     self._outbox.add(sample, last=False)
+        if self._outbox.capture is not None and not self._problems.failed("incident capture"):
+            with self._problems.contained("incident capture"):
+                self._outbox.capture.step_ended(row, batch, token_losses)
         self._outbox.add(row)
         self._steps.next = at + 1
         self._turn += 1

@@ -82,6 +82,15 @@ class Watcher:
         self._sampling: frozenset[str] = frozenset()
         self._gradient_counts: dict[str, Tensor] = {}
 
+    @property
+    def program(self) -> tuple[nn.Module, list[Any], Any | None, Any | None]:
+        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer has taken its place."""
+        return self._model, self._optimizer.optimizers, self._scheduler, self._scaler.scaler
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled
+
     def attach(self, step: int) -> None:
         if self._sharded:
             self._problems.unavailable(

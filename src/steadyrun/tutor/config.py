@@ -95,4 +95,5 @@ def declared(config: TutorConfig, baseline_loss: float) -> dict[str, Any]:
         "width": config.width,
         "heads": config.heads,
         "dropout": config.dropout,
+        "device": config.device,
     }

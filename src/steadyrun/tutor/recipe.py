@@ -150,6 +150,7 @@ class Recipe:
     advance: Callable[[TrainState], None] = advance
     load_checkpoint: Callable[[TrainState, Checkpoint], None] = load_checkpoint
     resume_at: int | None = None
+    name: str = "healthy"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch, as the program computes it."""

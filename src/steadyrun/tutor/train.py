@@ -19,6 +19,9 @@ from steadyrun.tutor.tokenizer import PAD_ID
 if TYPE_CHECKING:
     from steadyrun import Run
 
+FACTORY = "steadyrun.tutor.replaying:task"
+"""What `steadyrun replay` calls for a run of the tutor."""
+
 OnStep = Callable[[int, Tensor, float, Tensor], None]
 """Called after each step with the step, its loss, the learning rate it used and its gradient norm before
 clipping. Loss and norm are tensors: turn them into floats only when they are shown."""
@@ -50,7 +53,7 @@ def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = No
     """Train and leave a run directory at `path`; a program that is resumed records into it twice."""
     import steadyrun
 
-    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss())
+    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss()) | {"program": recipe.name}
     if recipe.resume_at is None:
         with steadyrun.record(path, config=config) as run:
             return train(recipe, run, on_step)
@@ -103,8 +106,12 @@ class Program:
             done = train_step(recipe, state, batches)
             losses.append(done.loss)
             if run is not None:
-                seen = batches[0] if len(batches) == 1 else data.train_batch([i for row in rows for i in row])
-                run.step(done.loss, batch=seen, class_losses=class_losses(done.by_token, batches))
+                run.step(
+                    done.loss,
+                    batch=batches[0] if len(batches) == 1 else batches,
+                    class_losses=class_losses(done.by_token, batches),
+                    token_losses=done.by_token,
+                )
             if on_step is not None:
                 on_step(state.step, done.loss, done.lr, done.grad_norm)
             if (state.step + 1) % config.val_every == 0 or state.step + 1 == config.steps:
@@ -157,6 +164,7 @@ def watch(run: Run, recipe: Recipe, state: TrainState, data: Data) -> None:
         scaler=state.scaler if state.scaler.is_enabled() else None,
         loss_fn=recipe.loss,
         tokenizer=data.tokenizer,
+        factory=FACTORY,
     )
 
 

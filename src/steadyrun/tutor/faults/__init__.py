@@ -1,6 +1,6 @@
 """The engineered faults, by name. Adding one: a file beside this one, and a line in the table."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from steadyrun.tutor.config import TutorConfig, default_warmup
@@ -133,4 +133,4 @@ def load_recipe(fault: str = "healthy", **overrides: Any) -> Recipe:
         raise ValueError(f"unknown setting {', '.join(unknown)}; known: {', '.join(known)}")
     if "steps" in overrides and "warmup_steps" not in overrides:
         overrides["warmup_steps"] = default_warmup(overrides["steps"])
-    return FAULTS[fault].inject(Recipe(TutorConfig(**overrides)))
+    return replace(FAULTS[fault].inject(Recipe(TutorConfig(**overrides))), name=fault)

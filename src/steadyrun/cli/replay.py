@@ -1,0 +1,147 @@
+"""`steadyrun replay`: execute an incident again."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from steadyrun.cli.messages import as_typed, fail, out, say, stderr
+from steadyrun.cli.runs import no_run
+from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.store.summary import printable
+
+if TYPE_CHECKING:
+    from steadyrun.incidents.replaying import Replay
+
+
+def replay(
+    run: Annotated[str, typer.Argument(help="The run directory.")],
+    factory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. "
+            "Runs of the demo need none.",
+        ),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="Which incident. Without it: the gravest one.")] = None,
+    list_incidents: Annotated[bool, typer.Option("--list", help="List the incidents of the run and leave.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the smallest script and data that reproduce the incident."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; as in the run if not given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/replay.md).")] = False,
+) -> None:
+    """Execute an incident again, from its checkpoint, and find the first bad tensor.
+
+    The replay proves itself first: its losses must be the recorded ones, bit
+    for bit on the CPU. Where they are not, it says what differs. It measures
+    every step of the window and names the first violent change of a
+    parameter. Where something became NaN or infinite, the step is executed
+    once more under a microscope, and then in float32.
+
+    Nothing in a run directory is executed. The program is imported from
+    --factory and from nowhere else. The incident's folder gets replay.json
+    and the measurements.
+
+    \b
+    Examples:
+      steadyrun demo log-of-zero --steps 600
+      steadyrun replay experiments/log-of-zero
+      steadyrun replay experiments/mine --factory train:task
+      steadyrun replay experiments/mine --factory train.py:task --step 312
+      steadyrun replay experiments/mine --factory train:task --export repro
+
+    \b
+    Exit codes: 0 replayed and proved, 2 bad input or no readable incident,
+    3 not reproducible, 130 stopped with Ctrl-C.
+    """
+    path = Path(run).expanduser()
+    try:
+        _require_torch()
+        if list_incidents:
+            _list(path)
+            return
+        result = _replay(path, factory, step, threads)
+        _tell(result, as_json)
+        if export is not None:
+            _export(result, export)
+    except RunDirectoryError as problem:
+        no_run(problem, "replay", run)
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} replay --help")
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+    if not result.proof.holds:
+        raise typer.Exit(3)
+
+
+def _require_torch() -> None:
+    for name in ("torch", "safetensors"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            fail(
+                f"replay executes training steps and needs {name}, which is not installed",
+                'pip install "steadyrun[torch]"',
+            )
+
+
+def _list(path: Path) -> None:
+    from steadyrun.incidents.reading import incidents_of
+    from steadyrun.store.reader import open_run
+
+    open_run(path)
+    for incident in incidents_of(path):
+        why = f"cannot be replayed: {incident.missing}" if incident.missing else incident.why
+        out(f"{incident.step:>8}  {incident.kind:<13}  {printable(why)}\n")
+
+
+def _replay(path: Path, factory: str | None, step: int | None, threads: int | None) -> Replay:
+    import steadyrun
+
+    steadyrun.open_run(path)
+    with Progress(
+        TextColumn("replaying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4g}"),
+        TimeRemainingColumn(),
+        console=stderr(),
+        transient=True,
+    ) as progress:
+        return steadyrun.replay(path, factory, step=step, threads=threads, on_step=_shown_on(progress))
+
+
+def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:
+    task = progress.add_task("", total=None, loss=float("nan"))
+
+    def on_step(done: int, total: int, loss: float) -> None:
+        progress.update(task, completed=done, total=total, loss=loss)
+
+    return on_step
+
+
+def _tell(result: Replay, as_json: bool) -> None:
+    from steadyrun.incidents import forms
+    from steadyrun.store.jsonio import dumps
+
+    if as_json:
+        out(dumps(forms.as_json(result), indent=2) + "\n")
+        return
+    out("\n".join(printable(line) for line in forms.as_lines(result)) + "\n")
+    out(f"Measurements of every step: {shlex.quote(str(result.folder))}\n")
+
+
+def _export(result: Replay, target: Path) -> None:
+    say(f"writing {target} and checking it in a fresh process …")
+    for line in result.export(target):
+        say(line)

@@ -1,0 +1,114 @@
+"""Which incidents a run leaves, and the writing of their folders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steadyrun.incidents import folder, tokens
+from steadyrun.incidents.folder import Account
+from steadyrun.incidents.packing import arrived
+from steadyrun.incidents.ring import Kept, Ring
+from steadyrun.incidents.rolling import Rolling
+from steadyrun.incidents.settings import Settings
+from steadyrun.incidents.working import Worker
+from steadyrun.store.writer import RunWriter
+
+AFTER = 50  # steps after an incident that belong to it: whether a spike recovers is asked of these
+MARGIN = 20  # steps by which a checkpoint should come before the incident: its cause may, too
+_APART = 100  # an incident so soon after another is part of it
+_ALWAYS = frozenset({"asked", "exception", "out-of-memory"})
+
+
+class Accounts:
+    """The incidents of one run. `open` and `passed` are called by the training loop; the worker writes."""
+
+    def __init__(
+        self, writer: RunWriter, settings: Settings, worker: Worker, rolling: Rolling, counts: tokens.TokenCounts | None
+    ) -> None:
+        self._writer, self._settings, self._worker, self._rolling = writer, settings, worker, rolling
+        self._root = writer.root / folder.INCIDENTS
+        self._counts = counts
+        self._open: list[Account] = []
+
+    def open(self, account: Account, ring: Ring) -> None:
+        """Leave a folder for what happened, unless one is there already or there are enough."""
+        if not self._wanted(account):
+            return
+        account.until = account.step + AFTER
+        self._open.append(account)
+        steps = [each for each in ring.steps() if each.step <= account.until]
+        seen = self._counts.before() if self._counts is not None else []
+        self._worker.do(lambda: self._write(account, steps, seen))
+
+    def passed(self, step: int | None, ring: Ring) -> None:
+        """Hand over the steps that came after an incident, when there are enough or (None) no more will come."""
+        for account in self._open:
+            if account.until and (step is None or step >= account.until):
+                self._hand_over(account, [each for each in ring.steps() if each.step <= account.until])
+
+    def _hand_over(self, account: Account, steps: list[Kept]) -> None:
+        account.until = 0
+        self._worker.do(lambda: self._add(account, steps))
+
+    def _wanted(self, account: Account) -> bool:
+        if any(each.step == account.step for each in self._open):
+            return False
+        if account.kind in _ALWAYS:
+            return True
+        near = [each for each in self._open if abs(account.step - each.step) < _APART]
+        if any(each.severity >= account.severity for each in near):
+            return False
+        mere = [each for each in self._open if each.kind == "spike"]
+        if account.kind == "spike":
+            return len(mere) < self._settings.spikes or self._makes_room(mere, account.severity)
+        if len(self._open) - len(mere) >= self._settings.incidents:
+            return False
+        for spike in set(near) & set(mere):  # it was the first sign of this
+            self._drop(spike)
+        return True
+
+    def _makes_room(self, mere: list[Account], severity: float) -> bool:
+        """A larger spike takes the place of the smallest."""
+        least = min(mere, key=lambda each: each.severity)
+        if least.severity >= severity:
+            return False
+        self._drop(least)
+        return True
+
+    def _drop(self, account: Account) -> None:
+        self._open.remove(account)
+        self._worker.do(lambda: folder.remove(self._root / account.name))
+
+    # -- in the writing thread ---------------------------------------------------------------------
+
+    def _write(self, account: Account, steps: list[Kept], seen: list[int]) -> None:
+        place = self._root / account.name
+        place.mkdir(parents=True, exist_ok=True)
+        own = next((each for each in steps if each.step == account.step and each.batch is not None), None)
+        if own is not None:
+            folder.write_batch(place, self._batch(own, seen))
+        folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps)
+        self._writer.event(
+            "incident",
+            account.step,
+            cause=account.kind,
+            why=account.why,
+            path=f"{folder.INCIDENTS}/{account.name}",
+            replayable=not account.missing,
+        )
+
+    def _add(self, account: Account, steps: list[Kept]) -> None:
+        place = self._root / account.name
+        if place.is_dir():
+            first = account.checkpoint if account.checkpoint is not None else account.step
+            folder.add_steps(place, account, [each for each in steps if each.step >= first])
+
+    def _batch(self, own: Kept, seen: list[int]) -> dict[str, Any]:
+        assert own.batch is not None
+        arrived(own.batch)
+        content: dict[str, Any] = {"step": own.step, "batch_index": own.values.get("batch_index")}
+        if self._counts is not None and seen:
+            content |= tokens.describe(own.batch, self._counts, seen, own=1 if own.values else 0)
+        if (losses := tokens.losses_of(own.token_losses)) is not None:
+            content["token_losses"] = losses
+        return content

@@ -1,0 +1,81 @@
+"""The training script as its frames show it: where `run.step` is called, and which batch a failed step had."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+_OURS = str(Path(__file__).resolve().parents[1])
+_TUTOR = str(Path(_OURS) / "tutor")
+
+
+def training_frame() -> FrameType | None:
+    """The frame of the training loop: the first above us that is not steadyrun's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def is_users(file: str) -> bool:
+    return not file.startswith(_OURS) or file.startswith(_TUTOR)
+
+
+def code_location(frame: FrameType | None, trace: TracebackType | None = None) -> dict[str, Any]:
+    """File, line and function of the training loop, and a fingerprint of the file."""
+    if trace is not None:
+        while trace.tb_next is not None and not is_users(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        frame, line = trace.tb_frame, trace.tb_lineno
+    elif frame is not None:
+        line = frame.f_lineno
+    if frame is None:
+        return {}
+    file = frame.f_code.co_filename
+    return {"file": file, "line": line, "function": frame.f_code.co_name, "sha256": fingerprint(file)}
+
+
+def fingerprint(file: str) -> str | None:
+    """A checksum of a source file; None for a notebook cell and its like."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+class BatchFinder:
+    """Finds the batch of a step that raised, in the frames of its traceback.
+
+    It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable that
+    held the batch given to `run.step` before.
+    """
+
+    def __init__(self, loss_fn: Any) -> None:
+        self._loss: CodeType | None = getattr(getattr(loss_fn, "__func__", loss_fn), "__code__", None)
+        self._bound = hasattr(loss_fn, "__self__")
+        self._variable: tuple[CodeType, str] | None = None
+
+    def learn(self, frame: FrameType | None, batch: Any) -> None:
+        """Remember the name under which the training loop holds its batch."""
+        if self._variable is None and frame is not None:
+            for name, value in frame.f_locals.items():
+                if value is batch:
+                    self._variable = (frame.f_code, name)
+                    return
+
+    def find(self, trace: TracebackType | None) -> Any | None:
+        found = None
+        while trace is not None:
+            frame = trace.tb_frame
+            if self._variable is not None and frame.f_code is self._variable[0]:
+                found = frame.f_locals.get(self._variable[1], found)
+            if frame.f_code is self._loss and self._loss is not None:
+                names = self._loss.co_varnames[: self._loss.co_argcount]
+                place = 2 if self._bound else 1
+                if len(names) > place:
+                    return frame.f_locals.get(names[place], found)
+            trace = trace.tb_next
+        return found

@@ -1,0 +1,103 @@
+"""Tensors and their structure on disk: a safetensors file and a JSON file that knows its size and checksum.
+
+Both are written beside their names and moved there when complete, the JSON last: a pair whose JSON is there is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.store.jsonio import dumps, replace_file
+
+SCHEMA = 1
+
+
+def require_safetensors() -> None:
+    """A clear error where the package is missing."""
+    try:
+        import safetensors.torch  # noqa: F401
+    except ModuleNotFoundError as problem:
+        raise UsageError('incidents are kept as safetensors: pip install "steadyrun[torch]"') from problem
+
+
+def save(base: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
+    """Write `base`.safetensors, then `base`.json with `content`."""
+    from safetensors.torch import save_file
+
+    target = base.with_name(f"{base.name}.safetensors")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # safetensors makes its files readable for their owner alone
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        temporary.chmod(mode)
+        seal = {"file": target.name, "bytes": temporary.stat().st_size, "sha256": checksum(temporary)}
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    replace_file(base.with_name(f"{base.name}.json"), dumps({"schema": SCHEMA, "tensors": seal, **content}))
+
+
+def load(base: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `save` wrote; a clear error for a file that is missing, cut off or changed."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    content = load_json(base.with_name(f"{base.name}.json"))
+    target = base.with_name(f"{base.name}.safetensors")
+    seal = content.get("tensors")
+    if not isinstance(seal, dict) or not isinstance(seal.get("sha256"), str):
+        raise RunDirectoryError(f"{base.name}.json names no file of tensors: it was changed, or is no part of a run")
+    try:
+        size = target.stat().st_size
+    except OSError as problem:
+        raise RunDirectoryError(f"{target} is missing: {problem.strerror}") from problem
+    if size != seal.get("bytes"):
+        raise RunDirectoryError(
+            f"{target} has {size} bytes and should have {seal.get('bytes')}: it was cut off or changed"
+        )
+    if checksum(target) != seal["sha256"]:
+        raise RunDirectoryError(f"{target} is not what was written: its checksum differs, so it was changed or damaged")
+    try:
+        return content, load_file(target)
+    except (SafetensorError, OSError, ValueError, KeyError) as problem:
+        raise RunDirectoryError(f"{target} cannot be read: {problem}") from problem
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    """A JSON object of ours, or a clear error."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as problem:
+        raise RunDirectoryError(f"{path} is missing") from problem
+    except (OSError, ValueError, RecursionError) as problem:
+        raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
+    if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
+        raise RunDirectoryError(f"{path} is not a file of steadyrun's incidents: it has no schema number")
+    if content["schema"] > SCHEMA:
+        raise RunDirectoryError(f"{path} has schema {content['schema']}, newer than this version knows ({SCHEMA})")
+    return content
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def place(source: Path, target: Path) -> None:
+    """The file under a second name: a hard link where the filesystem has them, a copy otherwise."""
+    import shutil
+
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,133 @@
+"""Writes an incident folder: the last good checkpoint, the batches since, what was in the batch, where the code is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.incidents import files
+from steadyrun.incidents.packing import arrived
+from steadyrun.incidents.randomness import to_tensors
+from steadyrun.incidents.ring import Kept
+from steadyrun.incidents.rolling import Checkpoint
+from steadyrun.store.jsonio import dumps, replace_file
+
+INCIDENTS = "incidents"
+INCIDENT = "incident.json"
+CHECKPOINT = "checkpoint"
+BATCH = "batch.json"
+REPLAY = "replay"
+_RAISED = frozenset({"exception", "out-of-memory"})
+
+
+@dataclass(eq=False)
+class Account:
+    """One incident: what is known of it, and the steps that are in its folder already."""
+
+    step: int
+    kind: str
+    why: str
+    noticed: int
+    severity: float = float("inf")
+    facts: dict[str, Any] = field(default_factory=dict)
+    until: int = 0  # batches are added up to this step
+    written: list[int] = field(default_factory=list)
+    recorded: dict[str, dict[int, float]] = field(default_factory=dict)
+    checkpoint: int | None = None
+    missing: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:07d}"
+
+
+def write_first(folder: Path, account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> None:
+    """Make the folder. The incident file comes last: a folder that has one is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if checkpoint is not None:
+        for source in checkpoint.files():
+            target = folder / f"{CHECKPOINT}{source.suffix}"
+            target.unlink(missing_ok=True)
+            files.place(source, target)
+        account.checkpoint = checkpoint.step
+    account.missing = _missing(account, checkpoint, steps)
+    add_steps(folder, account, [each for each in steps if checkpoint is None or each.step >= checkpoint.step])
+
+
+def add_steps(folder: Path, account: Account, steps: Sequence[Kept]) -> None:
+    """Add batches that are not there yet, then renew the incident file."""
+    new = [each for each in steps if each.step not in set(account.written) and each.batch is not None]
+    if new:
+        _write_batches(folder, new)
+        account.written += [each.step for each in new]
+    for each in steps:
+        for name, value in dict(each.values).items():  # a copy: the training loop still fills it
+            if value is not None:
+                account.recorded.setdefault(name, {})[each.step] = value
+    replace_file(folder / INCIDENT, dumps(_content(account), indent=1))
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder that a larger incident replaces, unless someone has worked with it."""
+    if not (folder / REPLAY).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_batch(folder: Path, content: dict[str, Any]) -> None:
+    """What was in the incident's batch, for people."""
+    replace_file(folder / BATCH, dumps({"schema": files.SCHEMA, **content}, indent=1))
+
+
+def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> str:
+    """Why the moment cannot be executed again; empty where it can."""
+    if checkpoint is None:
+        return "no finite checkpoint from before it was kept"
+    held = {each.step for each in steps if each.batch is not None}
+    # Of a step that raised the batch may be unknown: the window then ends before it.
+    wanted = set(range(checkpoint.step, account.step + (account.kind not in _RAISED or account.step in held)))
+    lost = sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
+    if not wanted <= held:
+        first = min(wanted - held)
+        return f"the batch of step {first} was not kept (give run.step its batch, or a larger capture batch_bytes)"
+    return f"parts of the batches are no plain containers of tensors: {', '.join(lost[:3])}" if lost else ""
+
+
+def _write_batches(folder: Path, steps: list[Kept]) -> None:
+    tensors: dict[str, Tensor] = to_tensors([each.random for each in steps])
+    tensors |= to_tensors([each.forward or each.random for each in steps], "forward")
+    entries = []
+    for each in steps:
+        assert each.batch is not None
+        arrived(each.batch)
+        prefix = f"{each.step:07d}/"
+        tensors.update({prefix + name: tensor for name, tensor in each.batch.tensors.items()})
+        entries.append({"step": each.step, "tree": each.batch.tree, "input_hash": _number(each.input_hash)})
+    files.save(folder / f"batches-{steps[0].step:07d}-{steps[-1].step:07d}", tensors, {"steps": entries})
+
+
+def _number(held: Any) -> int | None:
+    return None if held is None else int(held)
+
+
+def _content(account: Account) -> dict[str, Any]:
+    steps = sorted({step for values in account.recorded.values() for step in values})
+    recorded = {
+        name: [values.get(step) for step in steps] for name, values in sorted(account.recorded.items()) if values
+    }
+    return {
+        "schema": files.SCHEMA,
+        "step": account.step,
+        "kind": account.kind,
+        "why": account.why,
+        "noticed": account.noticed,
+        "checkpoint": account.checkpoint,
+        "batches": sorted(account.written),
+        "missing": account.missing,
+        **account.facts,
+        "recorded": {"steps": steps, **recorded},
+    }

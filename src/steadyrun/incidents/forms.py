@@ -1,0 +1,121 @@
+"""A replay as JSON and as lines of text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steadyrun.incidents.proof import CLOSE, EXACT, UNKNOWN
+
+if TYPE_CHECKING:
+    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.violence import Change
+
+SCHEMA = 1
+
+
+def as_json(result: Replay) -> dict[str, Any]:
+    """The documented form (docs/replay.md)."""
+    incident, recorded = result.incident, result.incident.recorded("loss")
+    return {
+        "schema": SCHEMA,
+        "run": str(incident.run),
+        "incident": {
+            "step": incident.step,
+            "kind": incident.kind,
+            "why": incident.why,
+            "folder": str(incident.folder),
+            "code": {key: incident.content.get("code", {}).get(key) for key in ("file", "line", "function")},
+        },
+        "window": {"first": incident.first_step, "last": max(result.losses, default=incident.first_step)},
+        "proof": asdict(result.proof),
+        "reproduced": result.proof.holds,
+        "first_bad": result.first_bad,
+        "raised": result.raised or None,
+        "culprit": None if result.culprit is None else asdict(result.culprit),
+        "precision": None if result.precision is None else asdict(result.precision),
+        "violent": None if result.violent is None else {**asdict(result.violent), "times": result.violent.times},
+        "token_losses": _quantiles(result.token_losses),
+        "batch": {
+            key: value for key, value in incident.batch_facts.items() if key in {"batch_index", "unusual_tokens"}
+        },
+        "steps": [{"step": step, "loss": loss, "recorded": recorded.get(step)} for step, loss in result.losses.items()],
+        "measurements": str(result.folder),
+    }
+
+
+def as_lines(result: Replay) -> list[str]:
+    """What a person reads."""
+    incident = result.incident
+    lines = [
+        f"Incident at step {incident.step} ({incident.kind}): {incident.why}",
+        f"Replayed steps {incident.first_step} to {max(result.losses, default=incident.first_step)} "
+        f"from the checkpoint before step {incident.first_step}.",
+        _proof_line(result),
+    ]
+    lines += [f"  differs: {difference.message}" for difference in result.proof.differences]
+    if result.raised:
+        lines.append(f"Step {result.first_bad} raised {result.raised}")
+    elif result.first_bad is not None:
+        lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}")
+    if result.violent is not None:
+        change = result.violent
+        lines.append(
+            f"First violent change of a parameter: step {change.step}, {change.parameter} {_moved(change)} "
+            f"(median before: {change.typical:.3g})"
+        )
+    lines += _unusual(incident.batch_facts)
+    if result.culprit is not None:
+        lines += _culprit(result)
+    if result.precision is not None:
+        lines.append(f"Precision: {result.precision.message} ({result.precision.outcome})")
+    return lines
+
+
+def _moved(change: Change) -> str:
+    return f"moved by {change.ratio:.3g} of its norm" if math.isfinite(change.ratio) else "was destroyed"
+
+
+def _proof_line(result: Replay) -> str:
+    proof = result.proof
+    if proof.verdict == EXACT:
+        return f"Proof: all {proof.compared} losses are bit-equal to the recorded ones."
+    if proof.verdict == UNKNOWN:
+        return "Proof: no recorded loss to compare with."
+    words = (
+        f"largest relative difference {proof.largest:.2g}, tolerance {proof.tolerance:.2g}, "
+        f"first at step {proof.first_different}"
+    )
+    if proof.verdict == CLOSE:
+        return f"Proof: {proof.compared} losses agree within the tolerance ({words})."
+    return f"NOT REPRODUCIBLE: the replayed losses are not the recorded ones ({words})."
+
+
+def _culprit(result: Replay) -> list[str]:
+    culprit = result.culprit
+    assert culprit is not None
+    return [f"Culprit: {culprit.message}", f"Fix: {culprit.fix}"]
+
+
+def _unusual(facts: dict[str, Any]) -> list[str]:
+    found = facts.get("unusual_tokens") or []
+    if not found:
+        return []
+    shown = ", ".join(f"{each['text']!r} {each['in_batch']}x (before: {each['before']})" for each in found[:5])
+    return [f"Unusual tokens in its batch: {shown}"]
+
+
+def _quantiles(losses: list[float] | None) -> dict[str, Any] | None:
+    if not losses:
+        return None
+    values = np.array(losses)
+    finite = values[np.isfinite(values)]
+    levels = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+    return {
+        "count": len(losses),
+        "non_finite": int(len(values) - len(finite)),
+        **{name: float(np.percentile(finite, level)) if len(finite) else None for name, level in levels.items()},
+    }

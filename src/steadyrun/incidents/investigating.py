@@ -1,0 +1,126 @@
+"""`steadyrun.replay`: execute the window again, then hunt."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadyrun.errors import UsageError
+from steadyrun.incidents import state as training
+from steadyrun.incidents.forms import as_json
+from steadyrun.incidents.hunt import fp32, hunt
+from steadyrun.incidents.hunt.precision import as_float32
+from steadyrun.incidents.reading import Incident, choose
+from steadyrun.incidents.replaying import OnStep, Precision, Replay, execute_window
+from steadyrun.incidents.session import Session
+from steadyrun.incidents.task import Factory, Task, build_task, load_factory
+from steadyrun.store.jsonio import dumps, replace_file
+
+_TUTOR = "steadyrun.tutor.replaying:task"
+
+
+def replay(
+    run: str | os.PathLike[str],
+    factory: Factory | str | None = None,
+    *,
+    step: int | None = None,
+    threads: int | None = None,
+    until: int | None = None,
+    on_step: OnStep | None = None,
+    hunting: bool = True,
+) -> Replay:
+    """Execute an incident of a run again: the gravest one, or the one at `step`.
+
+    `factory` builds the program: a function that returns a `steadyrun.Task` (it is given the run's configuration if it
+    takes an argument), or its name as "module:function". Runs of the tutor need none. `threads` overrides the number
+    that the run used; `until` ends the window; without `hunting` the first non-finite operation is not looked for.
+    """
+    incident = choose(Path(run).expanduser(), step)
+    build = factory_for(incident, factory)
+    task = build_task(build, incident.view.manifest.get("config") or {}, getattr(build, "__name__", "the factory"))
+    result = investigate(incident, task, threads=threads, until=until, on_step=on_step, hunting=hunting)
+    result.factory = build
+    return result
+
+
+def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
+    """What builds the program of an incident's run. Code is imported only by the name that the user gave."""
+    manifest = incident.view.manifest
+    suggested = manifest.get("factory")
+    if factory is None and suggested == _TUTOR:  # this one ships with steadyrun
+        factory = _TUTOR
+    if factory is None:
+        hint = f"; the run suggests {suggested!r}: use it if you trust the run" if isinstance(suggested, str) else ""
+        raise UsageError(
+            "name the function that builds the program: --factory module:function, which returns a steadyrun.Task"
+            + hint
+        )
+    return load_factory(factory) if isinstance(factory, str) else factory
+
+
+def investigate(
+    incident: Incident,
+    task: Task,
+    *,
+    threads: int | None = None,
+    until: int | None = None,
+    on_step: OnStep | None = None,
+    hunting: bool = True,
+) -> Replay:
+    """Replay an incident; where something became non-finite, find the first operation that did it.
+
+    The result is left in the incident's folder as replay.json, beside the measurements of every step.
+    """
+    session = Session(incident, task, threads)
+    result = execute_window(session, until=until, on_step=on_step)
+    if hunting and result.before_bad is not None:
+        _hunt(session, result)
+    replace_file(incident.folder / "replay.json", dumps(as_json(result), indent=1))
+    return result
+
+
+def _hunt(session: Session, result: Replay) -> None:
+    step, before = result.first_bad, result.before_bad
+    assert step is not None
+    assert before is not None
+
+    def restore() -> None:
+        training.restore(session.objects, before.tree, before.tensors)
+
+    restore()
+    batch = session.incident.batch(step, session.device)
+    with suppress(*([Exception] if result.raised else [])):  # the step raises again, as it did
+        result.culprit = hunt(session.task, lambda: session.execute(step, batch), batch)
+    restore()
+    if not result.raised:
+        result.precision = _in_float32(session, step)
+        restore()
+
+
+def _in_float32(session: Session, step: int) -> Precision:
+    """The discriminating experiment: the same step, the same data, in float32."""
+    incident, task = session.incident, session.task
+    kinds = {parameter.dtype for parameter in task.model.parameters() if parameter.is_floating_point()}
+    autocast = incident.checkpoint.get("autocast")
+    kind = str(autocast["dtype"]) if autocast else ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
+    if not autocast and kinds <= {torch.float32, torch.float64}:
+        return Precision(kind, "structural", f"the step is in {kind} already: no narrower format is to blame")
+    try:
+        with fp32(task):
+            loss = session.execute(step, as_float32(incident.batch(step, session.device)))
+            fine = math.isfinite(float(loss)) and _parameters_finite(task)
+    except Exception as problem:
+        return Precision(kind, "not-told", f"in float32 the step raised {type(problem).__name__}: {problem}")
+    if fine:
+        return Precision(kind, "overflow", f"in float32 the same step gives {float(loss):.4g}: {kind} overflowed")
+    return Precision(kind, "structural", f"in float32 the same step fails, too ({float(loss)}): {kind} is not to blame")
+
+
+def _parameters_finite(task: Task) -> bool:
+    parameters: list[Any] = [parameter.detach() for parameter in task.model.parameters()]
+    return all(bool(torch.isfinite(norm)) for norm in torch._foreach_norm(parameters))

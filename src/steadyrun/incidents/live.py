@@ -1,0 +1,49 @@
+"""`run.replay()`: the objects of the running program go back to the moment, and are as before afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from steadyrun.errors import UsageError
+from steadyrun.incidents import state as training
+from steadyrun.incidents.randomness import put, take
+from steadyrun.incidents.task import Task
+
+if TYPE_CHECKING:
+    from steadyrun.incidents.replaying import Replay
+
+
+def replay_live(
+    path: Path,
+    program: Callable[[], tuple[Any, ...]] | None,
+    step: int | None,
+    train_step: Any | None = None,
+    **options: Any,
+) -> Replay:
+    """Replay an incident of the run at `path` in its own process. Nothing must be hooked to the objects."""
+    from steadyrun.incidents.investigating import investigate
+    from steadyrun.incidents.reading import choose
+
+    if program is None or (found := program())[-1] is None:
+        raise UsageError("run.replay needs run.watch(model, optimizer, loss_fn=…) before it")
+    model, optimizers, scheduler, scaler, loss_fn = found
+    task = Task(model, optimizers if len(optimizers) > 1 else optimizers[0], loss_fn, scheduler, scaler, train_step)
+    objects = training.Objects(model, optimizers, scheduler, scaler)
+    gradients = [parameter.grad for parameter in model.parameters()]
+    random, threads, before = take(devices=_devices(model)), torch.get_num_threads(), training.remember(objects)
+    try:
+        return investigate(choose(path, step), task, threads=options.pop("threads", threads), **options)
+    finally:
+        training.restore(objects, before.tree, before.tensors)
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        torch.set_num_threads(threads)
+        put(random)
+
+
+def _devices(model: torch.nn.Module) -> list[int]:
+    return sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})

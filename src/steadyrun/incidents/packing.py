@@ -1,0 +1,183 @@
+"""Plain containers of tensors as a tree of JSON and a table of tensors, and back. No pickle anywhere.
+
+Dicts, lists, tuples, named tuples, other mappings, dataclasses, tensors, arrays, numbers and strings are kept; a
+dataclass comes back as an object with the same attributes, another mapping as a dict that has them, too. What is none
+of these is left out, and named.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steadyrun.errors import RunDirectoryError
+
+_PLAIN = (bool, int, str, type(None))
+_DEEPEST = 50
+
+
+class AttributeDict(dict[str, Any]):
+    """A dict whose entries are attributes as well, as `transformers` gives its batches."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Packed:
+    """A tree whose leaves are numbers, strings, and names of tensors in `tensors`."""
+
+    tree: Any = None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+def pack(held: Any, *, copy: bool = True) -> Packed:
+    """Take `held` apart. With `copy` the tensors are on the CPU, and later changes of the caller's do not reach them.
+
+    A copy from a CUDA device is started and not waited for: call `arrived` before it is read. Without `copy` they are
+    the caller's own.
+    """
+    packed = Packed()
+    packed.tree = _taken(held, packed, "", copy, 0)
+    return packed
+
+
+def arrived(packed: Packed) -> None:
+    """Wait until every copy from a device is complete."""
+    if torch.cuda.is_available() and packed.tensors:
+        torch.cuda.synchronize()
+
+
+def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> Any:
+    """Put a tree together again. Tensors that were on an accelerator go to `device`."""
+    try:
+        return _rebuilt(tree, tensors, device)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+        raise RunDirectoryError(f"the stored structure is damaged: {type(problem).__name__} {problem}") from problem
+
+
+def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+    if isinstance(held, _PLAIN):
+        return held if type(held) in _PLAIN else type(held).__mro__[1](held)  # an enum of numbers is its number
+    if isinstance(held, float):
+        return float(held) if np.isfinite(held) else {"float": str(float(held))}
+    if isinstance(held, Tensor):
+        return _tensor(held, packed, path, copy)
+    if isinstance(held, np.ndarray | np.generic):
+        return _array(held, packed, path, copy)
+    if depth > _DEEPEST:
+        return _left_out(held, packed, path)
+    return _container(held, packed, path, copy, depth + 1)
+
+
+def _container(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+    def each(items: Any) -> list[Any]:
+        return [_taken(item, packed, f"{path}.{place}", copy, depth) for place, item in enumerate(items)]
+
+    def pairs(items: Any) -> list[Any]:
+        return [[_taken(key, packed, path, copy, depth), _named(key, item)] for key, item in items]
+
+    def _named(key: Any, item: Any) -> Any:
+        return _taken(item, packed, f"{path}.{key}", copy, depth)
+
+    if isinstance(held, Mapping):
+        return {"dict" if isinstance(held, dict) else "mapping": pairs(held.items())}
+    if isinstance(held, tuple) and hasattr(held, "_fields"):
+        return {"named": [type(held).__name__, list(held._fields), each(held)]}
+    if isinstance(held, tuple):
+        return {"tuple": each(held)}
+    if isinstance(held, list | set | frozenset):
+        return {"list": each(held)}
+    if is_dataclass(held) and not isinstance(held, type):
+        return {"object": pairs(vars(held).items())}
+    return _left_out(held, packed, path)
+
+
+def _tensor(held: Tensor, packed: Packed, path: str, copy: bool) -> Any:
+    if held.layout != torch.strided or held.is_quantized or held.is_meta or hasattr(held, "full_tensor"):
+        return _left_out(held, packed, path)
+    name = _free(packed, path)
+    values, kind = held.detach(), "tensor"
+    if values.is_complex():
+        values, kind = torch.view_as_real(values.resolve_conj()), "complex"
+    if values.device.type != "cpu":
+        cuda = values.device.type == "cuda"
+        packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copy else values
+        return {kind: name, "device": values.device.type}
+    packed.tensors[name] = values.clone(memory_format=torch.contiguous_format) if copy else values
+    return {kind: name}
+
+
+def _array(held: Any, packed: Packed, path: str, copy: bool) -> Any:
+    if isinstance(held, np.generic):
+        return _taken(held.item(), packed, path, copy, 0)
+    try:
+        tensor = torch.from_numpy(np.array(held, copy=True))  # safetensors takes no foreign byte order; torch neither
+    except TypeError:
+        return _left_out(held, packed, path)
+    name = _free(packed, path)
+    packed.tensors[name] = tensor
+    return {"array": name}
+
+
+def _left_out(held: Any, packed: Packed, path: str) -> Any:
+    what = type(held).__name__
+    packed.lost.append(f"{path.lstrip('.') or 'the batch'} ({what})")
+    return {"lost": what}
+
+
+def _free(packed: Packed, path: str) -> str:
+    name = path.lstrip(".") or "value"
+    while name in packed.tensors:
+        name += "'"
+    return name
+
+
+def _rebuilt(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    kind = next(iter(tree), "")
+    held = tree.get(kind)
+
+    def back(item: Any) -> Any:
+        return _rebuilt(item, tensors, device)
+
+    if kind in {"tensor", "complex", "array"}:
+        return _leaf(kind, tensors[held], device if "device" in tree else None)
+    if kind in {"dict", "mapping", "object"}:
+        entries = {back(key): back(item) for key, item in held}
+        return (
+            entries if kind == "dict" else AttributeDict(entries) if kind == "mapping" else SimpleNamespace(**entries)
+        )
+    if kind == "named":
+        name, names, items = held
+        return namedtuple(str(name), [str(each) for each in names])(*map(back, items))
+    if kind in {"list", "tuple"}:
+        return [back(item) for item in held] if kind == "list" else tuple(back(item) for item in held)
+    if kind == "float":
+        return float(held)
+    if kind == "lost":
+        return None
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _leaf(kind: str, tensor: Tensor, device: torch.device | None) -> Any:
+    if kind == "array":
+        return tensor.numpy().copy()
+    value = torch.view_as_complex(tensor) if kind == "complex" else tensor
+    return value.to(device) if device is not None else value.clone()

@@ -1,0 +1,110 @@
+"""Whether a replay is what was recorded, and what differs where it is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from steadyrun.incidents.callers import fingerprint
+from steadyrun.incidents.reading import Incident
+from steadyrun.incidents.rolling import threads_and_flags
+
+EXACT, CLOSE, DIFFERENT, UNKNOWN = "bit-equal", "within-tolerance", "not-reproducible", "not-comparable"
+_TOLERANCE = {"float32": 1e-4, "float64": 1e-8, "bfloat16": 2e-2, "float16": 5e-3}
+_WORDS = {
+    "threads": "the number of threads",
+    "deterministic": "torch.use_deterministic_algorithms",
+    "matmul_precision": "the precision of float32 matrix products",
+    "tf32": "TF32",
+    "cudnn_benchmark": "cudnn.benchmark",
+    "cudnn_deterministic": "cudnn.deterministic",
+    "default_dtype": "the default dtype",
+    "cpu_capability": "the CPU's vector instructions",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as it was."""
+
+    what: str  # threads, versions, device, flags, data, learning-rate, code, nondeterminism, unknown
+    message: str
+    then: Any = None
+    now: Any = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How the replayed losses compare with the recorded ones."""
+
+    verdict: str
+    compared: int
+    tolerance: float
+    largest: float  # relative difference
+    first_different: int | None = None
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict in {EXACT, CLOSE}
+
+
+def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype: str) -> Proof:
+    """Bit-equal, within the tolerance of the number format, or different."""
+    steps = sorted(set(replayed) & set(recorded))
+    tolerance = _TOLERANCE.get(dtype, _TOLERANCE["float32"])
+    if not steps:
+        return Proof(UNKNOWN, 0, tolerance, math.nan)
+    apart = {step: _apart(replayed[step], recorded[step]) for step in steps}
+    largest = max(apart.values())
+    first = next((step for step in steps if apart[step] > 0), None)
+    verdict = EXACT if first is None else CLOSE if largest <= tolerance else DIFFERENT
+    return Proof(verdict, len(steps), tolerance, largest, first)
+
+
+def environment(incident: Incident, device: torch.device) -> list[Difference]:
+    """What of versions, hardware and settings is not as it was when the run was recorded."""
+    manifest = incident.view.manifest
+    found = []
+    for name, then in incident.checkpoint.get("flags", {}).items():
+        now = threads_and_flags().get(name)
+        if now is not None and now != then:
+            kind = "threads" if name == "threads" else "flags"
+            found.append(Difference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
+    versions = manifest.get("versions", {})
+    found += [
+        Difference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
+        for name in ("torch", "numpy", "python")
+        if (now := _version(name)) is not None and versions.get(name, now) != now
+    ]
+    then = {str(each).split(":")[0] for each in manifest.get("model", {}).get("devices", [])}
+    if then and device.type not in then:
+        found.append(Difference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}"))
+    code = incident.content.get("code", {})
+    if code.get("sha256") and fingerprint(code["file"]) not in (None, code["sha256"]):
+        found.append(Difference("code", f"{code['file']} has changed since the run"))
+    return found
+
+
+def _apart(replayed: float, recorded: float) -> float:
+    if replayed == recorded or (math.isnan(replayed) and math.isnan(recorded)):
+        return 0.0
+    if not (math.isfinite(replayed) and math.isfinite(recorded)):
+        return math.inf
+    return abs(replayed - recorded) / max(abs(recorded), 1e-12)
+
+
+def _version(name: str) -> str | None:
+    import platform
+    from importlib import metadata
+
+    if name == "python":
+        return platform.python_version()
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

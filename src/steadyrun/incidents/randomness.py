@@ -1,0 +1,131 @@
+"""The random generators of torch, Python and numpy: read without touching them, and put back."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_MT_BYTES = 624 * 4 + 4  # numpy's Mersenne twister: its words and the place in them
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """All generators at one moment. Equal parts of two moments are one object."""
+
+    torch: Tensor
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...]
+    numpy_mark: bytes = b""
+    numpy_moves: bool = False
+    cuda: dict[int, Tensor] = field(default_factory=dict)
+
+
+def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
+    """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
+    python, legacy, mark = random.getstate(), None, _numpy_mark()
+    moves = before is None or before.numpy_moves or not mark or mark != before.numpy_mark
+    if before is not None and python == before.python:
+        python = before.python
+    if before is not None and not moves:
+        legacy = before.numpy
+    return RandomState(
+        torch.get_rng_state(),
+        python,
+        legacy or np.random.get_state(legacy=True),  # type: ignore[arg-type]
+        mark,
+        before is not None and moves,
+        {device: torch.cuda.get_rng_state(device) for device in devices},
+    )
+
+
+def put(state: RandomState) -> None:
+    """Set every generator."""
+    torch.set_rng_state(state.torch)
+    random.setstate(state.python)
+    np.random.set_state(state.numpy)
+    for device, held in state.cuda.items():
+        if device < torch.cuda.device_count():
+            torch.cuda.set_rng_state(held, device)
+
+
+def to_tensors(states: Sequence[RandomState], name: str = "rng") -> dict[str, Tensor]:
+    """Many states as a few tensors, what they share once."""
+    python, python_at = _unique([state.python for state in states])
+    legacy, legacy_at = _unique([state.numpy for state in states])
+    found = {
+        f"{name}.torch": torch.stack([state.torch for state in states]),
+        f"{name}.python": torch.tensor([_python_words(each) for each in python], dtype=torch.float64),
+        f"{name}.python_at": torch.tensor(python_at),
+        f"{name}.numpy": torch.tensor([_numpy_words(each) for each in legacy], dtype=torch.float64),
+        f"{name}.numpy_at": torch.tensor(legacy_at),
+    }
+    for device in states[0].cuda:
+        found[f"{name}.cuda.{device}"] = torch.stack([state.cuda[device] for state in states])
+    return found
+
+
+def from_tensors(tensors: Mapping[str, Tensor], name: str = "rng") -> list[RandomState]:
+    """What `to_tensors` was given."""
+    python = [_python_state(row) for row in tensors[f"{name}.python"].tolist()]
+    legacy = [_numpy_state(row) for row in tensors[f"{name}.numpy"].tolist()]
+    prefix = f"{name}.cuda."
+    cuda = {int(key.removeprefix(prefix)): held for key, held in tensors.items() if key.startswith(prefix)}
+    return [
+        RandomState(
+            torch_state.clone(),
+            python[int(tensors[f"{name}.python_at"][place])],
+            legacy[int(tensors[f"{name}.numpy_at"][place])],
+            cuda={device: held[place].clone() for device, held in cuda.items()},
+        )
+        for place, torch_state in enumerate(tensors[f"{name}.torch"])
+    ]
+
+
+def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
+    """The different objects, and which of them each place has."""
+    places: dict[int, int] = {}
+    kept: list[Any] = []
+    for part in parts:
+        if id(part) not in places:
+            places[id(part)] = len(kept)
+            kept.append(part)
+    return kept, [places[id(part)] for part in parts]
+
+
+def _numpy_mark() -> bytes:
+    """The raw words of numpy's global generator: reading its state takes fifty times as long.
+
+    They show whether it is used at all. Where it is, its state is read: it may also hold a number back.
+    """
+    generator = np.random.mtrand._rand._bit_generator
+    if type(generator).__name__ != "MT19937":
+        return b""
+    return ctypes.string_at(generator.ctypes.state_address, _MT_BYTES)
+
+
+# A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.
+
+
+def _python_words(state: tuple[Any, ...]) -> list[float]:
+    version, words, gauss = state
+    return [float(version), float("nan") if gauss is None else gauss, *map(float, words)]
+
+
+def _python_state(row: list[float]) -> tuple[Any, ...]:
+    return int(row[0]), tuple(map(int, row[2:])), None if row[1] != row[1] else row[1]
+
+
+def _numpy_words(state: tuple[Any, ...]) -> list[float]:
+    _, words, place, has_gauss, gauss = state
+    return [float(place), float(has_gauss), float(gauss), *map(float, words)]
+
+
+def _numpy_state(row: list[float]) -> tuple[Any, ...]:
+    return "MT19937", np.array(row[3:], dtype=np.uint32), int(row[0]), int(row[1]), row[2]

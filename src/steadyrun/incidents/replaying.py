@@ -1,0 +1,173 @@
+"""Executes an incident again, proves that it is the same, and measures what recording only sampled."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.incidents import proof as proving
+from steadyrun.incidents import state as training
+from steadyrun.incidents.boundary import Boundary
+from steadyrun.incidents.differing import prove
+from steadyrun.incidents.hunt import Culprit
+from steadyrun.incidents.packing import Packed
+from steadyrun.incidents.proof import Proof
+from steadyrun.incidents.reading import Incident
+from steadyrun.incidents.repeating import input_hash
+from steadyrun.incidents.session import Session
+from steadyrun.incidents.task import Factory
+from steadyrun.incidents.token_losses import TokenLosses
+from steadyrun.incidents.violence import Change, Changes
+
+_EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
+
+OnStep = Callable[[int, int, float], None]
+"""Called after each step with its place, the number of steps, and its loss."""
+
+
+@dataclass
+class Replay:
+    """What a replay showed. `folder` holds the measurements of every step, as a run directory."""
+
+    incident: Incident
+    session: Session
+    proof: Proof
+    losses: dict[int, float]
+    folder: Path
+    factory: Factory | None = None
+    first_bad: int | None = None  # the first step with a non-finite loss or parameter
+    raised: str = ""
+    violent: Change | None = None
+    culprit: Culprit | None = None
+    precision: Precision | None = None
+    token_losses: list[float] | None = None
+    inputs: dict[int, int | None] = field(default_factory=dict)
+    before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
+
+    def __str__(self) -> str:
+        from steadyrun.incidents.forms import as_lines
+
+        return "\n".join(as_lines(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON form (docs/replay.md)."""
+        from steadyrun.incidents.forms import as_json
+
+        return as_json(self)
+
+    def export(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write the smallest script and data that show the incident without steadyrun; returns what was done."""
+        from steadyrun.incidents.exporting import export
+
+        return export(self, Path(folder).expanduser())
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The bad step once more in float32: what is fine there overflowed, what is not is structural."""
+
+    dtype: str
+    outcome: str  # overflow, structural, or not-told
+    message: str
+
+
+def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
+    """Execute the window from the checkpoint to the incident and what is kept after it, and compare."""
+    incident = session.incident
+    steps = _window(incident, until)
+    if incident.replay_folder.exists():
+        shutil.rmtree(incident.replay_folder)
+    result = Replay(incident, session, proving.compare({}, {}, ""), {}, incident.replay_folder)
+    before = _execute_all(session, steps, result, on_step)
+    result.proof = prove(session, result, before)
+    return result
+
+
+def _window(incident: Incident, until: int | None) -> list[int]:
+    if until is None:
+        until = incident.steps[-1] if incident.kind in {"spike", "fault", "asked"} else incident.step
+    wanted = [step for step in incident.steps if incident.first_step <= step <= until]
+    if wanted != list(range(incident.first_step, incident.first_step + len(wanted))):
+        raise RunDirectoryError(f"{incident.folder} does not hold every batch from step {incident.first_step} on")
+    return wanted
+
+
+def _execute_all(session: Session, steps: list[int], result: Replay, on_step: OnStep | None) -> Packed | None:
+    """Execute the window under the recorder; returns the state before the first step whose loss differs."""
+    import steadyrun
+
+    recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
+    different: Packed | None = None
+    run = steadyrun.record(
+        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0]
+    )
+    with run, _Inputs(session, result.inputs) as inputs:
+        task = session.task
+        run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
+        for place, step in enumerate(steps):
+            before = training.remember(session.objects, pool)
+            inputs.expect(step)
+            tokens = TokenLosses() if step == result.incident.step else nullcontext()
+            try:
+                with tokens:
+                    loss = session.execute(step)
+            except UsageError:
+                raise
+            except Exception as problem:
+                result.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
+                result.first_bad, result.before_bad = step, before
+                break
+            if isinstance(tokens, TokenLosses):
+                result.token_losses = tokens.found()
+            result.losses[step] = value = float(loss)
+            run.step(loss, batch=session.incident.batch(step, session.device), step=step)
+            if different is None and step in recorded and not _same(value, recorded[step]):
+                different, pool = before, training.Pool()
+            changes.add(step, session.objects.model, before)
+            if on_step is not None:
+                on_step(place + 1, len(steps), value)
+            if result.first_bad is None and not (math.isfinite(value) and _finite(session)):
+                result.first_bad, result.before_bad, pool = step, before, training.Pool()
+                if step >= result.incident.step:
+                    break
+    result.violent = changes.first_violent()
+    return different
+
+
+class _Inputs:
+    """Notes what the model is given in each step."""
+
+    def __init__(self, session: Session, found: dict[int, int | None]) -> None:
+        self._found, self._step = found, 0
+        self._boundary = Boundary(session.objects.model, self._crossed)
+
+    def expect(self, step: int) -> None:
+        self._step = step
+        self._boundary.arm()
+
+    def _crossed(self, args: Any) -> None:
+        self._found[self._step] = input_hash(args)
+
+    def __enter__(self) -> _Inputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._boundary.disarm()
+
+
+def _finite(session: Session) -> bool:
+    norms = torch._foreach_norm([parameter.detach() for parameter in session.task.model.parameters()])
+    return all(bool(torch.isfinite(norm)) for norm in norms)
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))

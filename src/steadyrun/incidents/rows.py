@@ -1,0 +1,64 @@
+"""The fewest examples of a batch that still show a failure, found by halving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+Fails = Callable[[Any], bool]
+
+
+def smallest(batch: Any, fails: Fails) -> tuple[Any, tuple[int, int]]:
+    """A batch with as few rows as halving finds, and how many of how many they are.
+
+    A batch whose tensors have no common first dimension, or that fails in no half, stays whole.
+    """
+    total = _rows(batch)
+    if total is None:
+        return batch, (1, 1)
+    keep = list(range(total))
+    while len(keep) > 1:
+        middle = len(keep) // 2
+        half = next((part for part in (keep[:middle], keep[middle:]) if _fails(fails, _taken(batch, part))), None)
+        if half is None:
+            break
+        keep = half
+    return (batch if len(keep) == total else _taken(batch, keep)), (len(keep), total)
+
+
+def _fails(fails: Fails, batch: Any) -> bool:
+    try:
+        return fails(batch)
+    except Exception:  # a model may refuse a part of a batch, such as a normalisation that needs two rows
+        return False
+
+
+def _rows(batch: Any) -> int | None:
+    """The first dimension that all tensors of one batch share; None where there is no such thing."""
+    sizes = {tensor.shape[0] if tensor.dim() else None for tensor in _tensors(batch)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _tensors(held: Any) -> list[Tensor]:
+    if isinstance(held, Tensor):
+        return [held]
+    if isinstance(held, dict):
+        return [tensor for item in held.values() for tensor in _tensors(item)]
+    if isinstance(held, list | tuple):
+        return [tensor for item in held for tensor in _tensors(item)]
+    return []
+
+
+def _taken(held: Any, rows: list[int]) -> Any:
+    if isinstance(held, Tensor):
+        return held[rows]
+    if isinstance(held, dict):
+        return type(held)({key: _taken(item, rows) for key, item in held.items()})
+    if isinstance(held, list):
+        return [_taken(item, rows) for item in held]
+    if isinstance(held, tuple):
+        items = [_taken(item, rows) for item in held]
+        return type(held)(*items) if hasattr(held, "_fields") else tuple(items)
+    return held

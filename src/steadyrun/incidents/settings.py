@@ -1,0 +1,46 @@
+"""What `run.watch(…, capture=…)` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from steadyrun.errors import UsageError
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is kept for replay.
+
+    `every`: steps between two rolling checkpoints. `batch_bytes`: memory for the last batches; where they do not reach
+    back to the checkpoint before the last, checkpoints come more often. `checkpoint_bytes`: a state larger than this is
+    not captured. `incidents`: how many incident folders a run may leave, and half as many of them for mere spikes.
+    """
+
+    every: int = 200
+    batch_bytes: int = 256 * _MIB
+    checkpoint_bytes: int = 8_192 * _MIB
+    incidents: int = 4
+
+    @property
+    def spikes(self) -> int:
+        return max(1, self.incidents // 2)
+
+
+def settings_from(given: Any) -> Settings | None:
+    """`capture=` as users write it: True or nothing for the defaults, False for none, or a dict of changes."""
+    if given is False:
+        return None
+    if given is None or given is True:
+        return Settings()
+    if not isinstance(given, dict):
+        raise UsageError(f"watch: capture must be True, False or a dict of settings, not {given!r}")
+    known = {field.name for field in fields(Settings)}
+    if unknown := sorted(set(map(str, given)) - known):
+        raise UsageError(f"watch: capture has no setting {', '.join(unknown)}; it has: {', '.join(sorted(known))}")
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+            raise UsageError(f"watch: capture[{name!r}] must be a number of at least 1, not {value!r}")
+    return Settings(**{name: int(value) for name, value in given.items()})

@@ -1,0 +1,70 @@
+"""The first violent change of a parameter in a replayed window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from steadyrun.incidents.packing import Packed
+from steadyrun.probes.blocks import clean
+
+VIOLENT = 10.0  # times the median change of the steps before
+_ENOUGH = 5  # steps before, of which the median is taken
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far one step moved one parameter, relative to its size."""
+
+    step: int
+    parameter: str
+    ratio: float
+    typical: float
+
+    @property
+    def times(self) -> float:
+        return self.ratio / self.typical if self.typical > 0 else float("inf")
+
+
+class Changes:
+    """Shown the parameters before and after every step."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, list[tuple[int, float]]] = {}
+
+    def add(self, step: int, model: nn.Module, before: Packed) -> None:
+        named = {clean(name): parameter for name, parameter in model.named_parameters()}
+        for name, ratio in _ratios(named, before.tensors).items():
+            self._ratios.setdefault(name, []).append((step, ratio))
+
+    def first_violent(self) -> Change | None:
+        """The earliest step at which a parameter moves ten times as far as it did, or is not finite any more.
+
+        Of several parameters at that step the one that moved most, compared with its own past.
+        """
+        found = [change for name, held in self._ratios.items() if (change := _first(name, held)) is not None]
+        return min(found, key=lambda change: (change.step, -change.times), default=None)
+
+
+def _ratios(named: Mapping[str, nn.Parameter], before: Mapping[str, Tensor]) -> dict[str, float]:
+    names = [name for name in named if f"parameters.{name}" in before and named[name].numel()]
+    now = [named[name].detach().float().cpu() for name in names]
+    then = [before[f"parameters.{name}"].float() for name in names]
+    if not names:
+        return {}
+    moved = torch._foreach_norm(torch._foreach_sub(now, then))
+    size = torch._foreach_norm(then)
+    return {name: float(m) / float(s) if float(s) else float(m) for name, m, s in zip(names, moved, size, strict=True)}
+
+
+def _first(name: str, held: list[tuple[int, float]]) -> Change | None:
+    ratios = np.array([ratio for _, ratio in held])
+    for place, (step, ratio) in enumerate(held):
+        typical = float(np.median(ratios[:place])) if place >= _ENOUGH else float("nan")
+        if not np.isfinite(ratio) or (typical > 0 and ratio > VIOLENT * typical):
+            return Change(step, name, float(ratio), typical)
+    return None

@@ -1,0 +1,72 @@
+"""The start of capture: `run.watch` with a loss function keeps what replay needs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.probes.problems import Problems
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.incidents.capture import Capture
+    from steadyrun.probes.watcher import Watcher
+
+
+def begin_capture(
+    writer: RunWriter,
+    problems: Problems,
+    watcher: Watcher,
+    earlier: Capture | None,
+    *,
+    wanted: Any,
+    loss_fn: Any,
+    tokenizer: Any | None,
+    loader: Any | None,
+    step: int,
+) -> Capture | None:
+    """The capture that follows these objects; None, and an event that says why, where there can be none."""
+    from steadyrun.incidents.capture import Capture
+    from steadyrun.incidents.settings import settings_from
+    from steadyrun.incidents.state import Objects
+
+    settings = settings_from(wanted)
+    if settings is None or loss_fn is None or writer.rank != 0:
+        return None
+    if (why := _why_not(watcher)) is not None:
+        problems.unavailable("incident capture", why)
+        return None
+    capture = earlier or Capture(writer, problems, settings, loss_fn, tokenizer)
+    capture.watch(lambda: Objects(*watcher.program, loader), step, compiled=watcher.compiled)
+    if earlier is None:
+        _hear_of_memory(capture)
+    return capture
+
+
+def _why_not(watcher: Watcher) -> str | None:
+    import torch
+
+    from steadyrun.incidents.files import require_safetensors
+
+    if not watcher.program[1]:
+        return "no optimizer is watched, so a step cannot be executed again"
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if together and torch.distributed.get_world_size() > 1:
+        return "the run has several processes, and one of them alone cannot execute a step again"
+    try:
+        require_safetensors()
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _hear_of_memory(capture: Capture) -> None:
+    from steadyrun.probes.system import on_out_of_memory
+
+    alive = weakref.ref(capture)
+
+    def tell(facts: dict[str, Any]) -> None:
+        if (target := alive()) is not None:
+            target.ran_out_of_memory(f"the CUDA allocator could not serve {facts['asked_mib']:.0f} MiB")
+
+    on_out_of_memory(tell)

@@ -1,0 +1,39 @@
+"""The grammar tutor as a task: what `steadyrun replay` executes for its runs."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from steadyrun import Task
+from steadyrun.tutor.config import TutorConfig
+from steadyrun.tutor.data import Batch
+from steadyrun.tutor.faults import load_recipe
+from steadyrun.tutor.recipe import Recipe
+from steadyrun.tutor.train import start, train_step
+
+
+def task(config: dict[str, Any]) -> Task:
+    """The program that a run of the tutor declares in its configuration."""
+    return task_of(recipe_of(config))
+
+
+def recipe_of(config: dict[str, Any]) -> Recipe:
+    names = {field.name for field in fields(TutorConfig)}
+    settings = {name: value for name, value in config.items() if name in names} | {"steps": config["total_steps"]}
+    # Some faults are a number in the configuration; what was declared has it already.
+    return replace(load_recipe(config["program"], **settings), config=TutorConfig(**settings))
+
+
+def task_of(recipe: Recipe) -> Task:
+    """A recipe's objects and its step."""
+    state = start(recipe)
+
+    def step(task: Task, batch: Batch | list[Batch]) -> Any:
+        state.step = task.step
+        done = train_step(recipe, state, batch if isinstance(batch, list) else [batch])
+        task.optimizer = state.optimizer
+        return done.loss
+
+    scaler = state.scaler if state.scaler.is_enabled() else None
+    return Task(state.model, state.optimizer, recipe.loss, state.scheduler, scaler, step)

@@ -1,0 +1,184 @@
+"""Structures and files: what goes in comes out, what is damaged is said, and nothing is ever unpickled."""
+
+import json
+from collections import UserDict, namedtuple
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import steadyrun
+from steadyrun.incidents import files
+from steadyrun.incidents.packing import pack, unpack
+from steadyrun.incidents.randomness import from_tensors, put, take, to_tensors
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+def round_trip(held: object) -> object:
+    packed = pack(held)
+    return unpack(json.loads(json.dumps(packed.tree)), packed.tensors)
+
+
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.floats(), st.text(max_size=5))
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.one_of(st.text(max_size=4), st.integers(0, 9)), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+@settings(max_examples=200, deadline=None)
+def test_plain_structures_come_back(tree: object) -> None:
+    assert repr(round_trip(tree)) == repr(tree)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+        torch.complex64,
+    ],
+)
+def test_tensors_come_back_bit_for_bit(dtype: torch.dtype) -> None:
+    tensor = torch.randn(3, 4).to(dtype) if dtype.is_floating_point or dtype.is_complex else torch.ones(3, 4).to(dtype)
+    back = round_trip({"a": [tensor, tensor.t()]})
+    assert torch.equal(back["a"][0], tensor)  # type: ignore[index]
+    assert torch.equal(back["a"][1], tensor.t())  # type: ignore[index]
+
+
+def test_other_containers() -> None:
+    @dataclass
+    class Batch:
+        ids: Tensor
+        lengths: np.ndarray
+
+    back = round_trip(Pair(UserDict({"x": torch.ones(2)}), Batch(torch.zeros(1), np.arange(3))))
+    assert back.x.x.tolist() == [1, 1]  # type: ignore[attr-defined]
+    assert back.x["x"].tolist() == [1, 1]  # type: ignore[attr-defined]
+    assert back.y.ids.tolist() == [0]  # type: ignore[attr-defined]
+    assert back.y.lengths.tolist() == [0, 1, 2]  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_kept_is_named() -> None:
+    packed = pack({"image": object(), "x": torch.ones(1), "sparse": torch.ones(2, 2).to_sparse()})
+    assert packed.lost == ["image (object)", "sparse (Tensor)"]
+
+
+def test_a_copy_is_the_users_no_more() -> None:
+    tensor = torch.zeros(3)
+    packed = pack([tensor])
+    tensor += 1
+    assert unpack(packed.tree, packed.tensors)[0].tolist() == [0, 0, 0]
+
+
+def test_random_states_come_back() -> None:
+    import random
+
+    states = []
+    expected = []
+    for _ in range(3):
+        states.append(take(states[-1] if states else None))
+        expected.append((torch.randn(2).tolist(), random.gauss(0, 1), float(np.random.standard_normal())))
+    back = from_tensors(to_tensors(states))
+    for state, numbers in zip(back, expected, strict=True):
+        put(state)
+        assert (torch.randn(2).tolist(), random.gauss(0, 1), float(np.random.standard_normal())) == numbers
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    files.save(tmp_path / "thing", {"a": torch.arange(1000)}, {"note": "x"})
+    return tmp_path / "thing"
+
+
+def test_files_come_back(saved: Path) -> None:
+    content, tensors = files.load(saved)
+    assert content["note"] == "x"
+    assert tensors["a"].tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "cut off or changed"),
+        (lambda path: path.write_bytes(b""), "cut off or changed"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"), "its checksum differs"),
+        (lambda path: path.unlink(), "is missing"),
+    ],
+    ids=["truncated", "emptied", "changed", "removed"],
+)
+def test_damaged_tensors_are_refused(saved: Path, damage, words: str) -> None:
+    damage(saved.with_suffix(".safetensors"))
+    with pytest.raises(steadyrun.RunDirectoryError, match=words):
+        files.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "no schema number"),
+        ('{"schema": 99}', "newer than this version"),
+        ('{"schema": 1}', "names no file of tensors"),
+        ("[" * 100_000, "cannot be read"),
+    ],
+)
+def test_damaged_descriptions_are_refused(saved: Path, text: str, words: str) -> None:
+    saved.with_suffix(".json").write_text(text)
+    with pytest.raises(steadyrun.RunDirectoryError, match=words):
+        files.load(saved)
+
+
+@given(
+    st.recursive(
+        LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner), max_leaves=8
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_any_structure_is_rebuilt_or_refused(tree: object) -> None:
+    """Whatever is in the file: an answer or a clear error, never another exception."""
+    with suppress(steadyrun.RunDirectoryError):
+        unpack(json.loads(json.dumps(tree)), {"a": torch.ones(1)})
+
+
+def test_a_pickle_in_disguise_is_refused(saved: Path, tmp_path: Path) -> None:
+    import hashlib
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (tmp_path / "owned",))  # type: ignore[return-value]
+
+    target = saved.with_suffix(".safetensors")
+    torch.save({"a": Evil()}, target)
+    content = json.loads(saved.with_suffix(".json").read_text())
+    content["tensors"] |= {"bytes": target.stat().st_size, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
+    saved.with_suffix(".json").write_text(json.dumps(content))
+    with pytest.raises(steadyrun.RunDirectoryError, match="cannot be read"):
+        files.load(saved)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_no_module_of_ours_unpickles() -> None:
+    root = Path(steadyrun.__file__).parent
+    for path in root.rglob("*.py"):
+        text = path.read_text()
+        assert "import pickle" not in text, path
+        assert "torch.load(" not in text, path
