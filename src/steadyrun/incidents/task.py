@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,10 @@ def load_factory(name: str) -> Factory:
 
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
     """Call a factory, with the run's configuration where it takes an argument."""
-    task = factory(dict(config)) if _takes_argument(factory) else factory()
+    try:
+        task = factory(dict(config)) if _takes_argument(factory) else factory()
+    except Exception as problem:
+        raise UsageError(f"{name} raised {_told(problem)}") from problem
     if not isinstance(task, Task):
         raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
     return task
@@ -81,22 +85,35 @@ def _from_path(name: str) -> Any:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as problem:
-        if problem.name is not None and name.split(".")[0] == problem.name.split(".")[0]:
+    except Exception as problem:
+        missing = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if missing is not None and name.split(".")[0] == missing.split(".")[0]:
             raise UsageError(
                 f"no module named {name!r} here or among the installed packages; "
                 "go to the folder of the training script, or name the file: path/to/file.py:function"
             ) from problem
-        raise UsageError(f"importing {name} failed: {problem}") from problem
-    except Exception as problem:
-        raise UsageError(f"importing {name} failed: {type(problem).__name__}: {problem}") from problem
+        raise UsageError(f"importing {name} raised {_told(problem)}") from problem
 
 
 def _from_file(path: Path) -> Any:
+    """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
         raise UsageError(f"--factory names {path}, and there is no such file")
-    folder = str(file.parent)
-    if folder not in sys.path:
+    if (folder := str(file.parent)) not in sys.path:
         sys.path.insert(0, folder)
-    return _from_path(file.stem)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:
+        raise UsageError(f"importing {path} raised {_told(problem)}") from problem
+    return module
+
+
+def _told(problem: Exception) -> str:
+    """An exception of the user's code, and where it came from."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
