@@ -13,7 +13,7 @@ from steadyrun.incidents.hunt.values import floating
 
 # What these give is whatever was in memory; `resize` and `set` may, too.
 UNINITIALISED = frozenset(
-    [
+    {
         "empty",
         "empty_like",
         "empty_strided",
@@ -23,16 +23,18 @@ UNINITIALISED = frozenset(
         "resize",
         "resize_as",
         "set",
-    ]
+    }
 )
 # These write to their first argument without reading it.
 _WRITES_ONLY = frozenset(
-    ["fill", "zero", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy"]
+    {"fill", "zero", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy"}
 )
 # They share memory with their input, though their schemas do not say so.
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
 # Besides the first result these give bookkeeping, which may be padded with garbage or hold infinities by design.
 _ONE_RESULT = ("_scaled_dot_product", "_flash_attention_forward", "_efficient_attention_forward", "nll_loss")
+# Whole numbers that take part in the arithmetic, unlike dimensions and sizes.
+_OPERANDS = frozenset({"self", "other", "scalar", "exponent", "value", "alpha", "correction"})
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Call:
             held = self.arguments.get(name)
             if isinstance(held, list | tuple) and held and isinstance(held[0], Tensor | float):
                 yield from _entries(name, held, item if self.signature.by_item else None)
-            elif isinstance(held, Tensor) or (isinstance(held, int | float) and not isinstance(held, bool)):
+            elif isinstance(held, Tensor | float) or (type(held) is int and name in _OPERANDS):
                 yield name, held
 
     def written(self) -> list[tuple[int, Tensor]]:
@@ -96,7 +98,7 @@ def signature_of(func: Any) -> Signature:
     raw = schema.name.rpartition("::")[2]
     name = raw.removeprefix("_foreach_").removesuffix("_")
     arguments = tuple(each.name for each in schema.arguments)
-    written = tuple(each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write)
+    written = tuple(each.name for each in schema.arguments if _is_written(raw, each))
     unread = {each.name for each in schema.arguments if each.name in written and (each.kwarg_only or _blind(name))}
     return Signature(
         name=name,
@@ -107,6 +109,13 @@ def signature_of(func: Any) -> Signature:
         by_item=raw.startswith(("_foreach_", "_fused_", "_amp_foreach")),
         one_result=raw.startswith(_ONE_RESULT) and "backward" not in raw,
     )
+
+
+def _is_written(raw: str, argument: Any) -> bool:
+    if argument.alias_info and argument.alias_info.is_write:
+        return True
+    # Batch normalisation moves its running statistics, and its schema does not say so.
+    return "batch_norm" in raw and "backward" not in raw and argument.name in ("running_mean", "running_var")
 
 
 def _blind(name: str) -> bool:

@@ -71,7 +71,7 @@ def _from_mask(seen: Evidence) -> str:
 def _in_update(seen: Evidence) -> str:
     if _given_infinity(seen):
         return "non-finite-rate"
-    if seen.operation.startswith("fused_"):
+    if seen.operation.startswith("_fused_"):
         return "optimizer-epsilon" if _fused_epsilon(seen) else overflow(seen.dtype)
     cause = _in_forward(seen)
     return "optimizer-epsilon" if cause == "division-by-zero" else cause

@@ -89,7 +89,7 @@ CAUSES: dict[str, Cause] = {
         "Use correction=0 (unbiased=False), or skip groups of one element; look at the size of the last batch.",
     ),
     "gradient-at-zero": Cause(
-        "has an infinite derivative there",
+        "is infinite at such inputs",
         "Add a small epsilon inside (sqrt(x + eps)), or keep such inputs out with torch.where on the input, before "
         "the operation.",
     ),

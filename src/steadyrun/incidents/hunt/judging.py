@@ -13,16 +13,16 @@ from steadyrun.incidents.hunt.calls import Call
 from steadyrun.incidents.hunt.causes import Evidence, cause_of, softmax_like
 from steadyrun.incidents.hunt.culprit import Range
 from steadyrun.incidents.hunt.origins import Memory, Origin, Taint, earliest
-from steadyrun.incidents.hunt.places import Place
+from steadyrun.incidents.hunt.places import Place, is_custom
 from steadyrun.incidents.hunt.values import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
 
 # An infinity that one of these makes was put there by the program.
 _FILLS = frozenset(
-    ["full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"]
+    {"full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"}
 )
 # With these an infinite result needs an infinite input of the same sign, or is new.
 _KEEPS_SIGN = frozenset(
-    ["add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"]
+    {"add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"}
 )
 
 
@@ -135,7 +135,7 @@ def _new_origin(
         dtype=dtype_name(result.dtype),
         inputs=ranges,
         derived=place.operation if place.node is not None else "",
-        custom=_is_custom(place.node),
+        custom=is_custom(place.node),
         spoiled=place.source is not None and place.source.spoiled is not None,
         masked=masked,
         updating=place.stage == "update",
@@ -156,10 +156,6 @@ def _new_origin(
 def _range(name: str, value: Any, before: dict[int, Before]) -> Range:
     held = before.get(id(value))
     return held.range if held is not None else measure(name, value)
-
-
-def _is_custom(node: Any) -> bool:
-    return node is not None and not node.name()[-1:].isdigit()
 
 
 def _saved(node: Any) -> tuple[Range, ...]:

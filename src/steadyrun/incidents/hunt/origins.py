@@ -75,10 +75,10 @@ class Memory:
 
     def clean(self, tensor: Tensor) -> None:
         """Note that finite numbers were written."""
-        if (key := storage_key(tensor)) in self._taints or key in self._unfilled:
-            if key is not None and fills_storage(tensor):
-                self._taints.pop(key, None)
-                self._unfilled.pop(key, None)
+        key = storage_key(tensor)
+        if key is not None and (key in self._taints or key in self._unfilled) and fills_storage(tensor):
+            self._taints.pop(key, None)
+            self._unfilled.pop(key, None)
 
     def unfill(self, tensor: Tensor, place: Place) -> None:
         """Note memory that holds whatever was there before."""

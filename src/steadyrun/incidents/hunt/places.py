@@ -55,7 +55,7 @@ class Places:
         named = [(plain_path(name), module) for name, module in unwrapped(model).named_modules()]
         self._named = {id(module): (path, type(module).__name__) for path, module in named}
         self._owners = {
-            id(each): self._named[id(module)] for _, module in named for each in module._parameters.values()
+            id(each): self._named[id(module)] for _, module in named for each in module.parameters(recurse=False)
         }
         self._inside: dict[int, list[nn.Module]] = {}
         self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
@@ -87,9 +87,9 @@ class Places:
     def mark(self, roots: Any) -> None:
         """Tell the nodes below these tensors which operations made them."""
         listed = roots if isinstance(roots, list | tuple) else [roots]
-        waiting = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
+        waiting: list[Any] = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
         while waiting:
-            node = waiting.pop()
+            node: Any = waiting.pop()
             if _MARK not in node.metadata:
                 node.metadata[_MARK] = self._made(node)
                 waiting += [each for each, _ in node.next_functions if each is not None]
@@ -107,7 +107,7 @@ class Places:
         if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
             path, kind = self._owners.get(id(getattr(node, "variable", None)), ("", ""))
             return Place("backward", path, kind, operation, calling_line(), self.passes, node)
-        if held.stage == "backward":  # the gradient of a gradient
+        if held.stage == "backward" and not is_custom(held.node):  # the gradient of a gradient
             operation = held.operation
         line = calling_line() or held.where
         return Place("backward", held.module, held.module_type, operation, line, self.passes, node, held)
@@ -135,6 +135,11 @@ class Places:
 
     def _step_ends(self, *_: Any) -> None:
         self._updating = max(0, self._updating - 1)
+
+
+def is_custom(node: Any) -> bool:
+    """Whether a node belongs to a `torch.autograd.Function`, checkpoints among them, which run code of their own."""
+    return node is not None and not node.name()[-1:].isdigit()
 
 
 def plain_path(name: str) -> str:

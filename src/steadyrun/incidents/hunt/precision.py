@@ -52,7 +52,7 @@ def _rebuilt(batch: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
 @contextmanager
 def _no_autocast() -> Iterator[None]:
     """An autocast that was made before is entered as one that is off; one that is on already is left."""
-    original = torch.autocast.__enter__
+    original: Any = torch.autocast.__enter__
 
     def enter(self: Any) -> Any:
         held, self._enabled = self._enabled, False

@@ -64,10 +64,10 @@ def _unseen(hit: Hit) -> Place:
 
 
 def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task: Task) -> str:
-    reached = {"loss": "the loss", "gradient": f"the gradient of {hit.name}", "update": f"the parameter {hit.name}"}
-    subject = _subject(origin.place, stage, module)
+    reached = {"loss": "the loss", "gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
+    subject = _subject(origin.place, "forward" if cause == "hidden-branch" else stage, module)
     seen = "; ".join(describe(each) for each in origin.inputs[:3])
-    first = f"{subject} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
+    first = f"{subject[:1].upper()}{subject[1:]} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
     also = f" In the forward pass: {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
     eps = _epsilon(task, origin.dtype) if cause == "optimizer-epsilon" else ""
     return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached[hit.sink]}."
@@ -82,7 +82,7 @@ def _subject(place: Place, stage: str, module: str) -> str:
         return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {place.operation},"
     if stage == "state":
         return f"{place.operation} of {module}" if place.operation else module
-    operation = f"The gradient of {place.operation}" if stage == "backward" else place.operation
+    operation = f"the gradient of {place.operation}" if stage == "backward" else place.operation
     if stage == "update":
         return f"{operation}, in the update of {module},"
     kind = f" ({place.module_type})" if place.module_type and module else ""
@@ -93,9 +93,9 @@ def describe(held: Range) -> str:
     """One input in words: `self from 0 to 3.2, 12.5% zeros`."""
     if held.empty:
         return f"{held.name} has no elements"
-    span = "without a finite value" if held.low is None else f"from {held.low:.4g} to {held.high:.4g}"
+    span = "without a finite value" if held.low is None else f"from {held.low + 0.0:.4g} to {held.high:.4g}"
     if held.low is not None and held.low == held.high:
-        span = f"= {held.low:.4g}"
+        span = f"= {held.low + 0.0:.4g}"
     shares = [(held.zeros, "zeros"), (held.nonfinite, "not finite")]
     notes = "".join(f", {100 * share:.3g}% {word}" for share, word in shares if share and held.shape)
     return f"{held.name} {span}{notes}"

@@ -45,8 +45,9 @@ class Sinks:
         with ExitStack() as hooks:
             for name, parameter in self.parameters.items():
                 if parameter.requires_grad and parameter.is_leaf:
+                    listen: Any = parameter.register_post_accumulate_grad_hook
                     with suppress(Exception):  # a kind of tensor that takes no hooks
-                        hooks.callback(parameter.register_post_accumulate_grad_hook(self._arrived(name)).remove)
+                        hooks.callback(listen(self._arrived(name)).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
             for name in ("backward", "grad"):
                 hooks.enter_context(_wrapped(name, self._begins))
