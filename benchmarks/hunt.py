@@ -1,7 +1,7 @@
 """The hunt on planted origins: does it name the right module, and stay silent on innocent programs?
 
-    python benchmarks/hunt.py                                  (CPU, float32)
-    python benchmarks/hunt.py --device cuda --dtype fp16
+python benchmarks/hunt.py                                  (CPU, float32)
+python benchmarks/hunt.py --device cuda --dtype fp16
 """
 
 from __future__ import annotations

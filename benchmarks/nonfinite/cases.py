@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from nonfinite import innocents, losses, plants
-from nonfinite.models import MODELS, PLANTS, Batch, make_batch
 from torch import Tensor, nn
 
+from nonfinite import innocents, losses, plants
+from nonfinite.models import MODELS, PLANTS, Batch, make_batch
 from steadyrun.incidents.task import Task
 
 Planted = tuple[Task, Callable[[], Tensor], Batch]
@@ -33,7 +33,7 @@ class Case:
     plant: type[nn.Module] = nn.Identity
     loss: Callable[[nn.Module, Batch], Tensor] = losses.plain
     optimizer: Callable[[Any], Any] = field(default=lambda weights: torch.optim.AdamW(weights, lr=1e-3))
-    change: Change = lambda model, batch: None
+    change: Change = lambda *_: None
     scaler: float = 0.0
     clip: float = 1.0
     dtype: str = "any"
@@ -48,7 +48,17 @@ def planted(kind: str, plant: type[nn.Module], operation: str, cause: str, stage
 
 def at_update(kind: str, operation: str, cause: str, optimizer: Callable[[Any], Any], **more: Any) -> Case:
     """In a small dtype other gradients may be zero, too; so the arithmetic is float32."""
-    return Case("update", f"{PLANTS[kind]}.scale", operation, cause, kind, plants.Idle, optimizer=optimizer, dtype="fp32", **more)
+    return Case(
+        "update",
+        f"{PLANTS[kind]}.scale",
+        operation,
+        cause,
+        kind,
+        plants.Idle,
+        optimizer=optimizer,
+        dtype="fp32",
+        **more,
+    )
 
 
 def innocent(kind: str, plant: type[nn.Module] = nn.Identity, **more: Any) -> Case:
@@ -100,9 +110,7 @@ CULPRITS: dict[str, Case] = {
     "a row fully masked": Case(
         "forward", "blocks.0.attention", "softmax", "fully-masked-row", "transformer", change=pad_a_row
     ),
-    "an embedding row": Case(
-        "state", "embedding.weight", "", "non-finite-state", "transformer", change=spoil_a_row
-    ),
+    "an embedding row": Case("state", "embedding.weight", "", "non-finite-state", "transformer", change=spoil_a_row),
     "a feature is NaN": Case("data", "series", "", "non-finite-input", "rnn", change=poison("series", float("nan"))),
     "a pixel is inf": Case("data", "images", "", "non-finite-input", "cnn", change=poison("images", float("inf"))),
     # loss
@@ -110,7 +118,7 @@ CULPRITS: dict[str, Case] = {
     "loss: all ignored": Case("loss", "", "nll_loss", "mean-of-nothing", "transformer", loss=losses.all_ignored),
     "loss: empty mask": Case("loss", "", "div", "division-by-zero", "rnn", loss=losses.empty_mask),
     "loss: huge error": Case("loss", "", "mse_loss", "float32-overflow", "cnn", loss=losses.huge_error),
-    "loss: masked target": Case("loss", "", "index_fill", "masked-target", "rnn", loss=losses.masked_target),
+    "loss: masked target": Case("loss", "", "index_fill", "escaped-infinity", "rnn", loss=losses.masked_target),
     "loss: masked entropy": Case("loss", "", "mul", "zero-times-infinity", "cnn", loss=losses.entropy_of_masked),
     # backward only
     "sqrt at zero": P("transformer", plants.root_at_zero, "sqrt", "gradient-at-zero", "backward"),
@@ -124,9 +132,18 @@ CULPRITS: dict[str, Case] = {
     "own gradient": P("rnn", plants.own_gradient, "Reversed", "division-by-zero", "backward"),
     "checkpointed": P("transformer", plants.checkpointed, "sqrt", "gradient-at-zero", "backward"),
     "checkpointed again": P("rnn", plants.checkpointed_reentrant, "sqrt", "gradient-at-zero", "backward"),
-    "loss: root of nothing": Case(
-        "backward", "", "sqrt", "gradient-at-zero", "transformer", loss=losses.root_of_error
+    "a force": P("cnn", plants.forces, "sqrt", "gradient-at-zero", "backward"),
+    "a common token": Case(
+        "backward",
+        "stages.1.body.plant.table",
+        "embedding",
+        "infinite-embedding-gradient",
+        "cnn",
+        plants.Common,
+        losses.common_token,
+        half=True,
     ),
+    "loss: root of nothing": Case("backward", "", "sqrt", "gradient-at-zero", "transformer", loss=losses.root_of_error),
     "loss: penalty": Case("backward", "", "sqrt", "gradient-at-zero", "cnn", loss=losses.gradient_penalty),
     # update only
     "Adam without eps": at_update("rnn", "addcdiv", "optimizer-epsilon", adam(eps=0.0, foreach=False)),

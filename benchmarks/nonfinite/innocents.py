@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from nonfinite.plants import WIDTH, module
 from torch import Tensor, nn
 from torch.nn import functional
+
+from nonfinite.plants import WIDTH, module
 
 
 @module
@@ -90,4 +91,6 @@ class FusedAttention(nn.Module):
         seen = torch.ones(6, 6, dtype=torch.bool, device=x.device).tril()
         bias = torch.zeros(6, 6, dtype=x.dtype, device=x.device).masked_fill(~seen, float("-inf"))
         attend = functional.scaled_dot_product_attention
-        return (attend(q, q, q, is_causal=True) + attend(q, q, q, attn_mask=seen) + attend(q, q, q, attn_mask=bias))[:, 0]
+        return (attend(q, q, q, is_causal=True) + attend(q, q, q, attn_mask=seen) + attend(q, q, q, attn_mask=bias))[
+            :, 0
+        ]

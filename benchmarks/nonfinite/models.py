@@ -77,7 +77,7 @@ class ConvNet(nn.Module):
     def _stage(channels: int, plant: nn.Module) -> nn.Module:
         stage = nn.Module()
         stage.body = nn.Sequential()
-        stage.body.add_module("conv", nn.Conv2d(channels, WIDTH, 3, padding=1))
+        stage.body.add_module("conv", nn.Conv2d(channels, WIDTH, 3, padding=1, bias=False))
         stage.body.add_module("norm", nn.BatchNorm2d(WIDTH))
         stage.body.add_module("plant", plant)
         return stage

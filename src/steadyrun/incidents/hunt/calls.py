@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,8 +32,16 @@ _WRITES_ONLY = frozenset(
 )
 # They share memory with their input, though their schemas do not say so.
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
-# Besides the first result these give bookkeeping, which may be padded with garbage or hold infinities by design.
-_ONE_RESULT = ("_scaled_dot_product", "_flash_attention_forward", "_efficient_attention_forward", "nll_loss")
+# After so many results these give bookkeeping, which may be padded with garbage or hold infinities by design.
+_RESULTS = {
+    "_scaled_dot_product": 1,
+    "_flash_attention_forward": 1,
+    "_efficient_attention_forward": 1,
+    "nll_loss": 1,
+    "_ctc_loss": 1,
+    "_cudnn_ctc_loss": 1,
+    "_cudnn_rnn": 3,
+}
 # Whole numbers that take part in the arithmetic, unlike dimensions and sizes.
 _OPERANDS = frozenset({"self", "other", "scalar", "exponent", "value", "alpha", "correction"})
 
@@ -47,7 +56,7 @@ class Signature:
     read: tuple[str, ...]
     view: bool
     by_item: bool
-    one_result: bool
+    trusted: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class Call:
 
     def results(self, output: Any) -> list[tuple[int, Tensor]]:
         """All that it wrote and returned, each tensor once."""
-        fresh = output[:1] if self.signature.one_result and isinstance(output, list | tuple) else output
+        fresh = output[: self.signature.trusted] if isinstance(output, list | tuple) else output
         found: dict[int, tuple[int, Tensor]] = {}
         for item, tensor in [*self.written(), *_numbered([fresh])]:
             found.setdefault(id(tensor), (item, tensor))
@@ -94,7 +103,7 @@ def signature_of(func: Any) -> Signature:
     """Read the schema of an operation once; one without a schema is known by its name alone."""
     schema = getattr(func, "_schema", None)
     if schema is None:
-        return Signature(str(func), tuple(f"input{i}" for i in range(16)), (), (), False, False, False)
+        return Signature(str(func), tuple(f"input{i}" for i in range(16)), (), (), False, False, sys.maxsize)
     raw = schema.name.rpartition("::")[2]
     name = raw.removeprefix("_foreach_").removesuffix("_")
     arguments = tuple(each.name for each in schema.arguments)
@@ -107,8 +116,13 @@ def signature_of(func: Any) -> Signature:
         read=tuple(each for each in arguments if each not in unread),
         view=raw in _VIEWS or any(each.alias_info and not each.alias_info.is_write for each in schema.returns),
         by_item=raw.startswith(("_foreach_", "_fused_", "_amp_foreach")),
-        one_result=raw.startswith(_ONE_RESULT) and "backward" not in raw,
+        trusted=_trusted(raw),
     )
+
+
+def _trusted(raw: str) -> int:
+    kept = [count for start, count in _RESULTS.items() if raw.startswith(start) and "backward" not in raw]
+    return kept[0] if kept else sys.maxsize
 
 
 def _is_written(raw: str, argument: Any) -> bool:

@@ -24,6 +24,9 @@ _FILLS = frozenset(
 _KEEPS_SIGN = frozenset(
     {"add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"}
 )
+_ELEMENTWISE = frozenset({"mul", "div", "add", "sub", "rsub", "addcmul", "addcdiv", "xlogy", "lerp", "pow", "exp"})
+# Over a row of minus infinities these give minus infinity, which nobody put there.
+_LOG_SUMS = frozenset({"logsumexp", "logcumsumexp"})
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,7 @@ class Judge:
     def taint(self, call: Call, item: int, result: Tensor, place: Place, before: dict[int, Before]) -> Taint:
         """The origins of what is not finite in a result."""
         bad = bad_values(result)
-        inputs = [
-            (name, value) for name, value in call.inputs(item) if floating(value) or not isinstance(value, Tensor)
-        ]
+        inputs = list(call.inputs(item))
         sources = [
             source
             for name, value in inputs
@@ -65,10 +66,12 @@ class Judge:
             return _new_origin(call, inputs, kind, result, place, before, masked)
 
         if bad & Bad.NAN:
-            found.nan = _nan_origin(call, sources) or new(masked=any(each.taint.mask for each in sources))
+            found.nan = _nan_origin(call, sources, place) or new(masked=any(each.taint.mask for each in sources))
         if bad & Bad.INF:
             found.inf, found.mask = _inf_origins(call, bad, sources)
-            if found.inf is None and found.mask is None:
+            if found.inf is None and found.mask is not None and call.name in _LOG_SUMS:
+                found.inf, found.mask = new(masked=True, kind=bad & Bad.INF), None
+            elif found.inf is None and found.mask is None:
                 origin = new(kind=bad & Bad.INF)
                 found.inf, found.mask = (None, origin) if origin.deliberate else (origin, None)
         return found
@@ -98,7 +101,7 @@ class Judge:
         return Taint(nan, known.inf, mask)
 
 
-def _nan_origin(call: Call, sources: list[Source]) -> Origin | None:
+def _nan_origin(call: Call, sources: list[Source], place: Place) -> Origin | None:
     """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
     found = earliest(each.taint.nan for each in sources if each.bad & Bad.NAN)
     if found is not None:
@@ -108,9 +111,11 @@ def _nan_origin(call: Call, sources: list[Source]) -> Origin | None:
     if unwanted is not None and not (masks and softmax_like(call.name) and not any(e.bad & Bad.UP for e in sources)):
         return unwanted
     given = earliest(each.taint.mask for each in sources)
-    if given is not None and given.place.stage == "data" and not softmax_like(call.name):
-        return given
-    return None
+    if given is None or softmax_like(call.name, place.operation):
+        return None
+    # Where an infinity that was put in meets a zero or its opposite, that line is at fault; one that gets as far as
+    # a product of matrices or a normalisation should never have left the place where it was put in.
+    return None if call.name in _ELEMENTWISE and given.place.stage != "data" else given
 
 
 def _inf_origins(call: Call, bad: Bad, sources: list[Source]) -> tuple[Origin | None, Origin | None]:

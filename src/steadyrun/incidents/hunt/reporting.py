@@ -45,32 +45,32 @@ def _behind(origin: Origin, hit: Hit) -> tuple[Origin, str]:
     if hit.sink == "gradient" and origin.place.stage in ("forward", "loss") and origin.place.passes == 0:
         return origin, "hidden-branch"
     if origin.deliberate and origin.place.stage in ("forward", "loss"):
-        return origin, "masked-target"
+        return origin, "escaped-infinity"
     return origin, origin.cause
 
 
 def _stage(place: Place, hit: Hit, cause: str, passes: int) -> Stage:
     if place.stage in ("forward", "loss") and cause == "hidden-branch":
         return "backward"
-    if place.stage == "loss" and hit.sink != "loss" and place.passes == passes > 0:
+    if place.stage == "loss" and hit.sink in ("gradient", "update") and place.passes == passes > 0:
         return "update"
     return place.stage
 
 
 def _unseen(hit: Hit) -> Place:
-    stage: dict[str, Stage] = {"loss": "loss", "gradient": "backward", "update": "update"}
+    stage: dict[str, Stage] = {"root": "loss", "loss": "loss", "gradient": "backward", "update": "update"}
     owner = hit.name.rpartition(".")[0] if hit.sink == "gradient" else ""
     return Place(stage[hit.sink], owner, "", "", "", 0)
 
 
 def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task: Task) -> str:
-    reached = {"loss": "the loss", "gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
+    reached = {"gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
     subject = _subject(origin.place, "forward" if cause == "hidden-branch" else stage, module)
     seen = "; ".join(describe(each) for each in origin.inputs[:3])
     first = f"{subject[:1].upper()}{subject[1:]} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
     also = f" In the forward pass: {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
     eps = _epsilon(task, origin.dtype) if cause == "optimizer-epsilon" else ""
-    return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached[hit.sink]}."
+    return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached.get(hit.sink, 'the loss')}."
 
 
 def _tells_more(origin: Origin, cause: str) -> bool:

@@ -79,7 +79,7 @@ def measure(name: str, value: Any) -> Range:
         return Range(name, "number", (), finite, finite, float(finite is None), float(value == 0))
     low, high, nonfinite, zeros = None, None, 0.0, 0.0
     try:
-        values = _plain(value)
+        values = _plain(value) if floating(value) else value.double()
         if values is not None and values.numel():
             finite_ones = torch.isfinite(values)
             count = values.numel()
