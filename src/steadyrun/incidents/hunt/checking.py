@@ -18,8 +18,8 @@ from steadyrun.incidents.hunt.values import bad_values, floating, measure
 class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows non-finite numbers from result to result. Whatever fails in here is left out; the program goes on.
 
-    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward, `number` that
-    of the last one that was read as a Python number, `unscaled` tells that a loss scaler looked at the gradients.
+    `number` is the origin of the last NaN or infinity that was read as a Python number; `unscaled` tells that a loss
+    scaler looked at the gradients.
     """
 
     supports_higher_order_operators = True
@@ -28,7 +28,6 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._places, self._memory, self._judge = places, memory, Judge(memory)
         self.resting = False
-        self.suspect: Origin | None = None
         self.number: Origin | None = None
         self.unscaled = False
 
@@ -70,7 +69,7 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory.taint(tensor, taint)
         place.spoiled = taint.nan or taint.inf
         if place.spoiled is not None and (torch.is_grad_enabled() or place.stage == "backward"):
-            self.suspect = place.spoiled
+            self._memory.suspect = place.spoiled
 
     def _note(self, call: Call) -> None:
         if call.name == "_amp_foreach_non_finite_check_and_unscale":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
     with suppress(Exception):
         sinks.take_loss(loss)
         sinks.take_parameters()
-    hit = _first(sinks, checker, loss, task) or (_suspect(checker) if problem is not None else None)
+    hit = _first(sinks, checker, loss, task) or (_suspect(memory) if problem is not None else None)
     if hit is None and problem is not None:
         raise problem
     return culprit_of(hit, task, places.passes) if hit is not None else None
@@ -62,10 +63,16 @@ def _watched(places: Places, sinks: Sinks, checker: Checker) -> Iterator[None]:
         yield
 
 
-def _eager() -> Any:
+@contextmanager
+def _eager() -> Iterator[None]:
     """Compiled code shows no operations; where the program compiles, the step runs as it is written."""
     stance = getattr(torch.compiler, "set_stance", None)
-    return stance("force_eager") if stance is not None and "torch._dynamo" in sys.modules else nullcontext()
+    if stance is None or "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with warnings.catch_warnings(), stance("force_eager"):
+        warnings.filterwarnings("ignore", message="Using `torch.compile.* global hooks")
+        yield
 
 
 def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
@@ -97,9 +104,9 @@ def _size(loss: Any) -> float:
         return math.nan
 
 
-def _suspect(checker: Checker) -> Hit | None:
+def _suspect(memory: Memory) -> Hit | None:
     """The step raised before anything arrived, as a check of the program's own does: what was last on the way."""
-    origin = checker.suspect
+    origin = memory.suspect
     return None if origin is None else Hit("loss", "", origin.bad, torch.float32, origin)
 
 
@@ -110,7 +117,7 @@ def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
     for name, tensor in unwrapped(task.model).named_buffers():
         _note(memory, tensor, "state", plain_path(name), "the buffer", meant=True)
     for name, tensor in sinks.parameters.items():
-        _note(memory, tensor, "state", name, "")
+        _note(memory, tensor, "state", name, "", meant=not tensor.requires_grad)
         if tensor.grad is not None:
             _note(memory, tensor.grad, "state", name, "the gradient left from before")
     for name, tensor in sinks.moments():

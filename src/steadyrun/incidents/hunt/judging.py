@@ -91,8 +91,14 @@ class Judge:
         return Source(bad, taint)
 
     def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: Place, known: Taint) -> Taint:
-        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant."""
+        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
+
+        Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
+        what is on its way already, where something is.
+        """
         made = self._memory.unfilled(tensor)
+        if made is not None and (origin := self._memory.suspect) is not None:
+            return Taint(known.nan or origin, known.inf or origin, known.mask)
         where = made or Place("data", "", "", place.operation, place.where, place.passes)
         cause = "uninitialised-memory" if made else "non-finite-input"
         origin = Origin(where, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=not made)

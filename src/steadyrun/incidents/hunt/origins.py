@@ -56,11 +56,13 @@ class Memory:
     """Which memory is tainted by which origins, and which was never filled.
 
     Entries are hints, not proofs: memory is freed and used again. Whoever reads one looks at the values, too.
+    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward.
     """
 
     def __init__(self) -> None:
         self._taints: dict[Key, Taint] = {}
         self._unfilled: dict[Key, Place] = {}
+        self.suspect: Origin | None = None
 
     def taint_of(self, tensor: Tensor) -> Taint:
         key = storage_key(tensor)
