@@ -165,10 +165,10 @@ CULPRITS: dict[str, Case] = {
     ),
     "an infinite rate": Case(
         "update",
-        "stages.0.body.conv.weight",
+        "embedding.weight",
         "add",
         "non-finite-rate",
-        "cnn",
+        "transformer",
         optimizer=lambda weights: torch.optim.SGD(weights, lr=float("inf"), foreach=False),
     ),
 }

@@ -91,8 +91,8 @@ CAUSES: dict[str, Cause] = {
     ),
     "gradient-at-zero": Cause(
         "is infinite at such inputs",
-        "Add a small epsilon inside (sqrt(x + eps)), or keep such inputs out with torch.where on the input, before "
-        "the operation.",
+        "Add a small epsilon inside (sqrt(x + eps)), clamp a little inside of the domain (acos, asin), or keep such "
+        "inputs out with torch.where before the operation.",
     ),
     "hidden-branch": Cause(
         "gave a non-finite value in the forward pass; it was hidden from the loss (torch.where, a mask, a later "

@@ -99,7 +99,7 @@ def _structural(hit: Hit) -> bool:
 
 def _size(loss: Any) -> float:
     try:
-        return abs(float(loss))
+        return abs(float(loss.detach() if isinstance(loss, Tensor) else loss))
     except (TypeError, ValueError, RuntimeError):
         return math.nan
 
@@ -115,13 +115,13 @@ def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
     for name, tensor in tensors_in(batch):
         _note(memory, tensor, "data", name or "batch", "", meant=not bad_values(tensor) & (Bad.UP | Bad.NAN))
     for name, tensor in unwrapped(task.model).named_buffers():
-        _note(memory, tensor, "state", plain_path(name), "the buffer", meant=True)
+        _note(memory, tensor, "state", plain_path(name), "buffer", meant=True)
     for name, tensor in sinks.parameters.items():
         _note(memory, tensor, "state", name, "", meant=not tensor.requires_grad)
         if tensor.grad is not None:
-            _note(memory, tensor.grad, "state", name, "the gradient left from before")
+            _note(memory, tensor.grad, "state", name, "gradient left over of")
     for name, tensor in sinks.moments():
-        _note(memory, tensor, "state", name, "a moment")
+        _note(memory, tensor, "state", name, "moment of")
 
 
 def _note(memory: Memory, tensor: Tensor, stage: Stage, name: str, what: str, *, meant: bool = False) -> None:

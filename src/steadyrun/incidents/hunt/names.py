@@ -14,7 +14,7 @@ _SKIPPED = tuple(f"{Path(each).parent}/" for each in (torch.__file__, str(Path(_
 _PREFIXES = re.compile(r"^(_|native_|cudnn_|miopen_|mkldnn_|foreach_)+")
 _SUFFIXES = re.compile(r"(_forward|_backward|_legit|_no_training|_default)+$")
 _KNOWN = {
-    "to_copy": "to",
+    "to_copy": "cast",
     "convolution": "conv",
     "convolution_overrideable": "conv",
     "linalg_vector_norm": "norm",

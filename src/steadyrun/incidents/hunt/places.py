@@ -60,7 +60,7 @@ class Places:
         self._inside: dict[int, list[nn.Module]] = {}
         self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
         self._depth: dict[int, int] = {}
-        self._updating = 0
+        self._doing: list[Stage] = []
         self.passes = 0
 
     @contextmanager
@@ -81,7 +81,9 @@ class Places:
         modules = self._inside.get(get_ident(), [])
         # A module that was entered since backward began is one that checkpointing runs again.
         again = len(modules) > self._depth.get(get_ident(), 0)
-        node = _current_node() if _current_node is not None and not again else None
+        # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
+        updating = self._doing[-1:] == ["update"]
+        node = _current_node() if _current_node is not None and not again and not updating else None
         place = self._in_backward(node) if node is not None else self._in_code(operation, modules)
         if _sequence_number is not None:
             self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, place))
@@ -94,12 +96,14 @@ class Places:
         held = self._depth.get(thread, 0)
         self._depth[thread] = len(self._inside.get(thread, []))
         self.passes += 1
+        self._doing.append("backward")
         try:
             with suppress(Exception):
                 self._mark(roots)
             yield
         finally:
             self._depth[thread] = held
+            self._done("backward")
 
     def _mark(self, roots: Any) -> None:
         """Tell the nodes below these tensors which operations made them."""
@@ -113,7 +117,7 @@ class Places:
 
     def _in_code(self, operation: str, modules: list[nn.Module]) -> Place:
         named = self._innermost()
-        stage: Stage = "forward" if named else ("update" if self._updating else "loss")
+        stage: Stage = "forward" if named else ("update" if self._doing[-1:] == ["update"] else "loss")
         path, kind = named or ("", type(modules[0]).__name__ if modules else "")
         return Place(stage, path, kind, friendly(operation), calling_line(), self.passes)
 
@@ -152,11 +156,16 @@ class Places:
             while modules.pop() is not module:
                 pass
 
+    def _done(self, what: Stage) -> None:
+        """Leave what was begun last, and with it what raised inside."""
+        while self._doing and self._doing.pop() != what:
+            pass
+
     def _step_begins(self, *_: Any) -> None:
-        self._updating += 1
+        self._doing.append("update")
 
     def _step_ends(self, *_: Any) -> None:
-        self._updating = max(0, self._updating - 1)
+        self._done("update")
 
 
 def is_custom(node: Any) -> bool:

@@ -52,6 +52,8 @@ def _behind(origin: Origin, hit: Hit) -> tuple[Origin, str]:
 def _stage(place: Place, hit: Hit, cause: str, passes: int) -> Stage:
     if place.stage in ("forward", "loss") and cause == "hidden-branch":
         return "backward"
+    if place.stage == "update" and hit.sink in ("root", "loss"):  # the loss function in an optimizer's closure
+        return "loss"
     if place.stage == "loss" and hit.sink in ("gradient", "update") and place.passes == passes > 0:
         return "update"
     return place.stage
@@ -67,8 +69,8 @@ def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task
     reached = {"gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
     subject = _subject(origin.place, "forward" if cause == "hidden-branch" else stage, module)
     seen = "; ".join(describe(each) for each in origin.inputs[:3])
-    first = f"{subject[:1].upper()}{subject[1:]} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
-    also = f" In the forward pass: {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
+    first = f"{subject} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
+    also = f" There {origin.place.operation} {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
     eps = _epsilon(task, origin.dtype) if cause == "optimizer-epsilon" else ""
     return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached.get(hit.sink, 'the loss')}."
 
@@ -78,15 +80,17 @@ def _tells_more(origin: Origin, cause: str) -> bool:
 
 
 def _subject(place: Place, stage: str, module: str) -> str:
+    """What the meaning of a cause is said of."""
+    operation = place.operation or "something"
     if stage == "data":
-        return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {place.operation},"
+        return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {operation},"
     if stage == "state":
-        return f"{place.operation} of {module}" if place.operation else module
-    operation = f"the gradient of {place.operation}" if stage == "backward" else place.operation
+        return f"The {place.operation or 'parameter'} {module}"
     if stage == "update":
-        return f"{operation}, in the update of {module},"
+        return f"In the update of {module}, {operation}"
     kind = f" ({place.module_type})" if place.module_type and module else ""
-    return f"{operation or 'Something'} in {module or place.module_type or 'the loss function'}{kind}"
+    inside = f"{module or place.module_type or 'the loss function'}{kind}"
+    return f"In {inside}, {'the gradient of ' if stage == 'backward' else ''}{operation}"
 
 
 def describe(held: Range) -> str:
@@ -105,4 +109,6 @@ def _epsilon(task: Task, dtype: str) -> str:
     groups: list[Any] = [group for each in task.optimizers for group in getattr(each, "param_groups", [])]
     found = {group["eps"] for group in groups if isinstance(group.get("eps"), float | int)}
     gone = [each for each in found if vanishes(each, dtype)]
-    return f" eps is {gone[0]:g}, which is zero in {dtype}." if gone else ""
+    if not gone:
+        return ""
+    return f" eps is {gone[0]:g}, which is zero in {dtype}." if gone[0] else " eps is 0."

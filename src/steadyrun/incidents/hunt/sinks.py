@@ -61,11 +61,11 @@ class Sinks:
     def take_loss(self, loss: Any) -> None:
         """Look at what the step returned."""
         with self._rest():
-            number = isinstance(loss, float) and bad_number(loss)
-            if isinstance(loss, Tensor) and (bad := bad_values(loss)):
-                self._hit("loss", "", bad, loss)
-            elif number:
-                self.hits.append(Hit("loss", "", number, torch.float64, self._checker.number))
+            if isinstance(loss, Tensor):
+                if bad := bad_values(loss):
+                    self._hit("loss", "", bad, loss)
+            elif hasattr(loss, "__float__") and (bad := bad_number(float(loss))):
+                self.hits.append(Hit("loss", "", bad, torch.float64, self._checker.number))
 
     def take_parameters(self) -> None:
         """Look at what the optimizer left behind, and what was finite before."""

@@ -77,21 +77,21 @@ def measure(name: str, value: Any) -> Range:
     if isinstance(value, int | float):
         finite = float(value) if math.isfinite(value) else None
         return Range(name, "number", (), finite, finite, float(finite is None), float(value == 0))
-    lows, highs, nonfinite, zeros = [], [], 0, 0
+    ends, nonfinite, zeros = [], 0, 0
     try:
         for part in _parts(_plain(value) if floating(value) else value.double()):
-            finite_ones = torch.isfinite(part)
-            lost = part.numel() - int(finite_ones.sum())
-            nonfinite += lost
             zeros += part.numel() - int(torch.count_nonzero(part))
-            if kept := (part[finite_ones] if lost else part).aminmax() if lost < part.numel() else None:
-                lows.append(float(kept.min))
-                highs.append(float(kept.max))
+            low, high = _ends(part)
+            if not math.isfinite(low) or not math.isfinite(high):
+                kept = part[torch.isfinite(part)]
+                nonfinite += part.numel() - kept.numel()
+                low, high = _ends(kept) if kept.numel() else (math.nan, math.nan)
+            ends += [each for each in (low, high) if math.isfinite(each)]
     except Exception:
-        lows, highs = [], []
-    low, high = min(lows, default=None), max(highs, default=None)
+        ends = []
     count = max(value.numel(), 1)
-    return Range(name, dtype_name(value.dtype), tuple(value.shape), low, high, nonfinite / count, zeros / count)
+    span = min(ends, default=None), max(ends, default=None)
+    return Range(name, dtype_name(value.dtype), tuple(value.shape), *span, nonfinite / count, zeros / count)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -151,8 +151,14 @@ def _parts(values: Tensor | None) -> Iterator[Tensor]:
         yield from torch.split(values, max(1, len(values) * _MOST_ELEMENTS // values.numel()))
 
 
+def _ends(values: Tensor) -> tuple[float, float]:
+    """Least and greatest; both are NaN where there is one. A single pass that needs no memory."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return low, high
+
+
 def _bad_part(values: Tensor) -> Bad:
-    if bool(torch.isfinite(values).all()):
+    if all(map(math.isfinite, _ends(values))):
         return Bad.NONE
     found = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
     found |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
