@@ -40,8 +40,11 @@ _RESULTS = {
     "nll_loss": 1,
     "_ctc_loss": 1,
     "_cudnn_ctc_loss": 1,
+    "_cudnn_rnn_flatten_weight": 0,
     "_cudnn_rnn": 3,
 }
+# Memory with gaps that nothing fills; the numbers in it are inputs under other names, too.
+_PADDED = frozenset({"weight_buf", "reserve"})
 # Whole numbers that take part in the arithmetic, unlike dimensions and sizes.
 _OPERANDS = frozenset({"self", "other", "scalar", "exponent", "value", "alpha", "correction"})
 
@@ -113,7 +116,7 @@ def signature_of(func: Any) -> Signature:
         name=name,
         arguments=arguments,
         written=written,
-        read=tuple(each for each in arguments if each not in unread),
+        read=tuple(each for each in arguments if each not in unread and each not in _PADDED),
         view=raw in _VIEWS or any(each.alias_info and not each.alias_info.is_write for each in schema.returns),
         by_item=raw.startswith(("_foreach_", "_fused_", "_amp_foreach")),
         trusted=_trusted(raw),

@@ -74,8 +74,8 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note(self, call: Call) -> None:
         if call.name == "_amp_foreach_non_finite_check_and_unscale":
             self.unscaled = True
-        elif call.name == "_local_scalar_dense" and bad_values(call.arguments["self"]):
-            self.number = self._memory.taint_of(call.arguments["self"]).guilty
+        elif call.name == "_local_scalar_dense" and (bad := bad_values(call.arguments["self"])):
+            self.number = self._memory.taint_of(call.arguments["self"]).guilty(bad)
 
 
 def _overwritten(call: Call) -> dict[int, Before]:

@@ -41,10 +41,9 @@ class Taint:
     inf: Origin | None = None
     mask: Origin | None = None
 
-    @property
-    def guilty(self) -> Origin | None:
-        """The one to accuse when this reaches a place where it must not be."""
-        return self.nan or self.inf or self.mask
+    def guilty(self, bad: Bad) -> Origin | None:
+        """The one to accuse when such values reach a place where they must not be."""
+        return (self.nan if bad & Bad.NAN else None) or self.inf or self.mask or self.nan
 
 
 def earliest(origins: Iterable[Origin | None]) -> Origin | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -65,8 +65,9 @@ def _no_autocast() -> Iterator[None]:
     try:
         with ExitStack() as stack:
             for device in ("cpu", "cuda", "mps", "xpu"):
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
+                with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
+                    if torch.is_autocast_enabled(device):
+                        stack.enter_context(torch.autocast(device, enabled=False))
             yield
     finally:
         torch.autocast.__enter__ = original  # type: ignore[method-assign]

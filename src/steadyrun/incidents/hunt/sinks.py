@@ -105,7 +105,9 @@ class Sinks:
                     self._hit("root", "", bad, root)
 
     def _hit(self, sink: Sink, name: str, bad: Bad, tensor: Tensor) -> None:
-        origin = self._memory.taint_of(tensor).guilty
+        origin = self._memory.taint_of(tensor).guilty(bad)
+        if origin is None and sink != "update":  # it came a way that torch does not show
+            origin = self._memory.suspect
         if not (sink == "root" and origin is not None and origin.scaling):
             self.hits.append(Hit(sink, name, bad, tensor.dtype, origin))
 
