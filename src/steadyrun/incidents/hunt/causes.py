@@ -71,7 +71,7 @@ def _from_mask(seen: Evidence) -> str:
 def _in_update(seen: Evidence) -> str:
     if _given_infinity(seen):
         return "non-finite-rate"
-    if seen.operation.startswith("fused_"):
+    if seen.operation.startswith("_fused_"):
         return "optimizer-epsilon" if _fused_epsilon(seen) else overflow(seen.dtype)
     cause = _in_forward(seen)
     return "optimizer-epsilon" if cause == "division-by-zero" else cause
@@ -93,12 +93,14 @@ def _in_backward(seen: Evidence) -> str:
     if seen.derived == "embedding":
         return "infinite-embedding-gradient"
     cause = _in_forward(seen)
-    if cause in ("division-by-zero", "log-of-zero", "out-of-domain", "non-finite-rate"):
+    if cause in ("division-by-zero", "log-of-zero", "out-of-domain", "non-finite-number"):
         return "variance-of-one" if seen.derived in ("var", "std", "var_mean", "std_mean") else "gradient-at-zero"
     return cause
 
 
 def _in_forward(seen: Evidence) -> str:
+    if seen.value == "nan" and seen.operation != "mul" and _given_infinity(seen):
+        return "non-finite-number"
     if seen.value == "nan" and any(each.empty for each in seen.inputs):
         return "mean-of-nothing"
     rule = _RULES.get(seen.operation.removeprefix("special_"))
@@ -204,6 +206,7 @@ _RULES: dict[str, Callable[[Evidence], str]] = {
     ),
     "addcdiv": _divisor("tensor2"),
     "reciprocal": _divisor("self"),
+    "_weight_norm_interface": _divisor("v"),
     "pow": _power,
     "float_power": _power,
     **dict.fromkeys(("exp", "exp2", "expm1", "cosh", "sinh"), _always("exp-overflow")),

@@ -15,20 +15,19 @@ from steadyrun.incidents.hunt.places import Place, Places
 from steadyrun.incidents.hunt.values import bad_values, floating, measure
 
 
-class Checker(TorchDispatchMode):
+class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows non-finite numbers from result to result. Whatever fails in here is left out; the program goes on.
 
-    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward, `number` that
-    of the last one that was read as a Python number, `unscaled` tells that a loss scaler looked at the gradients.
+    `number` is the origin of the last NaN or infinity that was read as a Python number; `unscaled` tells that a loss
+    scaler looked at the gradients.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self, places: Places, memory: Memory) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._places, self._memory, self._judge = places, memory, Judge(memory)
         self.resting = False
-        self.suspect: Origin | None = None
         self.number: Origin | None = None
         self.unscaled = False
 
@@ -70,13 +69,13 @@ class Checker(TorchDispatchMode):
         self._memory.taint(tensor, taint)
         place.spoiled = taint.nan or taint.inf
         if place.spoiled is not None and (torch.is_grad_enabled() or place.stage == "backward"):
-            self.suspect = place.spoiled
+            self._memory.suspect = place.spoiled
 
     def _note(self, call: Call) -> None:
         if call.name == "_amp_foreach_non_finite_check_and_unscale":
             self.unscaled = True
-        elif call.name == "_local_scalar_dense" and bad_values(held := call.arguments.get("self")):
-            self.number = self._memory.taint_of(held).guilty
+        elif call.name == "_local_scalar_dense" and (bad := bad_values(call.arguments["self"])):
+            self.number = self._memory.taint_of(call.arguments["self"]).guilty(bad)
 
 
 def _overwritten(call: Call) -> dict[int, Before]:

@@ -73,9 +73,10 @@ CAUSES: dict[str, Cause] = {
     ),
     "inf-minus-inf": Cause(
         "subtracted infinity from infinity",
-        "Use a large finite number in place of infinity here, or treat the infinite entries apart.",
+        "Use a large finite number in place of infinity here, or treat the infinite entries apart. A row that is "
+        "masked as a whole does this, too, where its maximum is subtracted.",
     ),
-    "masked-target": Cause(
+    "escaped-infinity": Cause(
         "put in an infinity that reached the loss or a gradient",
         "Check that no target points to a masked entry, and that masked entries leave the computation before the loss.",
     ),
@@ -89,9 +90,9 @@ CAUSES: dict[str, Cause] = {
         "Use correction=0 (unbiased=False), or skip groups of one element; look at the size of the last batch.",
     ),
     "gradient-at-zero": Cause(
-        "has an infinite derivative there",
-        "Add a small epsilon inside (sqrt(x + eps)), or keep such inputs out with torch.where on the input, before "
-        "the operation.",
+        "is infinite at such inputs",
+        "Add a small epsilon inside (sqrt(x + eps)), clamp a little inside of the domain (acos, asin), or keep such "
+        "inputs out with torch.where before the operation.",
     ),
     "hidden-branch": Cause(
         "gave a non-finite value in the forward pass; it was hidden from the loss (torch.where, a mask, a later "
@@ -109,6 +110,10 @@ CAUSES: dict[str, Cause] = {
         "divided by a second moment of zero: the optimizer's eps is zero, or zero in this dtype",
         "Set an eps that the dtype can hold (1e-8 is zero in float16: 1e-4 and more is safe), or keep parameters and "
         "moments in float32.",
+    ),
+    "non-finite-number": Cause(
+        "was given a number that is not finite",
+        "Look at where the program takes this number from.",
     ),
     "non-finite-rate": Cause(
         "was given a number that is not finite, such as a learning rate or a weight decay",

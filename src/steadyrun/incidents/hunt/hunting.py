@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from steadyrun.incidents.hunt.values import Bad, bad_values, dtype_name, measure
 from steadyrun.incidents.task import Task
 
 _SCALED = 16.0
+_ORDER = (("root", "loss"), ("gradient",), ("update",))
 
 
 def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
@@ -32,7 +35,8 @@ def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
     memory, places = Memory(), Places(task.model)
     checker = Checker(places, memory)
     sinks = Sinks(task, places, memory, checker)
-    _note_before(task, sinks, memory, batch)
+    with suppress(Exception):
+        _note_before(task, sinks, memory, batch)
     problem: Exception | None = None
     loss: Any = None
     with _watched(places, sinks, checker):
@@ -40,9 +44,10 @@ def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
             loss = execute()
         except Exception as raised:
             problem = raised
-    sinks.take_loss(loss)
-    sinks.take_parameters()
-    hit = _first(sinks, checker, loss, task) or (_suspect(checker) if problem is not None else None)
+    with suppress(Exception):
+        sinks.take_loss(loss)
+        sinks.take_parameters()
+    hit = _first(sinks, checker, loss, task) or (_suspect(memory) if problem is not None else None)
     if hit is None and problem is not None:
         raise problem
     return culprit_of(hit, task, places.passes) if hit is not None else None
@@ -58,58 +63,65 @@ def _watched(places: Places, sinks: Sinks, checker: Checker) -> Iterator[None]:
         yield
 
 
-def _eager() -> Any:
+@contextmanager
+def _eager() -> Iterator[None]:
     """Compiled code shows no operations; where the program compiles, the step runs as it is written."""
     stance = getattr(torch.compiler, "set_stance", None)
-    return stance("force_eager") if stance is not None and "torch._dynamo" in sys.modules else nullcontext()
+    if stance is None or "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with warnings.catch_warnings(), stance("force_eager"):
+        warnings.filterwarnings("ignore", message="Using `torch.compile.* global hooks")
+        yield
 
 
 def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
     """The first that arrived: at the loss, else at a gradient, else at a parameter."""
-    for sink in ("loss", "gradient", "update"):
-        hits = [each for each in sinks.hits if each.sink == sink]
-        if sink == "gradient" and _skipped(sinks, checker, loss, task):
-            hits = [each for each in hits if each.origin is not None and not CAUSES[each.origin.cause].overflow]
-        if hits:
-            return hits[0]
-    return None
+    hits = sinks.hits
+    size = _size(loss)
+    if not any(each.sink == "update" for each in hits):
+        if math.isfinite(size):  # the loss is finite, so it was scaled past the dtype, and the step was left out
+            hits = [each for each in hits if each.sink != "root" or each.bad & Bad.NAN]
+        if _scaled(sinks, checker, size, task):
+            hits = [each for each in hits if each.sink != "gradient" or _structural(each)]
+    return next((each for sink in _ORDER for each in hits if each.sink in sink), None)
 
 
-def _skipped(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> bool:
-    """Whether the loss was scaled up and the step left out: then an overflow in backward is how the scale is found."""
-    if any(each.sink == "update" for each in sinks.hits):
-        return False
+def _scaled(sinks: Sinks, checker: Checker, size: float, task: Task) -> bool:
+    """Whether the loss was scaled up: then an overflow in backward is how a scale is found; the step is left out."""
     enabled = task.scaler is not None and getattr(task.scaler, "is_enabled", lambda: True)()
-    return enabled or checker.unscaled or _scaled_by_hand(sinks, loss)
+    return enabled or checker.unscaled or any(root > _SCALED * size > 0 for root in sinks.roots)
 
 
-def _scaled_by_hand(sinks: Sinks, loss: Any) -> bool:
+def _structural(hit: Hit) -> bool:
+    return hit.origin is not None and not CAUSES[hit.origin.cause].overflow
+
+
+def _size(loss: Any) -> float:
     try:
-        size = abs(float(loss))
+        return abs(float(loss.detach() if isinstance(loss, Tensor) else loss))
     except (TypeError, ValueError, RuntimeError):
-        return False
-    return any(root > _SCALED * size for root in sinks.roots) and size > 0
+        return math.nan
 
 
-def _suspect(checker: Checker) -> Hit | None:
+def _suspect(memory: Memory) -> Hit | None:
     """The step raised before anything arrived, as a check of the program's own does: what was last on the way."""
-    origin = checker.suspect
+    origin = memory.suspect
     return None if origin is None else Hit("loss", "", origin.bad, torch.float32, origin)
 
 
 def _note_before(task: Task, sinks: Sinks, memory: Memory, batch: Any) -> None:
     """What is not finite before the step begins: guilty only if it arrives somewhere."""
     for name, tensor in tensors_in(batch):
-        _note(memory, tensor, "data", name, "", meant=not bad_values(tensor) & (Bad.UP | Bad.NAN))
+        _note(memory, tensor, "data", name or "batch", "", meant=not bad_values(tensor) & (Bad.UP | Bad.NAN))
     for name, tensor in unwrapped(task.model).named_buffers():
-        _note(memory, tensor, "state", plain_path(name), "the buffer", meant=True)
+        _note(memory, tensor, "state", plain_path(name), "buffer", meant=True)
     for name, tensor in sinks.parameters.items():
-        _note(memory, tensor, "state", name, "")
+        _note(memory, tensor, "state", name, "", meant=not tensor.requires_grad)
         if tensor.grad is not None:
-            _note(memory, tensor.grad, "state", name, "the gradient left from before")
-    with suppress(Exception):
-        for name, tensor in sinks.moments():
-            _note(memory, tensor, "state", name, "a moment")
+            _note(memory, tensor.grad, "state", name, "gradient left over of")
+    for name, tensor in sinks.moments():
+        _note(memory, tensor, "state", name, "moment of")
 
 
 def _note(memory: Memory, tensor: Tensor, stage: Stage, name: str, what: str, *, meant: bool = False) -> None:

@@ -13,17 +13,20 @@ from steadyrun.incidents.hunt.calls import Call
 from steadyrun.incidents.hunt.causes import Evidence, cause_of, softmax_like
 from steadyrun.incidents.hunt.culprit import Range
 from steadyrun.incidents.hunt.origins import Memory, Origin, Taint, earliest
-from steadyrun.incidents.hunt.places import Place
+from steadyrun.incidents.hunt.places import Place, is_custom
 from steadyrun.incidents.hunt.values import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
 
 # An infinity that one of these makes was put there by the program.
 _FILLS = frozenset(
-    ["full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"]
+    {"full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"}
 )
 # With these an infinite result needs an infinite input of the same sign, or is new.
 _KEEPS_SIGN = frozenset(
-    ["add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"]
+    {"add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"}
 )
+_ELEMENTWISE = frozenset({"mul", "div", "add", "sub", "rsub", "addcmul", "addcdiv", "xlogy", "lerp", "pow", "exp"})
+# Over a row of minus infinities these give minus infinity, which nobody put there.
+_LOG_SUMS = frozenset({"logsumexp", "logcumsumexp"})
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,7 @@ class Judge:
     def taint(self, call: Call, item: int, result: Tensor, place: Place, before: dict[int, Before]) -> Taint:
         """The origins of what is not finite in a result."""
         bad = bad_values(result)
-        inputs = [
-            (name, value) for name, value in call.inputs(item) if floating(value) or not isinstance(value, Tensor)
-        ]
+        inputs = list(call.inputs(item))
         sources = [
             source
             for name, value in inputs
@@ -65,10 +66,12 @@ class Judge:
             return _new_origin(call, inputs, kind, result, place, before, masked)
 
         if bad & Bad.NAN:
-            found.nan = _nan_origin(call, sources) or new(masked=any(each.taint.mask for each in sources))
+            found.nan = _nan_origin(call, sources, place) or new(masked=any(each.taint.mask for each in sources))
         if bad & Bad.INF:
             found.inf, found.mask = _inf_origins(call, bad, sources)
-            if found.inf is None and found.mask is None:
+            if found.inf is None and found.mask is not None and call.name in _LOG_SUMS:
+                found.inf, found.mask = new(masked=True, kind=bad & Bad.INF), None
+            elif found.inf is None and found.mask is None:
                 origin = new(kind=bad & Bad.INF)
                 found.inf, found.mask = (None, origin) if origin.deliberate else (origin, None)
         return found
@@ -88,8 +91,14 @@ class Judge:
         return Source(bad, taint)
 
     def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: Place, known: Taint) -> Taint:
-        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant."""
+        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
+
+        Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
+        what is on its way already, where something is.
+        """
         made = self._memory.unfilled(tensor)
+        if made is not None and (origin := self._memory.suspect) is not None:
+            return Taint(known.nan or origin, known.inf or origin, known.mask)
         where = made or Place("data", "", "", place.operation, place.where, place.passes)
         cause = "uninitialised-memory" if made else "non-finite-input"
         origin = Origin(where, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=not made)
@@ -98,7 +107,7 @@ class Judge:
         return Taint(nan, known.inf, mask)
 
 
-def _nan_origin(call: Call, sources: list[Source]) -> Origin | None:
+def _nan_origin(call: Call, sources: list[Source], place: Place) -> Origin | None:
     """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
     found = earliest(each.taint.nan for each in sources if each.bad & Bad.NAN)
     if found is not None:
@@ -108,9 +117,11 @@ def _nan_origin(call: Call, sources: list[Source]) -> Origin | None:
     if unwanted is not None and not (masks and softmax_like(call.name) and not any(e.bad & Bad.UP for e in sources)):
         return unwanted
     given = earliest(each.taint.mask for each in sources)
-    if given is not None and given.place.stage == "data" and not softmax_like(call.name):
-        return given
-    return None
+    if given is None or softmax_like(call.name, place.operation):
+        return None
+    # Where an infinity that was put in meets a zero or its opposite, that line is at fault; one that gets as far as
+    # a product of matrices or a normalisation should never have left the place where it was put in.
+    return None if call.name in _ELEMENTWISE and given.place.stage != "data" else given
 
 
 def _inf_origins(call: Call, bad: Bad, sources: list[Source]) -> tuple[Origin | None, Origin | None]:
@@ -135,7 +146,7 @@ def _new_origin(
         dtype=dtype_name(result.dtype),
         inputs=ranges,
         derived=place.operation if place.node is not None else "",
-        custom=_is_custom(place.node),
+        custom=is_custom(place.node),
         spoiled=place.source is not None and place.source.spoiled is not None,
         masked=masked,
         updating=place.stage == "update",
@@ -156,10 +167,6 @@ def _new_origin(
 def _range(name: str, value: Any, before: dict[int, Before]) -> Range:
     held = before.get(id(value))
     return held.range if held is not None else measure(name, value)
-
-
-def _is_custom(node: Any) -> bool:
-    return node is not None and not node.name()[-1:].isdigit()
 
 
 def _saved(node: Any) -> tuple[Range, ...]:

@@ -14,7 +14,7 @@ _SKIPPED = tuple(f"{Path(each).parent}/" for each in (torch.__file__, str(Path(_
 _PREFIXES = re.compile(r"^(_|native_|cudnn_|miopen_|mkldnn_|foreach_)+")
 _SUFFIXES = re.compile(r"(_forward|_backward|_legit|_no_training|_default)+$")
 _KNOWN = {
-    "to_copy": "to",
+    "to_copy": "cast",
     "convolution": "conv",
     "convolution_overrideable": "conv",
     "linalg_vector_norm": "norm",
@@ -51,13 +51,13 @@ def same_operation(node: str, operation: str) -> bool:
     return re.sub(r"Backward\d*$", "", node).lower() == operation.replace("_", "")
 
 
-def calling_line() -> str:
+def calling_line(*, in_backward: bool = False) -> str:
     """The innermost line of code that is neither torch nor ours: `model.py:31 in forward`; empty where there is none.
 
     In backward that is a line of a Python `backward` or hook; below the engine lies only the call of `backward()`.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "_engine_run_backward":
+    while frame is not None and not (in_backward and frame.f_code.co_name == "_engine_run_backward"):
         file = frame.f_code.co_filename
         if not file.startswith(_SKIPPED) and not file.startswith("<frozen"):
             return f"{Path(file).name}:{frame.f_lineno} in {frame.f_code.co_name}"

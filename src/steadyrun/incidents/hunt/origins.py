@@ -41,10 +41,9 @@ class Taint:
     inf: Origin | None = None
     mask: Origin | None = None
 
-    @property
-    def guilty(self) -> Origin | None:
-        """The one to accuse when this reaches a place where it must not be."""
-        return self.nan or self.inf or self.mask
+    def guilty(self, bad: Bad) -> Origin | None:
+        """The one to accuse when such values reach a place where they must not be."""
+        return (self.nan if bad & Bad.NAN else None) or self.inf or self.mask or self.nan
 
 
 def earliest(origins: Iterable[Origin | None]) -> Origin | None:
@@ -56,11 +55,13 @@ class Memory:
     """Which memory is tainted by which origins, and which was never filled.
 
     Entries are hints, not proofs: memory is freed and used again. Whoever reads one looks at the values, too.
+    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward.
     """
 
     def __init__(self) -> None:
         self._taints: dict[Key, Taint] = {}
         self._unfilled: dict[Key, Place] = {}
+        self.suspect: Origin | None = None
 
     def taint_of(self, tensor: Tensor) -> Taint:
         key = storage_key(tensor)
@@ -75,10 +76,10 @@ class Memory:
 
     def clean(self, tensor: Tensor) -> None:
         """Note that finite numbers were written."""
-        if (key := storage_key(tensor)) in self._taints or key in self._unfilled:
-            if key is not None and fills_storage(tensor):
-                self._taints.pop(key, None)
-                self._unfilled.pop(key, None)
+        key = storage_key(tensor)
+        if key is not None and (key in self._taints or key in self._unfilled) and fills_storage(tensor):
+            self._taints.pop(key, None)
+            self._unfilled.pop(key, None)
 
     def unfill(self, tensor: Tensor, place: Place) -> None:
         """Note memory that holds whatever was there before."""

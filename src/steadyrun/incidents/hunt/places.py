@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -55,11 +55,12 @@ class Places:
         named = [(plain_path(name), module) for name, module in unwrapped(model).named_modules()]
         self._named = {id(module): (path, type(module).__name__) for path, module in named}
         self._owners = {
-            id(each): self._named[id(module)] for _, module in named for each in module._parameters.values()
+            id(each): self._named[id(module)] for _, module in named for each in module.parameters(recurse=False)
         }
         self._inside: dict[int, list[nn.Module]] = {}
         self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
-        self._updating = 0
+        self._depth: dict[int, int] = {}
+        self._doing: list[Stage] = []
         self.passes = 0
 
     @contextmanager
@@ -77,26 +78,46 @@ class Places:
 
     def here(self, operation: str) -> Place:
         """The place of an operation that runs now."""
-        modules = self._inside.get(get_ident())
-        node = _current_node() if _current_node is not None and not modules else None
-        place = self._in_backward(node) if node is not None else self._in_code(operation, modules or [])
+        modules = self._inside.get(get_ident(), [])
+        # A module that was entered since backward began is one that checkpointing runs again.
+        again = len(modules) > self._depth.get(get_ident(), 0)
+        # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
+        updating = self._doing[-1:] == ["update"]
+        node = _current_node() if _current_node is not None and not again and not updating else None
+        place = self._in_backward(node) if node is not None else self._in_code(operation, modules)
         if _sequence_number is not None:
             self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, place))
         return place
 
-    def mark(self, roots: Any) -> None:
+    @contextmanager
+    def backward(self, roots: Any) -> Iterator[None]:
+        """A backward pass from these tensors; a module may run one of its own in its forward."""
+        thread = get_ident()
+        held = self._depth.get(thread, 0)
+        self._depth[thread] = len(self._inside.get(thread, []))
+        self.passes += 1
+        self._doing.append("backward")
+        try:
+            with suppress(Exception):
+                self._mark(roots)
+            yield
+        finally:
+            self._depth[thread] = held
+            self._done("backward")
+
+    def _mark(self, roots: Any) -> None:
         """Tell the nodes below these tensors which operations made them."""
         listed = roots if isinstance(roots, list | tuple) else [roots]
-        waiting = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
+        waiting: list[Any] = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
         while waiting:
-            node = waiting.pop()
+            node: Any = waiting.pop()
             if _MARK not in node.metadata:
                 node.metadata[_MARK] = self._made(node)
                 waiting += [each for each, _ in node.next_functions if each is not None]
 
     def _in_code(self, operation: str, modules: list[nn.Module]) -> Place:
-        named = next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
-        stage: Stage = "forward" if named else ("update" if self._updating else "loss")
+        named = self._innermost()
+        stage: Stage = "forward" if named else ("update" if self._doing[-1:] == ["update"] else "loss")
         path, kind = named or ("", type(modules[0]).__name__ if modules else "")
         return Place(stage, path, kind, friendly(operation), calling_line(), self.passes)
 
@@ -105,12 +126,17 @@ class Places:
         held = node.metadata.get(_MARK) or self._made(node)
         operation = differentiated(node.name())
         if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
-            path, kind = self._owners.get(id(getattr(node, "variable", None)), ("", ""))
-            return Place("backward", path, kind, operation, calling_line(), self.passes, node)
-        if held.stage == "backward":  # the gradient of a gradient
+            path, kind = self._owners.get(id(getattr(node, "variable", None))) or self._innermost() or ("", "")
+            return Place("backward", path, kind, operation, calling_line(in_backward=True), self.passes, node)
+        if held.stage == "backward" and not is_custom(held.node):  # the gradient of a gradient
             operation = held.operation
-        line = calling_line() or held.where
+        line = calling_line(in_backward=True) or held.where
         return Place("backward", held.module, held.module_type, operation, line, self.passes, node, held)
+
+    def _innermost(self) -> tuple[str, str] | None:
+        """Path and type of the module that is being run, as far as it is the model's."""
+        modules = self._inside.get(get_ident(), [])
+        return next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
 
     def _made(self, node: Any) -> Place | None:
         number, name = node._sequence_nr(), node.name()
@@ -130,11 +156,21 @@ class Places:
             while modules.pop() is not module:
                 pass
 
+    def _done(self, what: Stage) -> None:
+        """Leave what was begun last, and with it what raised inside."""
+        while self._doing and self._doing.pop() != what:
+            pass
+
     def _step_begins(self, *_: Any) -> None:
-        self._updating += 1
+        self._doing.append("update")
 
     def _step_ends(self, *_: Any) -> None:
-        self._updating = max(0, self._updating - 1)
+        self._done("update")
+
+
+def is_custom(node: Any) -> bool:
+    """Whether a node belongs to a `torch.autograd.Function`, checkpoints among them, which run code of their own."""
+    return node is not None and not node.name()[-1:].isdigit()
 
 
 def plain_path(name: str) -> str:

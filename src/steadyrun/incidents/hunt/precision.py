@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -52,7 +52,7 @@ def _rebuilt(batch: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
 @contextmanager
 def _no_autocast() -> Iterator[None]:
     """An autocast that was made before is entered as one that is off; one that is on already is left."""
-    original = torch.autocast.__enter__
+    original: Any = torch.autocast.__enter__
 
     def enter(self: Any) -> Any:
         held, self._enabled = self._enabled, False
@@ -65,8 +65,9 @@ def _no_autocast() -> Iterator[None]:
     try:
         with ExitStack() as stack:
             for device in ("cpu", "cuda", "mps", "xpu"):
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
+                with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
+                    if torch.is_autocast_enabled(device):
+                        stack.enter_context(torch.autocast(device, enabled=False))
             yield
     finally:
         torch.autocast.__enter__ = original  # type: ignore[method-assign]

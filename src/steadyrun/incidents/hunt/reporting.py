@@ -45,32 +45,34 @@ def _behind(origin: Origin, hit: Hit) -> tuple[Origin, str]:
     if hit.sink == "gradient" and origin.place.stage in ("forward", "loss") and origin.place.passes == 0:
         return origin, "hidden-branch"
     if origin.deliberate and origin.place.stage in ("forward", "loss"):
-        return origin, "masked-target"
+        return origin, "escaped-infinity"
     return origin, origin.cause
 
 
 def _stage(place: Place, hit: Hit, cause: str, passes: int) -> Stage:
     if place.stage in ("forward", "loss") and cause == "hidden-branch":
         return "backward"
-    if place.stage == "loss" and hit.sink != "loss" and place.passes == passes > 0:
+    if place.stage == "update" and hit.sink in ("root", "loss"):  # the loss function in an optimizer's closure
+        return "loss"
+    if place.stage == "loss" and hit.sink in ("gradient", "update") and place.passes == passes > 0:
         return "update"
     return place.stage
 
 
 def _unseen(hit: Hit) -> Place:
-    stage: dict[str, Stage] = {"loss": "loss", "gradient": "backward", "update": "update"}
+    stage: dict[str, Stage] = {"root": "loss", "loss": "loss", "gradient": "backward", "update": "update"}
     owner = hit.name.rpartition(".")[0] if hit.sink == "gradient" else ""
     return Place(stage[hit.sink], owner, "", "", "", 0)
 
 
 def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task: Task) -> str:
-    reached = {"loss": "the loss", "gradient": f"the gradient of {hit.name}", "update": f"the parameter {hit.name}"}
-    subject = _subject(origin.place, stage, module)
+    reached = {"gradient": f"the gradient of {hit.name}", "update": f"what the optimizer left of {hit.name}"}
+    subject = _subject(origin.place, "forward" if cause == "hidden-branch" else stage, module)
     seen = "; ".join(describe(each) for each in origin.inputs[:3])
     first = f"{subject} {CAUSES[cause].meaning}" + (f" ({seen})." if seen else ".")
-    also = f" In the forward pass: {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
+    also = f" There {origin.place.operation} {CAUSES[origin.cause].meaning}." if _tells_more(origin, cause) else ""
     eps = _epsilon(task, origin.dtype) if cause == "optimizer-epsilon" else ""
-    return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached[hit.sink]}."
+    return f"{first}{also}{eps} The {worst(origin.bad)} reached {reached.get(hit.sink, 'the loss')}."
 
 
 def _tells_more(origin: Origin, cause: str) -> bool:
@@ -78,24 +80,26 @@ def _tells_more(origin: Origin, cause: str) -> bool:
 
 
 def _subject(place: Place, stage: str, module: str) -> str:
+    """What the meaning of a cause is said of."""
+    operation = place.operation or "something"
     if stage == "data":
-        return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {place.operation},"
+        return f"The batch's {module!r}" if module else f"A tensor from outside of the step, read by {operation},"
     if stage == "state":
-        return f"{place.operation} of {module}" if place.operation else module
-    operation = f"The gradient of {place.operation}" if stage == "backward" else place.operation
+        return f"The {place.operation or 'parameter'} {module}"
     if stage == "update":
-        return f"{operation}, in the update of {module},"
+        return f"In the update of {module}, {operation}"
     kind = f" ({place.module_type})" if place.module_type and module else ""
-    return f"{operation or 'Something'} in {module or place.module_type or 'the loss function'}{kind}"
+    inside = f"{module or place.module_type or 'the loss function'}{kind}"
+    return f"In {inside}, {'the gradient of ' if stage == 'backward' else ''}{operation}"
 
 
 def describe(held: Range) -> str:
     """One input in words: `self from 0 to 3.2, 12.5% zeros`."""
     if held.empty:
         return f"{held.name} has no elements"
-    span = "without a finite value" if held.low is None else f"from {held.low:.4g} to {held.high:.4g}"
+    span = "without a finite value" if held.low is None else f"from {held.low + 0.0:.4g} to {held.high:.4g}"
     if held.low is not None and held.low == held.high:
-        span = f"= {held.low:.4g}"
+        span = f"= {held.low + 0.0:.4g}"
     shares = [(held.zeros, "zeros"), (held.nonfinite, "not finite")]
     notes = "".join(f", {100 * share:.3g}% {word}" for share, word in shares if share and held.shape)
     return f"{held.name} {span}{notes}"
@@ -105,4 +109,6 @@ def _epsilon(task: Task, dtype: str) -> str:
     groups: list[Any] = [group for each in task.optimizers for group in getattr(each, "param_groups", [])]
     found = {group["eps"] for group in groups if isinstance(group.get("eps"), float | int)}
     gone = [each for each in found if vanishes(each, dtype)]
-    return f" eps is {gone[0]:g}, which is zero in {dtype}." if gone else ""
+    if not gone:
+        return ""
+    return f" eps is {gone[0]:g}, which is zero in {dtype}." if gone[0] else " eps is 0."

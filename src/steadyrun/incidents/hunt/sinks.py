@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,12 +17,17 @@ from steadyrun.incidents.hunt.places import Places, plain_path, unwrapped
 from steadyrun.incidents.hunt.values import Bad, bad_number, bad_values, floating
 from steadyrun.incidents.task import Task
 
+Sink = Literal["root", "loss", "gradient", "update"]
+
 
 @dataclass(frozen=True)
 class Hit:
-    """Something non-finite that arrived; `name` is the parameter, empty for the loss."""
+    """Something non-finite that arrived; `name` is the parameter, empty for the loss.
 
-    sink: Literal["loss", "gradient", "update"]
+    A root is what `backward()` was called on: the loss, or the loss times a scale.
+    """
+
+    sink: Sink
     name: str
     bad: Bad
     dtype: torch.dtype
@@ -45,21 +50,22 @@ class Sinks:
         with ExitStack() as hooks:
             for name, parameter in self.parameters.items():
                 if parameter.requires_grad and parameter.is_leaf:
+                    listen: Any = parameter.register_post_accumulate_grad_hook
                     with suppress(Exception):  # a kind of tensor that takes no hooks
-                        hooks.callback(parameter.register_post_accumulate_grad_hook(self._arrived(name)).remove)
+                        hooks.callback(listen(self._arrived(name)).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
             for name in ("backward", "grad"):
-                hooks.enter_context(_wrapped(name, self._begins))
+                hooks.enter_context(_wrapped(name, self._runs))
             yield
 
     def take_loss(self, loss: Any) -> None:
         """Look at what the step returned."""
         with self._rest():
-            number = isinstance(loss, float) and bad_number(loss)
-            if isinstance(loss, Tensor) and (bad := bad_values(loss)):
-                self._hit("loss", "", bad, loss)
-            elif number:
-                self.hits.append(Hit("loss", "", number, torch.float64, self._checker.number))
+            if isinstance(loss, Tensor):
+                if bad := bad_values(loss):
+                    self._hit("loss", "", bad, loss)
+            elif hasattr(loss, "__float__") and (bad := bad_number(float(loss))):
+                self.hits.append(Hit("loss", "", bad, torch.float64, self._checker.number))
 
     def take_parameters(self) -> None:
         """Look at what the optimizer left behind, and what was finite before."""
@@ -84,19 +90,25 @@ class Sinks:
             if gradient is not None and (bad := bad_values(gradient)):
                 self._hit("gradient", name, bad, gradient)
 
-    def _begins(self, name: str, roots: Any) -> None:
+    @contextmanager
+    def _runs(self, name: str, roots: Any) -> Iterator[None]:
+        self._take_root(name, roots)
+        with self._places.backward(roots):
+            yield
+
+    def _take_root(self, name: str, roots: Any) -> None:
         with suppress(Exception), self._rest():
-            self._places.passes += 1
-            self._places.mark(roots)
             root = roots[0] if isinstance(roots, list | tuple) and len(roots) == 1 else roots
             if name == "backward" and floating(root) and root.numel() == 1:
                 self.roots.append(abs(float(root.detach())))
                 if bad := bad_values(root):
-                    self._hit("loss", "", bad, root)
+                    self._hit("root", "", bad, root)
 
-    def _hit(self, sink: Literal["loss", "gradient", "update"], name: str, bad: Bad, tensor: Tensor) -> None:
-        origin = self._memory.taint_of(tensor).guilty
-        if not (sink == "loss" and origin is not None and origin.scaling):
+    def _hit(self, sink: Sink, name: str, bad: Bad, tensor: Tensor) -> None:
+        origin = self._memory.taint_of(tensor).guilty(bad)
+        if origin is None and sink != "update":  # it came a way that torch does not show
+            origin = self._memory.suspect
+        if not (sink == "root" and origin is not None and origin.scaling):
             self.hits.append(Hit(sink, name, bad, tensor.dtype, origin))
 
     @contextmanager
@@ -134,13 +146,13 @@ def named_parameters(task: Task) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _wrapped(name: str, begins: Callable[[str, Any], None]) -> Iterator[None]:
+def _wrapped(name: str, runs: Callable[[str, Any], AbstractContextManager[None]]) -> Iterator[None]:
     """`Tensor.backward` looks up `torch.autograd.backward` when it is called; so do its other callers."""
     original = getattr(torch.autograd, name)
 
     def seen(roots: Any, *rest: Any, **options: Any) -> Any:
-        begins(name, roots)
-        return original(roots, *rest, **options)
+        with runs(name, roots):
+            return original(roots, *rest, **options)
 
     setattr(torch.autograd, name, seen)
     try:

@@ -15,6 +15,8 @@ from steadyrun.incidents.hunt.culprit import Range
 
 Key = tuple[str, int]
 
+_MOST_ELEMENTS = 2**24
+
 
 class Bad(IntFlag):
     """What a tensor holds besides finite numbers."""
@@ -28,15 +30,13 @@ class Bad(IntFlag):
 
 def bad_values(tensor: Any) -> Bad:
     """What is not finite in a tensor; nothing where it holds no floating numbers, or none that can be read."""
+    found = Bad.NONE
     try:
-        values = _plain(tensor)
-        if values is None or not values.numel() or bool(torch.isfinite(values).all()):
-            return Bad.NONE
-        found = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
-        found |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
-        return found | (Bad.DOWN if bool(torch.isneginf(values).any()) else Bad.NONE)
+        for part in _parts(_plain(tensor)):
+            found |= _bad_part(part)
     except Exception:  # a fake tensor, a layout or dtype that torch cannot compare on this device
-        return Bad.NONE
+        return found
+    return found
 
 
 def worst(bad: Bad) -> Literal["nan", "inf", "-inf"]:
@@ -77,20 +77,21 @@ def measure(name: str, value: Any) -> Range:
     if isinstance(value, int | float):
         finite = float(value) if math.isfinite(value) else None
         return Range(name, "number", (), finite, finite, float(finite is None), float(value == 0))
-    low, high, nonfinite, zeros = None, None, 0.0, 0.0
+    ends, nonfinite, zeros = [], 0, 0
     try:
-        values = _plain(value)
-        if values is not None and values.numel():
-            finite_ones = torch.isfinite(values)
-            count = values.numel()
-            nonfinite = 1 - int(finite_ones.sum()) / count
-            zeros = 1 - int(torch.count_nonzero(values)) / count
-            kept = values if not nonfinite else values[finite_ones]
-            if kept.numel():
-                low, high = float(kept.min()), float(kept.max())
+        for part in _parts(_plain(value) if floating(value) else value.double()):
+            zeros += part.numel() - int(torch.count_nonzero(part))
+            low, high = _ends(part)
+            if not math.isfinite(low) or not math.isfinite(high):
+                kept = part[torch.isfinite(part)]
+                nonfinite += part.numel() - kept.numel()
+                low, high = _ends(kept) if kept.numel() else (math.nan, math.nan)
+            ends += [each for each in (low, high) if math.isfinite(each)]
     except Exception:
-        low, high = None, None
-    return Range(name, dtype_name(value.dtype), tuple(value.shape), low, high, nonfinite, zeros)
+        ends = []
+    count = max(value.numel(), 1)
+    span = min(ends, default=None), max(ends, default=None)
+    return Range(name, dtype_name(value.dtype), tuple(value.shape), *span, nonfinite / count, zeros / count)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -137,4 +138,28 @@ def _plain(tensor: Any) -> Tensor | None:
     values = _stored(tensor.detach())
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    return values.float() if values.dtype.itemsize < 4 else values
+    return values.float() if values.dtype.itemsize == 1 else values
+
+
+def _parts(values: Tensor | None) -> Iterator[Tensor]:
+    """A huge tensor in parts along its first dimension, so that looking at it needs little memory."""
+    if values is None or not values.numel():
+        return
+    if values.numel() <= _MOST_ELEMENTS or values.dim() == 0:
+        yield values
+    else:
+        yield from torch.split(values, max(1, len(values) * _MOST_ELEMENTS // values.numel()))
+
+
+def _ends(values: Tensor) -> tuple[float, float]:
+    """Least and greatest; both are NaN where there is one. A single pass that needs no memory."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return low, high
+
+
+def _bad_part(values: Tensor) -> Bad:
+    if all(map(math.isfinite, _ends(values))):
+        return Bad.NONE
+    found = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
+    found |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
+    return found | (Bad.DOWN if bool(torch.isneginf(values).any()) else Bad.NONE)
