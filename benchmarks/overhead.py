@@ -81,12 +81,20 @@ class Gpt17m:
         self.run = None
         if folder is not None:
             self.run = steadyrun.record(folder, config={"clip": 1.0, "total_steps": 10_000})
-            self.run.watch(self.model, self.optimizer, scheduler=self.scheduler)
+            self.run.watch(self.model, self.optimizer, scheduler=self.scheduler, loss_fn=self.loss_fn)
+
+    @staticmethod
+    def token_losses(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        logits = model(tokens[:, :-1])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+
+    @classmethod
+    def loss_fn(cls, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        return cls.token_losses(model, tokens).mean()
 
     def step(self) -> None:
         tokens = torch.randint(0, 8192, (8, 129))
-        logits = self.model(tokens[:, :-1])
-        by_token = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        by_token = self.token_losses(self.model, tokens)
         loss = by_token.mean()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -22,6 +22,9 @@ COMMANDS = (
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],
     ["overhead.py", "gpt17m", "--steps", "200"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1", "--monitor"],
+    ["capture.py", "gpt17m", "--steps", "600"],
+    ["capture.py", "tutor", "--steps", "2000", "--threads", "1"],
+    ["hunt.py"],
 )
 
 if __name__ == "__main__":

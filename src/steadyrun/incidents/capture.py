@@ -25,7 +25,7 @@ from steadyrun.incidents.rolling import FOLDER, Rolling, threads_and_flags
 from steadyrun.incidents.settings import Settings
 from steadyrun.incidents.spotting import Spotter
 from steadyrun.incidents.working import Worker
-from steadyrun.probes.batches import arrays_of, batch_hash, example_hashes
+from steadyrun.probes.batches import input_hash
 from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems
 from steadyrun.records import Found
@@ -54,7 +54,7 @@ class Capture:
         self._devices: list[int] = []
         self._random: RandomState | None = None  # when the last step ended
         self._forward: RandomState | None = None  # when the forward pass of this step began
-        self._input_hash: Any = None
+        self._inputs: list[Any] = []
         self._last_batch: int | None = None
         self._next = 0
         self._out_of_memory = ""
@@ -91,20 +91,27 @@ class Capture:
         crossed = self._boundary is not None and not self._boundary.disarm()
         kept = Kept(row.step, self._random or take(), self._forward, values=row.values)
         if batch is not None:
-            kept.batch = pack(batch)
-            kept.input_hash = self._input_hash if crossed else None
-            self._finder.learn(callers.training_frame(), batch)
-            self._last_batch = id(batch)
-            if self._counts is not None:
-                self._counts.add(tokens.tokens_in(kept.batch.tensors))
+            self._keep_batch(kept, batch, self._inputs if crossed else [])
         if token_losses is not None:
             kept.token_losses = pack(token_losses)
+        self._inputs = []
         self._ring.add(kept)
         self._accounts.passed(row.step, self._ring)
         if self._out_of_memory:
             why, self._out_of_memory = self._out_of_memory, ""
             self.open("out-of-memory", why, row.step)
         self._begin_step()
+
+    def _keep_batch(self, kept: Kept, batch: Any, inputs: list[Any]) -> None:
+        kept.batch = pack(batch)
+        given = pack(inputs, copy=False)
+        if not given.storages <= kept.batch.storages:  # the model got something else than parts of the batch
+            kept.input_hash = input_hash(inputs)
+        self._finder.learn(callers.training_frame(), batch)
+        self._last_batch = id(batch)
+        if self._counts is not None:
+            on_cpu = not kept.batch.tensors or not self._devices
+            self._counts.add(tokens.tokens_in(kept.batch.tensors if on_cpu else pack(batch, copy=False).tensors))
 
     def saw(self, row: Row) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""
@@ -168,9 +175,7 @@ class Capture:
         with self._problems.contained("incident capture"):
             self._forward = take(self._random, self._devices)
             self._take_checkpoint(self._forward)
-            arrays = arrays_of(args)
-            examples = example_hashes(arrays) if arrays else None
-            self._input_hash = None if examples is None else batch_hash(examples)
+            self._inputs = list(args) if isinstance(args, tuple) else []
 
     def _take_checkpoint(self, random: RandomState) -> None:
         if self._watched is None or self._worker.busy or not self._checkpointing.due(self._next, self._ring):

@@ -40,6 +40,7 @@ class Packed:
     tree: Any = None
     tensors: dict[str, Tensor] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
+    storages: set[int] = field(default_factory=set)  # of the tensors it was made from
 
     @property
     def nbytes(self) -> int:
@@ -72,12 +73,12 @@ def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None
 
 
 def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+    if isinstance(held, Tensor):
+        return _tensor(held, packed, path, copy)
     if isinstance(held, _PLAIN):
         return held if type(held) in _PLAIN else type(held).__mro__[1](held)  # an enum of numbers is its number
     if isinstance(held, float):
         return float(held) if np.isfinite(held) else {"float": str(float(held))}
-    if isinstance(held, Tensor):
-        return _tensor(held, packed, path, copy)
     if isinstance(held, np.ndarray | np.generic):
         return _array(held, packed, path, copy)
     if depth > _DEEPEST:
@@ -86,32 +87,31 @@ def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
 
 
 def _container(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
-    def each(items: Any) -> list[Any]:
-        return [_taken(item, packed, f"{path}.{place}", copy, depth) for place, item in enumerate(items)]
-
-    def pairs(items: Any) -> list[Any]:
-        return [[_taken(key, packed, path, copy, depth), _named(key, item)] for key, item in items]
-
-    def _named(key: Any, item: Any) -> Any:
-        return _taken(item, packed, f"{path}.{key}", copy, depth)
-
-    if isinstance(held, Mapping):
-        return {"dict" if isinstance(held, dict) else "mapping": pairs(held.items())}
+    if isinstance(held, Mapping) or (is_dataclass(held) and not isinstance(held, type)):
+        kind = "dict" if isinstance(held, dict) else "mapping" if isinstance(held, Mapping) else "object"
+        pairs = held.items() if isinstance(held, Mapping) else vars(held).items()
+        return {
+            kind: [
+                [
+                    key if type(key) is str else _taken(key, packed, path, copy, depth),
+                    _taken(item, packed, f"{path}.{key}", copy, depth),
+                ]
+                for key, item in pairs
+            ]
+        }
+    if not isinstance(held, list | tuple | set | frozenset):
+        return _left_out(held, packed, path)
+    items = [_taken(item, packed, f"{path}.{place}", copy, depth) for place, item in enumerate(held)]
     if isinstance(held, tuple) and hasattr(held, "_fields"):
-        return {"named": [type(held).__name__, list(held._fields), each(held)]}
-    if isinstance(held, tuple):
-        return {"tuple": each(held)}
-    if isinstance(held, list | set | frozenset):
-        return {"list": each(held)}
-    if is_dataclass(held) and not isinstance(held, type):
-        return {"object": pairs(vars(held).items())}
-    return _left_out(held, packed, path)
+        return {"named": [type(held).__name__, list(held._fields), items]}
+    return {"tuple" if isinstance(held, tuple) else "list": items}
 
 
 def _tensor(held: Tensor, packed: Packed, path: str, copy: bool) -> Any:
     if held.layout != torch.strided or held.is_quantized or held.is_meta or hasattr(held, "full_tensor"):
         return _left_out(held, packed, path)
     name = _free(packed, path)
+    packed.storages.add(held.untyped_storage().data_ptr())
     values, kind = held.detach(), "tensor"
     if values.is_complex():
         values, kind = torch.view_as_real(values.resolve_conj()), "complex"
@@ -152,7 +152,7 @@ def _rebuilt(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | No
     if not isinstance(tree, dict):
         return tree
     kind = next(iter(tree), "")
-    held = tree.get(kind)
+    held: Any = tree.get(kind)
 
     def back(item: Any) -> Any:
         return _rebuilt(item, tensors, device)

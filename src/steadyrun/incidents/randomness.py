@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_MT_BYTES = 624 * 4 + 4  # numpy's Mersenne twister: its words and the place in them
+_MT_BYTES = 624 * 4 + 4  # of a Mersenne twister: its words and the place in them
+_OBJECT_HEAD = 16  # bytes of a Python object before its own data
+
+Mark = Any
+"""What shows whether a generator has moved; None where that cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -22,26 +28,24 @@ class RandomState:
     torch: Tensor
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
-    numpy_mark: bytes = b""
-    numpy_moves: bool = False
     cuda: dict[int, Tensor] = field(default_factory=dict)
+    marks: tuple[Mark, Mark] = (None, None)
+    numpy_moves: bool = False
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
-    python, legacy, mark = random.getstate(), None, _numpy_mark()
-    moves = before is None or before.numpy_moves or not mark or mark != before.numpy_mark
-    if before is not None and python == before.python:
-        python = before.python
-    if before is not None and not moves:
-        legacy = before.numpy
+    marks = (_python_mark(), _numpy_mark())
+    earlier = (None, None) if before is None else before.marks
+    moves = before is None or before.numpy_moves or marks[1] is None or marks[1] != earlier[1]
+    same = before is not None and marks[0] is not None and marks[0] == earlier[0]
     return RandomState(
         torch.get_rng_state(),
-        python,
-        legacy or np.random.get_state(legacy=True),  # type: ignore[arg-type]
-        mark,
-        before is not None and moves,
+        before.python if same and before is not None else random.getstate(),
+        before.numpy if before is not None and not moves else np.random.get_state(legacy=True),  # type: ignore[arg-type]
         {device: torch.cuda.get_rng_state(device) for device in devices},
+        marks,
+        before is not None and moves,
     )
 
 
@@ -99,15 +103,33 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
     return kept, [places[id(part)] for part in parts]
 
 
-def _numpy_mark() -> bytes:
-    """The raw words of numpy's global generator: reading its state takes fifty times as long.
+# Reading a generator's state makes hundreds of Python numbers, twice a step. Its raw words, compared with those seen
+# before, show that it has not moved; they are never used for more than that.
 
-    They show whether it is used at all. Where it is, its state is read: it may also hold a number back.
-    """
+
+def _numpy_mark() -> Mark:
+    """Where numpy's generator is used at all its state is read every time: it may also hold a number back."""
     generator = np.random.mtrand._rand._bit_generator
     if type(generator).__name__ != "MT19937":
-        return b""
+        return None
     return ctypes.string_at(generator.ctypes.state_address, _MT_BYTES)
+
+
+def _python_mark() -> Mark:
+    generator: Any = random._inst
+    if not _words_are_where_expected():
+        return None
+    return ctypes.string_at(id(generator) + _OBJECT_HEAD, _MT_BYTES), generator.gauss_next
+
+
+@lru_cache(maxsize=1)
+def _words_are_where_expected() -> bool:
+    """Whether this Python keeps the words of its generator behind the head of the object, as CPython does."""
+    if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
+        return False
+    held = ctypes.string_at(id(random._inst) + _OBJECT_HEAD, _MT_BYTES)
+    place, *words = np.frombuffer(held, dtype=np.uint32).tolist()
+    return [*words, place] == list(random.getstate()[1])
 
 
 # A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from steadyrun.incidents.proof import Difference
-from steadyrun.probes.batches import arrays_of, batch_hash, example_hashes
+from steadyrun.probes.batches import input_hash
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.forward import floats_in
 
@@ -46,20 +46,13 @@ def nondeterminism(model: nn.Module, execute: Callable[[], Any], restore: Callab
     return None
 
 
-def input_hash(args: Any) -> int | None:
-    """The hash that capture takes of what the model is given."""
-    arrays = arrays_of(args)
-    examples = example_hashes(arrays) if arrays else None
-    return None if examples is None else int(batch_hash(examples))
-
-
 def _traced(model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]) -> Trace:
     trace = Trace()
     names = {id(module): clean(name) for name, module in unwrapped(model).named_modules()}
 
     def entered(module: nn.Module, args: Any) -> None:
         if id(module) in names and trace.inputs is None:
-            trace.inputs = input_hash(args)
+            trace.inputs = _number(input_hash(args))
 
     def left(module: nn.Module, _args: Any, output: Any) -> None:
         if id(module) in names:
@@ -73,3 +66,7 @@ def _traced(model: nn.Module, execute: Callable[[], Any], restore: Callable[[], 
         for handle in handles:
             handle.remove()
     return trace
+
+
+def _number(held: Any) -> int | None:
+    return None if held is None else int(held)

@@ -22,11 +22,11 @@ from steadyrun.incidents.hunt import Culprit
 from steadyrun.incidents.packing import Packed
 from steadyrun.incidents.proof import Proof
 from steadyrun.incidents.reading import Incident
-from steadyrun.incidents.repeating import input_hash
 from steadyrun.incidents.session import Session
 from steadyrun.incidents.task import Factory
 from steadyrun.incidents.token_losses import TokenLosses
 from steadyrun.incidents.violence import Change, Changes
+from steadyrun.probes.batches import input_hash
 
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
@@ -155,7 +155,8 @@ class _Inputs:
         self._boundary.arm()
 
     def _crossed(self, args: Any) -> None:
-        self._found[self._step] = input_hash(args)
+        found = input_hash(args)
+        self._found[self._step] = None if found is None else int(found)
 
     def __enter__(self) -> _Inputs:
         return self

@@ -12,29 +12,39 @@ from steadyrun.incidents.packing import Packed
 
 _RARE = 10  # seen less often than this before
 _CHANCE = 1e-3  # of a token so crowded in any batch like this, if it came as often as before
+_TOGETHER = 64  # steps
 _MOST_ROWS, _MOST_TOKENS, _MOST_LOSSES = 64, 40, 65_536
 
 
 class TokenCounts:
-    """How often each token came up to now; counted where the batch is, without waiting for it."""
+    """How often each token came up to now. Counted for many steps at a time, on the device without waiting for it."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.size = vocabulary(tokenizer)
-        self._counts: Tensor | None = None
+        self._counts: dict[torch.device, Tensor] = {}
+        self._waiting: list[Tensor] = []
 
     def add(self, tokens: Tensor | None) -> None:
-        if tokens is None or not self.size:
-            return
-        if self._counts is None or self._counts.device != tokens.device:
-            self._counts = torch.zeros(self.size + 1, dtype=torch.int64, device=tokens.device)
-        flat = tokens.detach().reshape(-1).long()
-        flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # what is no token goes to the last place
-        self._counts.scatter_add_(0, flat, torch.ones_like(flat))
+        """Count a step's tokens; they must not change any more."""
+        if tokens is not None and self.size:
+            self._waiting.append(tokens.detach())
+            if len(self._waiting) >= _TOGETHER:
+                self._count()
 
     def before(self) -> list[int]:
         """A copy of the counts; this waits for the device."""
-        return [] if self._counts is None else self._counts[: self.size].tolist()
+        self._count()
+        total = sum((counts.cpu() for counts in self._counts.values()), torch.zeros(self.size + 1, dtype=torch.int64))
+        return total[: self.size].tolist()
+
+    def _count(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for device in {tokens.device for tokens in waiting}:
+            flat = torch.cat([tokens.reshape(-1).long() for tokens in waiting if tokens.device == device])
+            flat = flat.clamp(-1, self.size).remainder(self.size + 1)  # what is no token goes to the last place
+            counts = self._counts.setdefault(device, torch.zeros(self.size + 1, dtype=torch.int64, device=device))
+            counts.scatter_add_(0, flat, torch.ones_like(flat))
 
 
 def vocabulary(tokenizer: Any) -> int:

@@ -73,6 +73,13 @@ def batch_hash(examples: Array) -> Array:
     return _fold((examples * _weights([examples.shape[0]], examples)).sum())
 
 
+def input_hash(given: Any) -> Array | None:
+    """One hash for whatever a model is given; None where there is no array in it."""
+    arrays = arrays_of(given)
+    examples = example_hashes(arrays) if arrays else None
+    return None if examples is None else batch_hash(examples)
+
+
 def count_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor | None:
     """Elements of the first integer array with at least two dimensions, without padding if `pad_id` is known."""
     for array in arrays:
