@@ -20,7 +20,7 @@ from gpu import ROUNDS, SEGMENT, Gpt2, waiting_calls
 from torch import nn
 
 import steadyrun
-from steadyrun.tutor.faults import load_recipe
+from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded
 
 RUNS = [("lr-jump", "fp16"), ("lr-jump", "bf16"), ("lr-jump", "fp32"), ("log-of-zero", "fp32"), ("log-of-zero", "bf16")]
@@ -71,7 +71,7 @@ def cost(folder: Path) -> dict[str, Any]:
 
 def replayed(folder: Path, fault: str, dtype: str) -> dict[str, Any]:
     path = folder / f"{fault}-{dtype}"
-    train_recorded(load_recipe(fault, steps=300, dtype=dtype, device="cuda", dropout=0.1), path)
+    train_recorded(load_recipe(fault, steps=FAULTS[fault].steps, dtype=dtype, device="cuda", dropout=0.1), path)
     result = steadyrun.replay(path)
     culprit = result.culprit
     return {

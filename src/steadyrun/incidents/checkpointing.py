@@ -45,9 +45,8 @@ class Checkpointing:
             return None
         began = time.thread_time()
         state = training.take(objects, self._pool)
-        took = time.thread_time() - began
-        # The first copy makes its buffers, and the optimizer's moments come with the second.
-        self._cost = took if self._cost == 0 else min(took, 2 * self._cost)
+        if not self._pool.grew:  # the first copies make their buffers, which costs more than all that follows
+            self._cost = time.thread_time() - began
         self._last = step
         return state
 

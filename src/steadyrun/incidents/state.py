@@ -35,6 +35,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
+        self.grew = False  # whether the last copies needed fresh memory
 
     @property
     def empty(self) -> bool:
@@ -42,6 +43,7 @@ class Pool:
 
     def copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of `tensors` on the CPU. Those from a CUDA device are started and not waited for."""
+        self.grew = False
         kept = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
         self._buffers = kept
         on_cpu = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
@@ -56,6 +58,7 @@ class Pool:
         held = self._buffers.get(name)
         if held is not None and held.shape == like.shape and held.dtype == like.dtype:
             return held
+        self.grew = True
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
 
 
