@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,12 @@ def check(
     raise typer.Exit(report.exit_code)
 
 
+def _offer_replay(run: Path) -> None:
+    """Where the moment was captured, it can be executed again."""
+    if any((run.expanduser() / "incidents").glob("step-*/incident.json")):
+        say(f"captured, to be executed again: {as_typed('steadyrun')} replay {shlex.quote(str(run))}")
+
+
 def _form(as_json: bool, junit: bool, markdown: bool) -> str:
     wanted = [name for name, given in (("json", as_json), ("junit", junit), ("markdown", markdown)) if given]
     if len(wanted) > 1:
@@ -110,6 +117,8 @@ class _Checking:
         report = self._walk(self.run)
         forms.tell(self.form, report, compared(report))
         forms.leave(report, compared(report))
+        if self.form == "text" and report.leaf is not None:
+            _offer_replay(Path(self.run))
         return report
 
     def follow(self, interval: float, wait: float, until_fault: bool) -> Report:

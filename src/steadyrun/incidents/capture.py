@@ -6,6 +6,7 @@ A thread writes. Nothing here changes training, and nothing waits for a device e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from types import TracebackType
@@ -41,6 +42,7 @@ class Capture:
         self, writer: RunWriter, problems: Problems, settings: Settings, loss_fn: Any, tokenizer: Any | None
     ) -> None:
         self._problems = problems
+        self._pid = os.getpid()
         self._ring = Ring(settings.batch_bytes)
         self._rolling = Rolling(writer.root / folder.INCIDENTS / FOLDER)
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
@@ -172,6 +174,8 @@ class Capture:
             self._take_checkpoint(self._random)
 
     def _crossed(self, args: Any) -> None:
+        if os.getpid() != self._pid:  # a forked child has the hook, and neither the thread nor the files
+            return
         with self._problems.contained("incident capture"):
             self._forward = take(self._random, self._devices)
             self._take_checkpoint(self._forward)

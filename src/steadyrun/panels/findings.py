@@ -18,6 +18,7 @@ from steadyrun.trees.walker import Asked
 _EVENTS = {
     "resume": 1,
     "crash": 1,
+    "incident": 1,
     "out-of-memory": 1,
     "stopped": 1,
     "note": 1,
