@@ -41,11 +41,20 @@ def replay(
     that the run used; `until` ends the window; without `hunting` the first non-finite operation is not looked for.
     """
     incident = choose(Path(run).expanduser(), step)
+    session, build = session_of(incident, factory, threads)
+    result = investigate(session, until=until, on_step=on_step, hunting=hunting)
+    result.factory = build
+    result.factory_name = factory if isinstance(factory, str) else f"{build.__module__}:{build.__name__}"
+    return result
+
+
+def session_of(
+    incident: Incident, factory: Factory | str | None, threads: int | None = None
+) -> tuple[Session, Factory]:
+    """The program of an incident's run at its checkpoint, and what built it."""
     build = factory_for(incident, factory)
     task = build_task(build, incident.view.manifest.get("config") or {}, getattr(build, "__name__", "the factory"))
-    result = investigate(incident, task, threads=threads, until=until, on_step=on_step, hunting=hunting)
-    result.factory = build
-    return result
+    return Session(incident, task, threads), build
 
 
 def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
@@ -64,10 +73,8 @@ def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
 
 
 def investigate(
-    incident: Incident,
-    task: Task,
+    session: Session,
     *,
-    threads: int | None = None,
     until: int | None = None,
     on_step: OnStep | None = None,
     hunting: bool = True,
@@ -76,11 +83,10 @@ def investigate(
 
     The result is left in the incident's folder as replay.json, beside the measurements of every step.
     """
-    session = Session(incident, task, threads)
     result = execute_window(session, until=until, on_step=on_step)
     if hunting and result.before_bad is not None:
         _hunt(session, result)
-    replace_file(incident.folder / "replay.json", dumps(as_json(result), indent=1))
+    replace_file(session.incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return result
 
 

@@ -11,6 +11,7 @@ import torch
 from steadyrun.errors import UsageError
 from steadyrun.incidents import state as training
 from steadyrun.incidents.randomness import put, take
+from steadyrun.incidents.session import Session
 from steadyrun.incidents.task import Task
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def replay_live(
     gradients = [parameter.grad for parameter in model.parameters()]
     random, threads, before = take(devices=_devices(model)), torch.get_num_threads(), training.remember(objects)
     try:
-        return investigate(choose(path, step), task, threads=options.pop("threads", threads), **options)
+        session = Session(choose(path, step), task, options.pop("threads", threads))
+        return investigate(session, **options)
     finally:
         training.restore(objects, before.tree, before.tensors)
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +28,9 @@ from steadyrun.incidents.token_losses import TokenLosses
 from steadyrun.incidents.violence import Change, Changes
 from steadyrun.probes.batches import input_hash
 
+if TYPE_CHECKING:
+    from steadyrun.incidents.why.table import Why
+
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
 OnStep = Callable[[int, int, float], None]
@@ -44,6 +47,7 @@ class Replay:
     losses: dict[int, float]
     folder: Path
     factory: Factory | None = None
+    factory_name: str | None = None
     first_bad: int | None = None  # the first step with a non-finite loss or parameter
     raised: str = ""
     violent: Change | None = None
@@ -51,6 +55,7 @@ class Replay:
     precision: Precision | None = None
     token_losses: list[float] | None = None
     inputs: dict[int, int | None] = field(default_factory=dict)
+    why: Why | None = None  # what experiments showed, where `explain` was called
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 
     def __str__(self) -> str:
@@ -63,6 +68,13 @@ class Replay:
         from steadyrun.incidents.forms import as_json
 
         return as_json(self)
+
+    def explain(self, *, everything: bool = False, jobs: int = 1, on_row: Any = None) -> Why:
+        """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
+        from steadyrun.incidents.why import explain_incident
+
+        self.why = explain_incident(self, everything=everything, jobs=jobs, on_row=on_row)
+        return self.why
 
     def export(self, folder: str | os.PathLike[str]) -> list[str]:
         """Write the smallest script and data that show the incident without steadyrun; returns what was done."""

@@ -1,0 +1,112 @@
+"""Whether an incident is gone: the question that raised it is asked of the run with the experiment in its place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.incidents.reading import Incident
+from steadyrun.incidents.why.spliced import Spliced
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import FAULT
+from steadyrun.questions.spiking import BACK, SIGMAS, WINDOW
+from steadyrun.records import Series
+from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.spikes import Spike, spikes
+from steadyrun.trees.walker import walk
+
+# Faults that a step makes, or does not make; the others are about the whole run.
+OF_A_MOMENT = frozenset({"C3.2", "D1.3", "D2.3", "D2.4", "D3.1", "D3.2", "D3.3", "S1.2", "S3.1"})
+_LATE = 10  # steps after the incident's own in which its loss may first be bad
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One execution of the window with a change."""
+
+    losses: dict[int, float]
+    parameters_finite: bool
+    raised: str
+    series: dict[str, Series]
+
+    @property
+    def peak_loss(self) -> float:
+        return _peak(list(self.losses.values()))
+
+    @property
+    def peak_grad_norm(self) -> float:
+        return _peak(self.series["grad_norm"].values.tolist()) if "grad_norm" in self.series else math.nan
+
+
+class Judge:
+    """Knows what the incident was."""
+
+    def __init__(self, incident: Incident, first_bad: int | None, raised: bool) -> None:
+        self._incident = incident
+        self.code = str(incident.content.get("found", {}).get("code", ""))
+        self._non_finite, self._raised = first_bad is not None and not raised, raised
+        self.spike = None if self._non_finite or self._raised else self._find_spike()
+
+    @property
+    def cannot_tell(self) -> str:
+        """Why no experiment can tell; empty where one can."""
+        if self._non_finite or self._raised or self.spike is not None or self.code in OF_A_MOMENT:
+            return ""
+        if self.code:
+            return f"{self.code} is a fault of the whole run, not of a moment: the walk names its cause already"
+        return "nothing stands out at this step: no loss that jumps, nothing that is not finite"
+
+    @property
+    def moment(self) -> int:
+        """The first step whose loss is bad."""
+        return self._incident.step if self.spike is None else self.spike.start_step
+
+    def gone(self, trial: Trial, start: int) -> bool:
+        """Whether the trial shows the incident no more."""
+        if trial.raised:
+            return False
+        if not trial.parameters_finite or not all(map(math.isfinite, trial.losses.values())):
+            return False
+        if self._non_finite or self._raised:
+            return True
+        if self.spike is not None:
+            limit = self.spike.level + SIGMAS * self.spike.deviation
+            return max(trial.losses.values()) <= max(limit, self._quiet)
+        return not self._still_found(trial, start)
+
+    def shows(self, loss: float) -> bool:
+        """Whether a single loss is as bad as that of the incident, by its rule."""
+        if not math.isfinite(loss):
+            return True
+        return self.spike is not None and loss > max(self.spike.level + SIGMAS * self.spike.deviation, self._quiet)
+
+    @property
+    def _quiet(self) -> float:
+        """The largest loss of the steps before: what is no higher is nothing new."""
+        assert self.spike is not None
+        before = [loss for step, loss in self._incident.recorded("loss").items() if step < self.spike.start_step]
+        return max(before[-WINDOW:], default=-math.inf)
+
+    def _find_spike(self) -> Spike | None:
+        series = self._incident.view.series("loss")
+        keep = np.isfinite(series.values)
+        points = Points("loss", series.steps[keep].astype(float), series.values[keep])
+        near = [
+            spike
+            for spike in spikes(points, WINDOW, SIGMAS, BACK)
+            if spike.peak_step - self._incident.step >= 0 and spike.start_step - self._incident.step <= _LATE
+        ]
+        return max(near, key=lambda spike: spike.sigmas, default=None)
+
+    def _still_found(self, trial: Trial, start: int) -> bool:
+        signals = Signals(Spliced(self._incident.view, trial.series, start))
+        found = walk(QUESTIONS, signals, {}, go_on=True)
+        return any(asked.question.code == self.code and asked.answer.kind == FAULT for asked in found.path)
+
+
+def _peak(values: list[float]) -> float:
+    if not values:
+        return math.nan
+    return next((value for value in values if not math.isfinite(value)), max(values))

@@ -1,0 +1,48 @@
+"""Experiments shared by several processes on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+from steadyrun.errors import UsageError
+from steadyrun.incidents.replaying import Replay
+from steadyrun.incidents.why.factors import Factor, factors_for
+from steadyrun.incidents.why.table import Row
+from steadyrun.incidents.why.trying import Experiments, Plan
+
+_mine: dict[str, Experiments] = {}  # of a process that was started for it
+
+
+def run_in_processes(result: Replay, steps: Plan, usable: list[Factor], jobs: int) -> Iterator[Row]:
+    """The rows of `usable` in order. Each process builds the program itself, from the factory's name."""
+    if result.factory_name is None:
+        raise UsageError("several processes need the factory by its name: module:function")
+    setting = (
+        str(result.incident.run),
+        result.incident.step,
+        result.factory_name,
+        steps,
+        result.first_bad,
+        bool(result.raised),
+    )
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(min(jobs, len(usable)), initializer=_begin, initargs=setting) as pool:
+        yield from pool.imap(_row, [factor.name for factor in usable])
+
+
+def _begin(run: str, step: int, factory: str, steps: Plan, first_bad: int | None, raised: bool) -> None:
+    from steadyrun.incidents.investigating import session_of
+    from steadyrun.incidents.reading import choose
+    from steadyrun.incidents.why.judging import Judge
+
+    incident = choose(Path(run), step)
+    session, _ = session_of(incident, factory)
+    _mine["experiments"] = Experiments(session, Judge(incident, first_bad, raised), steps)
+
+
+def _row(name: str) -> Row:
+    experiments = _mine["experiments"]
+    every = [*factors_for(experiments.session, True)[0]]
+    return experiments.run(next(factor for factor in every if factor.name == name))

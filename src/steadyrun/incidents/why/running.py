@@ -1,0 +1,96 @@
+"""Runs the experiments in their order, and stops when they have decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+from steadyrun.incidents.replaying import Replay
+from steadyrun.incidents.why.factors import REPEAT, Factor, factors_for
+from steadyrun.incidents.why.judging import Judge
+from steadyrun.incidents.why.parallel import run_in_processes
+from steadyrun.incidents.why.table import NOT_REPRODUCIBLE, UNDECIDED, Row, Why
+from steadyrun.incidents.why.trying import Experiments, plan
+from steadyrun.incidents.why.verdict import Rows, decide
+from steadyrun.store.jsonio import dumps, replace_file
+
+OnRow = Callable[[int, int, str], None]
+"""Called before each experiment with its place, their number, and its words."""
+
+FILE = "experiments.json"
+
+
+def explain_incident(result: Replay, *, everything: bool = False, jobs: int = 1, on_row: OnRow | None = None) -> Why:
+    """Find the cause of a replayed incident by experiment; the table is left in its folder as experiments.json.
+
+    With `everything` the experiments go on after they have decided. `jobs` processes share them.
+    """
+    found = _explained(result, everything, jobs, on_row or (lambda *_: None))
+    replace_file(result.incident.folder / FILE, dumps(found.to_dict(), indent=1))
+    return found
+
+
+def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Why:
+    incident = result.incident
+    at: dict[str, Any] = {"step": incident.step, "kind": incident.kind}
+    nowhere = dict.fromkeys(("moment", "start", "until"), incident.step)
+    if not result.proof.holds:
+        differences = "; ".join(each.message for each in result.proof.differences) or "what differs is not known"
+        why = f"the replay is not what was recorded: {differences}"
+        return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
+    judge = Judge(incident, result.first_bad, bool(result.raised))
+    if judge.cannot_tell:
+        return Why(**at, **nowhere, verdict=UNDECIDED, why=judge.cannot_tell)
+    steps = plan(result, judge)
+    experiments = Experiments(result.session, judge, steps)
+    at |= {"moment": steps.moment, "start": steps.start, "until": steps.until}
+    baseline = experiments.run(REPEAT)
+    if baseline.gone:
+        why = "a plain repeat of the same steps does not show it"
+        return Why(**at, verdict=NOT_REPRODUCIBLE, why=why, baseline=baseline)
+    usable, unusable = factors_for(result.session, steps.start != steps.moment)
+    run = run_in_processes(result, steps, usable, jobs) if jobs > 1 else map(experiments.run, usable)
+    with closing(iter_rows(run)) as rows:
+        return _table(result, at, baseline, usable, unusable, rows, everything, on_row)
+
+
+def iter_rows(rows: Any) -> Iterator[Row]:
+    """A generator that can be closed in the middle."""
+    yield from rows
+
+
+def _table(
+    result: Replay,
+    at: dict[str, Any],
+    baseline: Row,
+    usable: list[Factor],
+    unusable: list[Factor],
+    results: Iterator[Row],
+    everything: bool,
+    on_row: OnRow,
+) -> Why:
+    structural = result.precision is None or result.precision.outcome == "structural"
+    rows: list[Row] = []
+    decision = None
+    for place, factor in enumerate(usable):
+        left = [each.name for each in usable[place:]]
+        decision = decision or decide(Rows(rows, left), result.culprit, structural)
+        if decision is not None and not everything:
+            break
+        on_row(place, len(usable), factor.words)
+        rows.append(next(results))
+    decision = decision or decide(Rows(rows, []), result.culprit, structural)
+    tried = {row.factor for row in rows}
+    left_out = [factor.name for factor in (*usable, *unusable) if factor.name not in tried]
+    verdict, why, interaction = decision or (UNDECIDED, _why_undecided(rows), None)
+    return Why(
+        **at, verdict=verdict, why=why, baseline=baseline, table=rows, interaction=interaction, left_out=left_out
+    )
+
+
+def _why_undecided(rows: list[Row]) -> str:
+    removing = [row.words for row in rows if row.gone]
+    if not removing:
+        return "no single change removes it"
+    return f"the table does not separate: {', '.join(removing)} remove it"
