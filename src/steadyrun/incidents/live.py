@@ -14,7 +14,7 @@ from steadyrun.incidents.randomness import put, take
 from steadyrun.incidents.task import Task
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
 
 
 def replay_live(
