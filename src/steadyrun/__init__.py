@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
-    from steadyrun.incidents.investigating import replay
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.opening import replay
+    from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.task import Task
     from steadyrun.panels.notebook import Dashboard, dashboard
     from steadyrun.probes.opening import record
@@ -39,8 +39,8 @@ _HOMES = {
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
     "Task": "steadyrun.incidents.task",
-    "Replay": "steadyrun.incidents.replaying",
-    "replay": "steadyrun.incidents.investigating",
+    "Replay": "steadyrun.incidents.outcome",
+    "replay": "steadyrun.incidents.opening",
     "Report": "steadyrun.report.checking",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",

@@ -118,9 +118,8 @@ def test_what_the_recorder_is_given() -> None:
     assert [float(step["loss"]) for step in recorder.steps] == result.losses
     assert [float(val["loss"]) for val in recorder.vals] == result.val_losses
     assert result.val_steps == [2, 5, 6]
-    assert recorder.steps[0]["batch"]["tokens"].shape[0] == 16
-    batch = recorder.steps[0]["batch"]
-    assert recorder.watched["loss_fn"](result.model, batch).shape == ()
+    assert [part["tokens"].shape[0] for part in recorder.steps[0]["batch"]] == [8, 8]
+    assert recorder.watched["loss_fn"](result.model, recorder.steps[0]["batch"][0]).shape == ()
     assert set(recorder.vals[0]["class_losses"]) == {"regular", "irregular"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ class _Checking:
         report = self._walk(self.run)
         forms.tell(self.form, report, compared(report))
         forms.leave(report, compared(report))
-        if self.form == "text" and report.leaf is not None:
+        if self.form == "text" and report.leaf is not None and sys.stderr.isatty():
             _offer_replay(Path(self.run))
         return report
 

@@ -17,7 +17,7 @@ from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.store.summary import printable
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
 
 
 def replay(

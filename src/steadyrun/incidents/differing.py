@@ -16,7 +16,7 @@ from steadyrun.incidents.repeating import nondeterminism
 from steadyrun.incidents.session import Session
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
 
 
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:

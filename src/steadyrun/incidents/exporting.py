@@ -16,9 +16,9 @@ from torch import Tensor
 
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents import state as training
+from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.packing import Packed, pack
 from steadyrun.incidents.randomness import RandomState
-from steadyrun.incidents.replaying import Replay
 from steadyrun.incidents.rows import smallest
 from steadyrun.incidents.script import Script
 from steadyrun.incidents.sources import copy_to, modules_of

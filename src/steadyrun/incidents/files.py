@@ -10,22 +10,23 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.store.jsonio import dumps, replace_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SCHEMA = 1
 
 
 def require_safetensors() -> None:
-    """A clear error where the package is missing."""
+    """A clear error where torch or safetensors is missing."""
     try:
         import safetensors.torch  # noqa: F401
     except ModuleNotFoundError as problem:
-        raise UsageError('incidents are kept as safetensors: pip install "steadyrun[torch]"') from problem
+        raise UsageError('incidents need torch and safetensors: pip install "steadyrun[torch]"') from problem
 
 
 def save(base: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from steadyrun.incidents.proof import CLOSE, EXACT, UNKNOWN
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.violence import Change
 
 SCHEMA = 1

@@ -1,4 +1,4 @@
-"""`steadyrun.replay`: execute the window again, then hunt."""
+"""Executes the window again, then hunts: the whole of a replay."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from steadyrun.incidents import state as training
 from steadyrun.incidents.forms import as_json
 from steadyrun.incidents.hunt import fp32, hunt
 from steadyrun.incidents.hunt.precision import as_float32
+from steadyrun.incidents.outcome import Precision, Replay
 from steadyrun.incidents.reading import Incident, choose
-from steadyrun.incidents.replaying import OnStep, Precision, Replay, execute_window
+from steadyrun.incidents.replaying import OnStep, execute_window
 from steadyrun.incidents.session import Session
 from steadyrun.incidents.task import Factory, Task, build_task, load_factory
 from steadyrun.store.jsonio import dumps, replace_file
@@ -24,22 +25,17 @@ from steadyrun.store.jsonio import dumps, replace_file
 _TUTOR = "steadyrun.tutor.replaying:task"
 
 
-def replay(
+def execute(
     run: str | os.PathLike[str],
-    factory: Factory | str | None = None,
+    factory: Factory | str | None,
     *,
-    step: int | None = None,
-    threads: int | None = None,
-    until: int | None = None,
-    on_step: OnStep | None = None,
-    hunting: bool = True,
+    step: int | None,
+    threads: int | None,
+    until: int | None,
+    on_step: OnStep | None,
+    hunting: bool,
 ) -> Replay:
-    """Execute an incident of a run again: the gravest one, or the one at `step`.
-
-    `factory` builds the program: a function that returns a `steadyrun.Task` (it is given the run's configuration if it
-    takes an argument), or its name as "module:function". Runs of the tutor need none. `threads` overrides the number
-    that the run used; `until` ends the window; without `hunting` the first non-finite operation is not looked for.
-    """
+    """What `steadyrun.replay` does."""
     incident = choose(Path(run).expanduser(), step)
     session, build = session_of(incident, factory, threads)
     result = investigate(session, until=until, on_step=on_step, hunting=hunting)

@@ -15,7 +15,7 @@ from steadyrun.incidents.session import Session
 from steadyrun.incidents.task import Task
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
 
 
 def replay_live(

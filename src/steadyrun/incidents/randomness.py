@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 _MT_BYTES = 624 * 4 + 4  # of a Mersenne twister: its words and the place in them
+_HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
 Mark = Any
@@ -30,22 +31,21 @@ class RandomState:
     numpy: tuple[Any, ...]
     cuda: dict[int, Tensor] = field(default_factory=dict)
     marks: tuple[Mark, Mark] = (None, None)
-    numpy_moves: bool = False
 
 
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
     marks = (_python_mark(), _numpy_mark())
     earlier = (None, None) if before is None else before.marks
-    moves = before is None or before.numpy_moves or marks[1] is None or marks[1] != earlier[1]
-    same = before is not None and marks[0] is not None and marks[0] == earlier[0]
+    same = [mark is not None and mark == other for mark, other in zip(marks, earlier, strict=True)]
+    if before is not None and before.numpy[_HAS_GAUSS]:  # the number it holds back may be gone without a trace
+        same[1] = False
     return RandomState(
         torch.get_rng_state(),
-        before.python if same and before is not None else random.getstate(),
-        before.numpy if before is not None and not moves else np.random.get_state(legacy=True),  # type: ignore[arg-type]
+        before.python if same[0] and before is not None else random.getstate(),
+        before.numpy if same[1] and before is not None else np.random.get_state(legacy=True),  # type: ignore[arg-type]
         {device: torch.cuda.get_rng_state(device) for device in devices},
         marks,
-        before is not None and moves,
     )
 
 
@@ -108,7 +108,6 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 def _numpy_mark() -> Mark:
-    """Where numpy's generator is used at all its state is read every time: it may also hold a number back."""
     generator = np.random.mtrand._rand._bit_generator
     if type(generator).__name__ != "MT19937":
         return None

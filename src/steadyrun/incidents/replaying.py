@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,78 +15,18 @@ from steadyrun.incidents import proof as proving
 from steadyrun.incidents import state as training
 from steadyrun.incidents.boundary import Boundary
 from steadyrun.incidents.differing import prove
-from steadyrun.incidents.hunt import Culprit
+from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.packing import Packed
-from steadyrun.incidents.proof import Proof
 from steadyrun.incidents.reading import Incident
 from steadyrun.incidents.session import Session
-from steadyrun.incidents.task import Factory
 from steadyrun.incidents.token_losses import TokenLosses
-from steadyrun.incidents.violence import Change, Changes
+from steadyrun.incidents.violence import Changes
 from steadyrun.probes.batches import input_hash
-
-if TYPE_CHECKING:
-    from steadyrun.incidents.why.table import Why
 
 _EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
 
 OnStep = Callable[[int, int, float], None]
 """Called after each step with its place, the number of steps, and its loss."""
-
-
-@dataclass
-class Replay:
-    """What a replay showed. `folder` holds the measurements of every step, as a run directory."""
-
-    incident: Incident
-    session: Session
-    proof: Proof
-    losses: dict[int, float]
-    folder: Path
-    factory: Factory | None = None
-    factory_name: str | None = None
-    first_bad: int | None = None  # the first step with a non-finite loss or parameter
-    raised: str = ""
-    violent: Change | None = None
-    culprit: Culprit | None = None
-    precision: Precision | None = None
-    token_losses: list[float] | None = None
-    inputs: dict[int, int | None] = field(default_factory=dict)
-    why: Why | None = None  # what experiments showed, where `explain` was called
-    before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
-
-    def __str__(self) -> str:
-        from steadyrun.incidents.forms import as_lines
-
-        return "\n".join(as_lines(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/replay.md)."""
-        from steadyrun.incidents.forms import as_json
-
-        return as_json(self)
-
-    def explain(self, *, everything: bool = False, jobs: int = 1, on_row: Any = None) -> Why:
-        """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
-        from steadyrun.incidents.why import explain_incident
-
-        self.why = explain_incident(self, everything=everything, jobs=jobs, on_row=on_row)
-        return self.why
-
-    def export(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Write the smallest script and data that show the incident without steadyrun; returns what was done."""
-        from steadyrun.incidents.exporting import export
-
-        return export(self, Path(folder).expanduser())
-
-
-@dataclass(frozen=True)
-class Precision:
-    """The bad step once more in float32: what is fine there overflowed, what is not is structural."""
-
-    dtype: str
-    outcome: str  # overflow, structural, or not-told
-    message: str
 
 
 def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:

@@ -25,7 +25,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from torch import nn
 
-    from steadyrun.incidents.replaying import Replay
+    from steadyrun.incidents.outcome import Replay
     from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 

@@ -227,7 +227,7 @@ def _has_epsilon(session: Session) -> bool:
 
 @contextmanager
 def _no_dropout(session: Session, _start: int) -> Iterator[None]:
-    changed = [module for module in session.task.model.modules() if _drops(module)]
+    changed: list[Any] = [module for module in session.task.model.modules() if _drops(module)]
     kept = [module.p for module in changed]
     for module in changed:
         module.p = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steadyrun.errors import UsageError
-from steadyrun.incidents.replaying import Replay
+from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.why.factors import Factor, factors_for
 from steadyrun.incidents.why.table import Row
 from steadyrun.incidents.why.trying import Experiments, Plan

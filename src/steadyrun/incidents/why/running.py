@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
-from steadyrun.incidents.replaying import Replay
+from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.why.factors import REPEAT, Factor, factors_for
 from steadyrun.incidents.why.judging import Judge
 from steadyrun.incidents.why.parallel import run_in_processes
@@ -34,7 +34,7 @@ def explain_incident(result: Replay, *, everything: bool = False, jobs: int = 1,
 def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Why:
     incident = result.incident
     at: dict[str, Any] = {"step": incident.step, "kind": incident.kind}
-    nowhere = dict.fromkeys(("moment", "start", "until"), incident.step)
+    nowhere: dict[str, Any] = dict.fromkeys(("moment", "start", "until"), incident.step)
     if not result.proof.holds:
         differences = "; ".join(each.message for each in result.proof.differences) or "what differs is not known"
         why = f"the replay is not what was recorded: {differences}"
@@ -51,12 +51,11 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
         return Why(**at, verdict=NOT_REPRODUCIBLE, why=why, baseline=baseline)
     usable, unusable = factors_for(result.session, steps.start != steps.moment)
     run = run_in_processes(result, steps, usable, jobs) if jobs > 1 else map(experiments.run, usable)
-    with closing(iter_rows(run)) as rows:
+    with closing(_closable(run)) as rows:
         return _table(result, at, baseline, usable, unusable, rows, everything, on_row)
 
 
-def iter_rows(rows: Any) -> Iterator[Row]:
-    """A generator that can be closed in the middle."""
+def _closable(rows: Iterator[Row]) -> Generator[Row, None, None]:
     yield from rows
 
 

@@ -13,8 +13,8 @@ import torch
 
 from steadyrun.incidents import state as training
 from steadyrun.incidents.hunt.precision import as_float32
+from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.packing import Packed
-from steadyrun.incidents.replaying import Replay
 from steadyrun.incidents.session import Session
 from steadyrun.incidents.why.factors import Factor
 from steadyrun.incidents.why.judging import Judge, Trial

@@ -72,8 +72,8 @@ def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
         return DATA, f"{_said(batch)} removes it, and the same batch does it at an earlier step, too", None
     if rows.shows("batch-elsewhere") is None:
         return DATA, f"{_said(batch)} removes it; no earlier step is kept at which it could be tried", None
-    words = "the batch and the state together: another batch removes it, and the same batch at an earlier step does not do it"
-    return "undecided", words, words
+    words = "the batch and the state together: another batch removes it, and from an earlier state the same batch is fine"
+    return UNDECIDED, words, words
 
 
 def _said(rows: Sequence[Row]) -> str:
