@@ -36,6 +36,13 @@ def replay(
         Path | None,
         typer.Option(metavar="DIR", help="Write the smallest script and data that reproduce the incident."),
     ] = None,
+    only: Annotated[
+        bool, typer.Option("--no-experiments", help="Replay and hunt, and vary nothing to find the cause.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Try every change, also after the cause is decided: the full table.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the experiments.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; as in the run if not given.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/replay.md).")] = False,
 ) -> None:
@@ -47,6 +54,12 @@ def replay(
     parameter. Where something became NaN or infinite, the step is executed
     once more under a microscope, and then in float32.
 
+    Then it looks for the cause by experiment: from the same checkpoint one
+    thing is changed at a time (learning rate, precision, clipping, the
+    batch, the optimizer's moments and more) until it is decided what makes
+    the incident go away. The verdict is data, optimizer-state,
+    learning-rate, precision, model, not-reproducible or undecided.
+
     Nothing in a run directory is executed. The program is imported from
     --factory and from nowhere else. The incident's folder gets replay.json
     and the measurements.
@@ -57,6 +70,7 @@ def replay(
       steadyrun replay experiments/log-of-zero
       steadyrun replay experiments/mine --factory train:task
       steadyrun replay experiments/mine --factory train.py:task --step 312
+      steadyrun replay experiments/mine --factory train:task --all --jobs 4
       steadyrun replay experiments/mine --factory train:task --export repro
 
     \b
@@ -70,6 +84,8 @@ def replay(
             _list(path)
             return
         result = _replay(path, factory, step, threads)
+        if not only:
+            _explain(result, everything, jobs)
         _tell(result, as_json)
         if export is not None:
             _export(result, export)
@@ -128,6 +144,23 @@ def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:
         progress.update(task, completed=done, total=total, loss=loss)
 
     return on_step
+
+
+def _explain(result: Replay, everything: bool, jobs: int) -> None:
+    with Progress(
+        TextColumn("experiments"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        console=stderr(),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None)
+
+        def on_row(done: int, total: int, words: str) -> None:
+            progress.update(task, completed=done, total=total, description=words)
+
+        result.explain(everything=everything, jobs=jobs, on_row=on_row)
 
 
 def _tell(result: Replay, as_json: bool) -> None:

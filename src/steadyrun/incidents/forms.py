@@ -13,6 +13,7 @@ from steadyrun.incidents.proof import CLOSE, EXACT, UNKNOWN
 if TYPE_CHECKING:
     from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.violence import Change
+    from steadyrun.incidents.why import Why
 
 SCHEMA = 1
 
@@ -33,6 +34,8 @@ def as_json(result: Replay) -> dict[str, Any]:
         "window": {"first": incident.first_step, "last": max(result.losses, default=incident.first_step)},
         "proof": asdict(result.proof),
         "reproduced": result.proof.holds,
+        "verdict": None if result.why is None else result.why.verdict,
+        "experiments": None if result.why is None else result.why.to_dict(),
         "first_bad": result.first_bad,
         "raised": result.raised or None,
         "culprit": None if result.culprit is None else asdict(result.culprit),
@@ -72,6 +75,8 @@ def as_lines(result: Replay) -> list[str]:
         lines += _culprit(result)
     if result.precision is not None:
         lines.append(f"Precision: {result.precision.message} ({result.precision.outcome})")
+    if result.why is not None:
+        lines += _why(result.why)
     return lines
 
 
@@ -98,6 +103,17 @@ def _culprit(result: Replay) -> list[str]:
     culprit = result.culprit
     assert culprit is not None
     return [f"Culprit: {culprit.message}", f"Fix: {culprit.fix}"]
+
+
+def _why(why: Why) -> list[str]:
+    rows = [row for row in (why.baseline, *why.table) if row is not None]
+    width = max((len(row.words) for row in rows), default=0)
+    lines = [f"Experiments, changed from step {why.start} on:"] if rows else []
+    for row in rows:
+        gone = {True: "gone", False: "still there", None: "not told"}[row.gone]
+        numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
+        lines.append(f"  {row.words:<{width}}  {numbers} {gone}{f' ({row.note})' if row.note else ''}")
+    return [*lines, f"Verdict: {why.verdict}: {why.why}"]
 
 
 def _unusual(facts: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steadyrun.incidents.hunt import Culprit
-from steadyrun.incidents.why.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE, Row
+from steadyrun.incidents.why.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE, UNDECIDED, Row
 
 Decision = tuple[str, str, str | None]
 """Verdict, why, and an interaction where there is one."""
@@ -72,7 +72,9 @@ def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
         return DATA, f"{_said(batch)} removes it, and the same batch does it at an earlier step, too", None
     if rows.shows("batch-elsewhere") is None:
         return DATA, f"{_said(batch)} removes it; no earlier step is kept at which it could be tried", None
-    words = "the batch and the state together: another batch removes it, and from an earlier state the same batch is fine"
+    words = (
+        "the batch and the state together: another batch removes it, and from an earlier state the same batch is fine"
+    )
     return UNDECIDED, words, words
 
 
