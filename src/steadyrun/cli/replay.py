@@ -42,6 +42,9 @@ def replay(
     everything: Annotated[
         bool, typer.Option("--all", help="Try every change, also after the cause is decided: the full table.")
     ] = False,
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="Also try a smaller model on the same data, and made-up data.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the experiments.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch; as in the run if not given.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/replay.md).")] = False,
@@ -85,7 +88,7 @@ def replay(
             return
         result = _replay(path, factory, step, threads)
         if not only:
-            _explain(result, everything, jobs)
+            _explain(result, everything, isolate, jobs)
         _tell(result, as_json)
         if export is not None:
             _export(result, export)
@@ -146,7 +149,7 @@ def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:
     return on_step
 
 
-def _explain(result: Replay, everything: bool, jobs: int) -> None:
+def _explain(result: Replay, everything: bool, isolate: bool, jobs: int) -> None:
     with Progress(
         TextColumn("experiments"),
         BarColumn(),
@@ -160,7 +163,7 @@ def _explain(result: Replay, everything: bool, jobs: int) -> None:
         def on_row(done: int, total: int, words: str) -> None:
             progress.update(task, completed=done, total=total, description=words)
 
-        result.explain(everything=everything, jobs=jobs, on_row=on_row)
+        result.explain(everything=everything, isolating=isolate, jobs=jobs, on_row=on_row)
 
 
 def _tell(result: Replay, as_json: bool) -> None:

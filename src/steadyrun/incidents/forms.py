@@ -107,12 +107,15 @@ def _culprit(result: Replay) -> list[str]:
 
 def _why(why: Why) -> list[str]:
     rows = [row for row in (why.baseline, *why.table) if row is not None]
+    rows += why.isolation.rows if why.isolation is not None else []
     width = max((len(row.words) for row in rows), default=0)
     lines = [f"Experiments, changed from step {why.start} on:"] if rows else []
     for row in rows:
         gone = {True: "gone", False: "still there", None: "not told"}[row.gone]
         numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
         lines.append(f"  {row.words:<{width}}  {numbers} {gone}{f' ({row.note})' if row.note else ''}")
+    if why.isolation is not None:
+        lines.append(f"Carried by: {why.isolation.carries}: {why.isolation.why}")
     return [*lines, f"Verdict: {why.verdict}: {why.why}"]
 
 

@@ -50,11 +50,13 @@ class Replay:
 
         return as_json(self)
 
-    def explain(self, *, everything: bool = False, jobs: int = 1, on_row: OnRow | None = None) -> Why:
+    def explain(
+        self, *, everything: bool = False, isolating: bool = False, jobs: int = 1, on_row: OnRow | None = None
+    ) -> Why:
         """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
         from steadyrun.incidents.why import explain_incident
 
-        self.why = explain_incident(self, everything=everything, jobs=jobs, on_row=on_row)
+        self.why = explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
         return self.why
 
     def export(self, folder: str | os.PathLike[str]) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.why.factors import REPEAT, Factor, factors_for
+from steadyrun.incidents.why.isolating import isolate
 from steadyrun.incidents.why.judging import Judge
 from steadyrun.incidents.why.parallel import run_in_processes
 from steadyrun.incidents.why.table import NOT_REPRODUCIBLE, UNDECIDED, Row, Why
@@ -21,12 +23,22 @@ OnRow = Callable[[int, int, str], None]
 FILE = "experiments.json"
 
 
-def explain_incident(result: Replay, *, everything: bool = False, jobs: int = 1, on_row: OnRow | None = None) -> Why:
+def explain_incident(
+    result: Replay,
+    *,
+    everything: bool = False,
+    isolating: bool = False,
+    jobs: int = 1,
+    on_row: OnRow | None = None,
+) -> Why:
     """Find the cause of a replayed incident by experiment; the table is left in its folder as experiments.json.
 
-    With `everything` the experiments go on after they have decided. `jobs` processes share them.
+    With `everything` the experiments go on after they have decided; with `isolating` a smaller model and made-up data
+    are tried, too. `jobs` processes share the experiments.
     """
     found = _explained(result, everything, jobs, on_row or (lambda *_: None))
+    if isolating and found.baseline is not None:
+        found = replace(found, isolation=isolate(result, found.moment, found.verdict))
     replace_file(result.incident.folder / FILE, dumps(found.to_dict(), indent=1))
     return found
 

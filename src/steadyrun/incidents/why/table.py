@@ -24,6 +24,15 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Axes:
+    """The same data with a smaller model, the same model on made-up data; and which axis carries the failure."""
+
+    rows: list[Row]
+    carries: str  # data, model, optimizer, or undecided
+    why: str
+
+
+@dataclass(frozen=True)
 class Why:
     """The table and the verdict. `start` is the first changed step, `moment` the first with a bad loss."""
 
@@ -38,7 +47,7 @@ class Why:
     table: list[Row] = field(default_factory=list)
     interaction: str | None = None
     left_out: list[str] = field(default_factory=list)
-    isolation: list[Row] = field(default_factory=list)
+    isolation: Axes | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The documented JSON form (docs/replay.md)."""
@@ -54,5 +63,5 @@ class Why:
             "baseline": None if self.baseline is None else asdict(self.baseline),
             "table": [asdict(row) for row in self.table],
             "left_out": self.left_out,
-            "isolation": [asdict(row) for row in self.isolation],
+            "isolation": None if self.isolation is None else asdict(self.isolation),
         }
