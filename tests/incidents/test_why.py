@@ -86,7 +86,7 @@ def test_a_jump_of_the_rate_in_a_program_that_is_not_the_tutor(tmp_path: Path) -
     original = loop.one
 
     def one(run: steadyrun.Run, step: int) -> None:
-        loop.task.optimizer.param_groups[0]["lr"] = 0.5 if step == 270 else 3e-3
+        loop.task.optimizer.param_groups[0]["lr"] = 30.0 if step == 270 else 3e-3
         original(run, step)
 
     loop.one = one  # type: ignore[method-assign]
