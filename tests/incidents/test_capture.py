@@ -279,7 +279,9 @@ cnn(watch={{"capture": {{"every": 20}}}}).run({run!r}, 100000)
 
 
 def test_killed_while_a_checkpoint_is_written_the_one_before_stays(tmp_path: Path) -> None:
-    code = textwrap.dedent(_KILLED).format(folder=str(Path(__file__).parent), run=str(tmp_path / "run"))
+    code = textwrap.dedent(_KILLED).format(
+        folder=str(Path(__file__).parents[2] / "benchmarks"), run=str(tmp_path / "run")
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
