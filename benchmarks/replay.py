@@ -171,8 +171,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# The cause by experiment: how often it is right",
         "",
-        "Written by `benchmarks/replay.py`. Each row is a real run with a known cause, replayed; the verdict is that of",
-        "the experiments. These cases were looked at while the experiments were built.",
+        "Written by `benchmarks/replay.py`. Each row is a real run with a known cause, replayed; the verdict is that",
+        "of the experiments. These cases were looked at while the experiments were built.",
         "",
         f"Right: {right} of {len(rows)}.",
         "",
