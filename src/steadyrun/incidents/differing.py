@@ -46,7 +46,16 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
     """What differs inside of the first step that differs."""
     incident, found = result.incident, []
     then, now = incident.input_hash(step), result.inputs.get(step)
-    if then is not None and now is not None and then != now:
+    if step in session.unaligned:
+        found.append(
+            Difference(
+                "random",
+                f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
+                "augmentation) drew from the same generator before it: where the step began is not known. Draw what "
+                "the step needs in the loop and make it part of the batch",
+            )
+        )
+    elif then is not None and now is not None and then != now:
         found.append(
             Difference(
                 "data",

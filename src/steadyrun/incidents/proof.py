@@ -31,7 +31,7 @@ _WORDS = {
 class Difference:
     """One thing that is not as it was."""
 
-    what: str  # threads, versions, device, flags, data, learning-rate, code, nondeterminism, unknown
+    what: str  # threads, versions, device, flags, data, random, raised, learning-rate, code, nondeterminism, unknown
     message: str
     then: Any = None
     now: Any = None
