@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -138,7 +139,7 @@ class Stepper:
         else:
             task.scaler.step(optimizer)
             task.scaler.update()
-        if task.scheduler is not None and self._schedules(step):
+        if task.scheduler is not None and self._schedules(step) and not _waits_for_a_metric(task.scheduler):
             task.scheduler.step()
         optimizer.zero_grad()
 
@@ -146,3 +147,12 @@ class Stepper:
         """Whether the scheduler was stepped; the rates are set anyway, but some move more than the rate."""
         counts = self._incident.recorded("scheduler_steps")
         return step not in counts or counts[step] > counts.get(step - 1, counts[step] - 1)
+
+
+def _waits_for_a_metric(scheduler: Any) -> bool:
+    """Whether `step` needs an argument that was not recorded, as of ReduceLROnPlateau; the rates are set anyway."""
+    try:
+        parameters = inspect.signature(scheduler.step).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
