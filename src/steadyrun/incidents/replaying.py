@@ -53,6 +53,14 @@ class Replay:
     inputs: dict[int, int | None] = field(default_factory=dict)
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
 
+    @property
+    def happened(self) -> bool:
+        """Whether what became non-finite, or raised, did so in the run, too."""
+        if self.raised or self.proof.holds:
+            return self.proof.holds or self.proof.raised_again
+        recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
+        return any(not math.isfinite(recorded[step]) for step in (bad, bad + 1) if step in recorded)
+
     def __str__(self) -> str:
         from steadyrun.incidents.forms import as_lines
 
@@ -94,8 +102,10 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
 
 def _window(incident: Incident, until: int | None) -> list[int]:
     if until is None:
-        until = incident.steps[-1] if incident.kind in {"spike", "fault", "asked"} else incident.step
+        until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
     wanted = [step for step in incident.steps if incident.first_step <= step <= until]
+    if not wanted:
+        raise RunDirectoryError(f"{incident.folder} holds no step to execute")
     if wanted != list(range(incident.first_step, incident.first_step + len(wanted))):
         raise RunDirectoryError(f"{incident.folder} does not hold every batch from step {incident.first_step} on")
     return wanted
