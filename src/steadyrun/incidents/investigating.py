@@ -74,7 +74,7 @@ def investigate(
     """
     session = Session(incident, task, threads)
     result = execute_window(session, until=until, on_step=on_step)
-    if hunting and result.before_bad is not None:
+    if hunting and result.before_bad is not None and result.happened:
         _hunt(session, result)
     replace_file(incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return result
