@@ -39,3 +39,7 @@ class Boundary:
             return
         self.disarm()
         self._crossed(args)
+
+
+class Again(BaseException):
+    """Ends an execution at its boundary, before anything has changed: it is to begin once more. Nobody else sees it."""

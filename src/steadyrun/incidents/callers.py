@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -46,25 +49,58 @@ def fingerprint(file: str) -> str | None:
         return None
 
 
+def references(batch: Any) -> list[weakref.ref[Any]]:
+    """References to what a batch holds, to know it again: an id is given to another object when the batch is gone."""
+    found = []
+    for part in _parts(batch):
+        with suppress(TypeError):  # a number, a string
+            found.append(weakref.ref(part))
+    return found
+
+
+def is_made_of(batch: Any, held: list[weakref.ref[Any]]) -> bool:
+    """Whether a batch holds the objects that are referred to, and no others."""
+    mine = references(batch)
+    return len(mine) == len(held) > 0 and all(one() is other() for one, other in zip(mine, held, strict=True))
+
+
+def _parts(batch: Any) -> Iterator[Any]:
+    held = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else None
+    if held is None:
+        yield batch
+        return
+    for each in held:
+        yield from _parts(each)
+
+
 class BatchFinder:
     """Finds the batch of a step that raised, in the frames of its traceback.
 
-    It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable that
-    held the batch given to `run.step` before.
+    It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable, or
+    the variables side by side as in `batch=(x, y)`, that held the batch given to `run.step` before.
     """
 
     def __init__(self, loss_fn: Any) -> None:
         self._loss: CodeType | None = getattr(getattr(loss_fn, "__func__", loss_fn), "__code__", None)
         self._bound = hasattr(loss_fn, "__self__")
         self._variable: tuple[CodeType, str] | None = None
+        self._together: tuple[CodeType, list[str], type] | None = None
 
     def learn(self, frame: FrameType | None, batch: Any) -> None:
         """Remember the name under which the training loop holds its batch."""
-        if self._variable is None and frame is not None:
+        if self._variable is None and self._together is None and frame is not None:
             for name, value in frame.f_locals.items():
                 if value is batch:
                     self._variable = (frame.f_code, name)
                     return
+            self._learn_together(frame, batch)
+
+    def _learn_together(self, frame: FrameType, batch: Any) -> None:
+        if type(batch) not in (tuple, list) or not batch:
+            return
+        names = {id(value): name for name, value in frame.f_locals.items()}
+        if all(id(item) in names for item in batch):
+            self._together = (frame.f_code, [names[id(item)] for item in batch], type(batch))
 
     def find(self, trace: TracebackType | None) -> Any | None:
         found = None
@@ -72,6 +108,10 @@ class BatchFinder:
             frame = trace.tb_frame
             if self._variable is not None and frame.f_code is self._variable[0]:
                 found = frame.f_locals.get(self._variable[1], found)
+            elif self._together is not None and frame.f_code is self._together[0]:
+                _, together, kind = self._together
+                held = [frame.f_locals[name] for name in together if name in frame.f_locals]
+                found = kind(held) if len(held) == len(together) else found
             if frame.f_code is self._loss and self._loss is not None:
                 names = self._loss.co_varnames[: self._loss.co_argcount]
                 place = 2 if self._bound else 1

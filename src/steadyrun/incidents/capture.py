@@ -7,6 +7,7 @@ A thread writes. Nothing here changes training, and nothing waits for a device e
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict
 from types import TracebackType
@@ -57,7 +58,7 @@ class Capture:
         self._random: RandomState | None = None  # when the last step ended
         self._forward: RandomState | None = None  # when the forward pass of this step began
         self._inputs: list[Any] = []
-        self._last_batch: int | None = None
+        self._last_batch: list[weakref.ref[Any]] = []
         self._next = 0
         self._out_of_memory = ""
 
@@ -110,7 +111,7 @@ class Capture:
         if not given.storages <= kept.batch.storages:  # the model got something else than parts of the batch
             kept.input_hash = input_hash(inputs)
         self._finder.learn(callers.training_frame(), batch)
-        self._last_batch = id(batch)
+        self._last_batch = callers.references(batch)
         if self._counts is not None:
             on_cpu = not kept.batch.tensors or not self._devices
             self._counts.add(tokens.tokens_in(kept.batch.tensors if on_cpu else pack(batch, copy=False).tensors))
@@ -132,7 +133,8 @@ class Capture:
     def raised(self, failure: BaseException) -> None:
         """The training loop ended with an exception; the step it was in was never handed over."""
         batch = self._finder.find(failure.__traceback__)
-        if batch is not None and id(batch) != self._last_batch:
+        begun = self._forward is not None  # since the last step that was handed over
+        if batch is not None and (begun or not callers.is_made_of(batch, self._last_batch)):
             self._ring.add(Kept(self._next, self._random or take(), self._forward, pack(batch)))
         kind = "out-of-memory" if "OutOfMemory" in type(failure).__name__ else "exception"
         words = str(failure).splitlines() or [""]

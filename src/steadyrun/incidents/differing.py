@@ -23,10 +23,15 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     """Compare the losses; where they are not the recorded ones, say what differs. `before` is the state before that."""
     incident = result.incident
     found = proving.compare(result.losses, incident.recorded("loss"), _dtype(incident))
+    if result.raised:
+        again = _raised_then(incident, result)
+        found = replace(found, raised_again=again, verdict=found.verdict if again else proving.DIFFERENT)
     loader = loader_difference(incident, session.task.loader)
     differences = [] if loader is None else [loader]
-    if found.verdict == proving.EXACT:
+    if found.holds and found.verdict != proving.CLOSE:
         return replace(found, differences=differences)
+    if result.raised and not found.raised_again:
+        differences.append(_raised_now(result))
     differences += proving.environment(incident, session.device)
     if found.first_different is not None and before is not None:
         differences += _within(session, result, before, found.first_different)
@@ -42,11 +47,33 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     return replace(found, differences=differences)
 
 
+def _raised_then(incident: Incident, result: Replay) -> bool:
+    """Whether the run ended with the exception that the replay met."""
+    kind = result.raised.partition(":")[0]
+    return incident.raised and result.first_bad == incident.step and incident.why.partition(":")[0] == kind
+
+
+def _raised_now(result: Replay) -> Difference:
+    words = f"step {result.first_bad} raised {result.raised}, and in the run it did not"
+    if "SimpleNamespace" in result.raised or "AttributeDict" in result.raised:
+        words += "; an object comes back from a batch with its attributes, without its methods and properties"
+    return Difference("raised", words)
+
+
 def _within(session: Session, result: Replay, before: Packed, step: int) -> list[Difference]:
     """What differs inside of the first step that differs."""
     incident, found = result.incident, []
     then, now = incident.input_hash(step), result.inputs.get(step)
-    if then is not None and now is not None and then != now:
+    if step in session.unaligned:
+        found.append(
+            Difference(
+                "random",
+                f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
+                "augmentation) drew from the same generator before it: where the step began is not known. Draw what "
+                "the step needs in the loop and make it part of the batch",
+            )
+        )
+    elif then is not None and now is not None and then != now:
         found.append(
             Difference(
                 "data",

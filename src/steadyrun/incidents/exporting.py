@@ -54,7 +54,7 @@ def export(result: Replay, target: Path) -> list[str]:
         raise UsageError("a script needs the factory that builds the program: use steadyrun.replay(run, factory)")
     if not result.proof.holds:
         raise UsageError("the replay is not what was recorded, so a script made of it would show something else")
-    if result.raised:
+    if result.raised or result.incident.raised:
         raise UsageError("the incident is an exception; a script is written for losses and parameters only")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; give a new folder")

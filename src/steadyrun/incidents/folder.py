@@ -22,7 +22,7 @@ INCIDENT = "incident.json"
 CHECKPOINT = "checkpoint"
 BATCH = "batch.json"
 REPLAY = "replay"
-_RAISED = frozenset({"exception", "out-of-memory"})
+RAISED = frozenset({"exception", "out-of-memory"})
 
 
 @dataclass(eq=False)
@@ -89,8 +89,10 @@ def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Ke
         return "no finite checkpoint from before it was kept"
     held = {each.step for each in steps if each.batch is not None}
     # Of a step that raised the batch may be unknown: the window then ends before it.
-    wanted = set(range(checkpoint.step, account.step + (account.kind not in _RAISED or account.step in held)))
+    wanted = set(range(checkpoint.step, account.step + (account.kind not in RAISED or account.step in held)))
     lost = sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
+    if not wanted:
+        return "the batch of the step that raised was not found, and no step lies between it and the checkpoint"
     if not wanted <= held:
         first = min(wanted - held)
         return f"the batch of step {first} was not kept (give run.step its batch, or a larger capture batch_bytes)"

@@ -60,11 +60,8 @@ def as_lines(result: Replay) -> list[str]:
         _proof_line(result),
     ]
     lines += [f"  differs: {difference.message}" for difference in result.proof.differences]
-    if result.raised:
-        lines.append(f"Step {result.first_bad} raised {result.raised}")
-    elif result.first_bad is not None:
-        lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}")
-    if result.violent is not None:
+    lines += _bad_step(result)
+    if result.violent is not None and result.proof.holds:
         change = result.violent
         lines.append(
             f"First violent change of a parameter: step {change.step}, {change.parameter} {_moved(change)} "
@@ -80,6 +77,21 @@ def as_lines(result: Replay) -> list[str]:
     return lines
 
 
+def _bad_step(result: Replay) -> list[str]:
+    incident = result.incident
+    if result.raised:
+        return [f"Step {result.first_bad} raised {result.raised}"] if result.proof.raised_again else []
+    lines = []
+    if result.first_bad is not None:
+        only = "" if result.happened else " (of this replay: in the run it was finite)"
+        lines.append(f"First step with a non-finite loss or parameter: {result.first_bad}{only}")
+    if incident.raised and incident.step in result.losses:
+        lines.append(f"Step {incident.step} did not raise: what raised in the run is outside of the step.")
+    elif incident.raised:
+        lines.append(f"Step {incident.step} was not executed: the run raised before its batch was handed over.")
+    return lines
+
+
 def _moved(change: Change) -> str:
     return f"moved by {change.ratio:.3g} of its norm" if math.isfinite(change.ratio) else "was destroyed"
 
@@ -88,8 +100,12 @@ def _proof_line(result: Replay) -> str:
     proof = result.proof
     if proof.verdict == EXACT:
         return f"Proof: all {proof.compared} losses are bit-equal to the recorded ones."
+    if proof.verdict == UNKNOWN and proof.raised_again:
+        return "Proof: the first step raised what it raised in the run."
     if proof.verdict == UNKNOWN:
         return "Proof: no recorded loss to compare with."
+    if proof.first_different is None:
+        return "NOT REPRODUCIBLE: the replay ended in another way than the run."
     words = (
         f"largest relative difference {proof.largest:.2g}, tolerance {proof.tolerance:.2g}, "
         f"first at step {proof.first_different}"

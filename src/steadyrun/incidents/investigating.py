@@ -80,7 +80,7 @@ def investigate(
     The result is left in the incident's folder as replay.json, beside the measurements of every step.
     """
     result = execute_window(session, until=until, on_step=on_step)
-    if hunting and result.before_bad is not None:
+    if hunting and result.before_bad is not None and result.happened:
         _hunt(session, result)
     replace_file(session.incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return result

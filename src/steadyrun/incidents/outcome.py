@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,14 @@ class Replay:
     inputs: dict[int, int | None] = field(default_factory=dict)
     why: Why | None = None  # what experiments showed, where `explain` was called
     before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
+
+    @property
+    def happened(self) -> bool:
+        """Whether what became non-finite, or raised, did so in the run, too."""
+        if self.raised or self.proof.holds:
+            return self.proof.holds or self.proof.raised_again
+        recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
+        return any(not math.isfinite(recorded[step]) for step in (bad, bad + 1) if step in recorded)
 
     def __str__(self) -> str:
         from steadyrun.incidents.forms import as_lines

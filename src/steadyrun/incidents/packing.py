@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,7 +76,7 @@ def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
     if isinstance(held, Tensor):
         return _tensor(held, packed, path, copy)
     if isinstance(held, _PLAIN):
-        return held if type(held) in _PLAIN else type(held).__mro__[1](held)  # an enum of numbers is its number
+        return held if type(held) in _PLAIN else _plain(held)
     if isinstance(held, float):
         return float(held) if np.isfinite(held) else {"float": str(float(held))}
     if isinstance(held, np.ndarray | np.generic):
@@ -86,10 +86,21 @@ def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
     return _container(held, packed, path, copy, depth + 1)
 
 
+def _plain(held: Any) -> Any:
+    """An enum of numbers is its number, a subclass of str its text."""
+    return str.__str__(held) if isinstance(held, str) else int(held)
+
+
+def attributes(held: Any) -> dict[str, Any]:
+    """What a dataclass holds: it may have slots, and more than its fields."""
+    own = {each.name: getattr(held, each.name) for each in fields(held) if hasattr(held, each.name)}
+    return own | getattr(held, "__dict__", {})
+
+
 def _container(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
     if isinstance(held, Mapping) or (is_dataclass(held) and not isinstance(held, type)):
         kind = "dict" if isinstance(held, dict) else "mapping" if isinstance(held, Mapping) else "object"
-        pairs = held.items() if isinstance(held, Mapping) else vars(held).items()
+        pairs = held.items() if isinstance(held, Mapping) else attributes(held).items()
         return {
             kind: [
                 [
@@ -108,7 +119,8 @@ def _container(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> 
 
 
 def _tensor(held: Tensor, packed: Packed, path: str, copy: bool) -> Any:
-    if held.layout != torch.strided or held.is_quantized or held.is_meta or hasattr(held, "full_tensor"):
+    unusual = held.is_nested or held.is_quantized or held.is_meta or hasattr(held, "full_tensor")
+    if held.layout != torch.strided or unusual:
         return _left_out(held, packed, path)
     name = _free(packed, path)
     packed.storages.add(held.untyped_storage().data_ptr())
@@ -127,8 +139,9 @@ def _array(held: Any, packed: Packed, path: str, copy: bool) -> Any:
     if isinstance(held, np.generic):
         return _taken(held.item(), packed, path, copy, 0)
     try:
-        tensor = torch.from_numpy(np.array(held, copy=True))  # safetensors takes no foreign byte order; torch neither
-    except TypeError:
+        native = held.dtype.newbyteorder("=")  # torch takes no other
+        tensor = torch.from_numpy(held.astype(native, copy=True))
+    except (TypeError, ValueError):
         return _left_out(held, packed, path)
     name = _free(packed, path)
     packed.tensors[name] = tensor

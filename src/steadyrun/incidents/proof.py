@@ -31,7 +31,7 @@ _WORDS = {
 class Difference:
     """One thing that is not as it was."""
 
-    what: str  # threads, versions, device, flags, data, learning-rate, code, nondeterminism, unknown
+    what: str  # threads, versions, device, flags, data, random, raised, learning-rate, code, nondeterminism, unknown
     message: str
     then: Any = None
     now: Any = None
@@ -47,10 +47,11 @@ class Proof:
     largest: float  # relative difference
     first_different: int | None = None
     differences: list[Difference] = field(default_factory=list)
+    raised_again: bool = False  # the incident is an exception, and its step raised the same one
 
     @property
     def holds(self) -> bool:
-        return self.verdict in {EXACT, CLOSE}
+        return self.verdict in {EXACT, CLOSE} or (self.verdict == UNKNOWN and self.raised_again)
 
 
 def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype: str) -> Proof:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.incidents import files
-from steadyrun.incidents.folder import BATCH, CHECKPOINT, INCIDENT, INCIDENTS, REPLAY
+from steadyrun.incidents.folder import BATCH, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
 from steadyrun.incidents.packing import unpack
 from steadyrun.incidents.randomness import RandomState, from_tensors
 from steadyrun.store.jsonio import number
@@ -35,6 +35,11 @@ class Incident:
             self.steps = sorted(int(step) for step in self.content["batches"])
         except (KeyError, TypeError, ValueError) as problem:
             raise RunDirectoryError(f"{folder / INCIDENT} is damaged: {type(problem).__name__} {problem}") from problem
+
+    @property
+    def raised(self) -> bool:
+        """Whether the incident is an exception that ended the run."""
+        return self.kind in RAISED
 
     @property
     def run(self) -> Path:

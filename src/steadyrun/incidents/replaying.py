@@ -43,8 +43,10 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
 
 def _window(incident: Incident, until: int | None) -> list[int]:
     if until is None:
-        until = incident.steps[-1] if incident.kind in {"spike", "fault", "asked"} else incident.step
+        until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
     wanted = [step for step in incident.steps if incident.first_step <= step <= until]
+    if not wanted:
+        raise RunDirectoryError(f"{incident.folder} holds no step to execute")
     if wanted != list(range(incident.first_step, incident.first_step + len(wanted))):
         raise RunDirectoryError(f"{incident.folder} does not hold every batch from step {incident.first_step} on")
     return wanted

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from steadyrun.errors import RunDirectoryError
 from steadyrun.incidents import state as training
-from steadyrun.incidents.boundary import Boundary
-from steadyrun.incidents.randomness import put
+from steadyrun.incidents.boundary import Again, Boundary
+from steadyrun.incidents.randomness import RandomState, put, take
 from steadyrun.incidents.reading import Incident
+from steadyrun.incidents.starting import began
 from steadyrun.incidents.stepping import Stepper
 from steadyrun.incidents.task import Task
 
@@ -23,6 +27,8 @@ class Session:
             raise RunDirectoryError(f"{incident.folder} cannot be replayed: {incident.missing}")
         self.incident, self.task = incident, task
         self.stepper = Stepper(task, incident)
+        self.unaligned: set[int] = set()  # steps that draw before the forward pass, from a state that is not known
+        self._starts: dict[int, RandomState] = {}
         self.device = next((p.device for p in task.model.parameters()), torch.device("cpu"))
         wanted = incident.checkpoint.get("flags", {}).get("threads") if threads is None else threads
         if isinstance(wanted, int) and wanted > 0:
@@ -41,12 +47,38 @@ class Session:
 
     def execute(self, step: int, batch: Any = None) -> Any:
         """One step, with its random states and its own batch or the given one."""
-        given = self.incident.batch(step, self.device) if batch is None else batch
-        before, forward = self.incident.random(step)
-        boundary = Boundary(self.objects.model, lambda _args: put(forward))
-        put(before)
-        boundary.arm()
-        try:
-            return self.stepper.run(step, given)
-        finally:
-            boundary.disarm()
+        while True:
+            given = self.incident.batch(step, self.device) if batch is None else batch
+            start = self._starts.get(step) or self.incident.random(step)[0]
+            put(start)
+            boundary = Boundary(self.objects.model, partial(self._arrived, step, start))
+            boundary.arm()
+            try:
+                return self.stepper.run(step, given)
+            except Again:
+                continue
+            finally:
+                boundary.disarm()
+
+    def _arrived(self, step: int, start: RandomState, _args: Any) -> None:
+        """The forward pass begins: it gets its own random states, and what was drawn before it must have had them."""
+        (before, forward), now = self.incident.random(step), take()
+        astray = _moved(start, now) & _moved(now, forward)
+        if astray:
+            found = began(before.torch, now.torch, forward.torch) if astray == {"torch"} else None
+            if found is not None and step not in self._starts:
+                self._starts[step] = replace(before, torch=found)
+                raise Again
+            self._starts.pop(step, None)
+            self.unaligned.add(step)
+        put(forward)
+
+
+def _moved(one: RandomState, other: RandomState) -> set[str]:
+    """The generators that have drawn between two states."""
+    same = {
+        "torch": torch.equal(one.torch, other.torch),
+        "random": one.python == other.python,
+        "numpy": all(np.array_equal(mine, theirs) for mine, theirs in zip(one.numpy, other.numpy, strict=True)),
+    }
+    return {name for name, equal in same.items() if not equal}

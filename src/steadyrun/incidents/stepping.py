@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from steadyrun.errors import UsageError
-from steadyrun.incidents.boundary import Boundary
-from steadyrun.incidents.randomness import put, take
+from steadyrun.incidents.boundary import Again, Boundary
 from steadyrun.incidents.reading import Incident
 from steadyrun.incidents.script import Step
 from steadyrun.incidents.task import Task
@@ -29,7 +29,7 @@ class Stepper:
             self._refuse_what_cannot_be_guessed()
 
     def run(self, step: int, batch: Any) -> Any:
-        """Execute one step; returns its loss."""
+        """Execute one step; returns its loss, or raises `Again` where it must begin once more."""
         self.task.step = step
         if self.task.train_step is not None:
             return self.task.train_step(self.task, batch)
@@ -105,21 +105,17 @@ class Stepper:
 
     def _learn_about_autocast(self, batch: Any) -> Any:
         """The run's forward pass was under autocast: does the loss function enter it, or did the loop?"""
-        random = take()
         model, device = unwrapped(self.task.model), self._autocast["device"]
 
         def look(_args: Any) -> None:
             self._wrap = not torch.is_autocast_enabled(device)
             if self._wrap:
-                raise _Without
+                raise Again
 
         boundary = Boundary(model, look)
         boundary.arm()
         try:
             loss = self.task.loss_fn(self.task.model, batch)
-        except _Without:
-            put(random)
-            return self._loss(batch)
         finally:
             boundary.disarm()
         self._wrap = bool(self._wrap)
@@ -143,7 +139,7 @@ class Stepper:
         else:
             task.scaler.step(optimizer)
             task.scaler.update()
-        if task.scheduler is not None and self._schedules(step):
+        if task.scheduler is not None and self._schedules(step) and not _waits_for_a_metric(task.scheduler):
             task.scheduler.step()
         optimizer.zero_grad()
 
@@ -153,5 +149,10 @@ class Stepper:
         return step not in counts or counts[step] > counts.get(step - 1, counts[step] - 1)
 
 
-class _Without(Exception):  # noqa: N818  a way out of a forward pass, never seen by anyone
-    """The forward pass has begun without autocast."""
+def _waits_for_a_metric(scheduler: Any) -> bool:
+    """Whether `step` needs an argument that was not recorded, as of ReduceLROnPlateau; the rates are set anyway."""
+    try:
+        parameters = inspect.signature(scheduler.step).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)

@@ -9,7 +9,7 @@ accelerator the hash is a reduction that moves to the host with everything else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,8 @@ def _collect(held: Any, found: list[Array]) -> None:
         for item in held:
             _collect(item, found)
     elif is_dataclass(held) and not isinstance(held, type):
-        for item in vars(held).values():
-            _collect(item, found)
+        for each in fields(held):
+            _collect(getattr(held, each.name, None), found)
 
 
 def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array | None:
@@ -101,7 +101,7 @@ def _from_tensor(tensor: Tensor) -> Array | None:
         return None if tensor.is_sparse or tensor.is_complex() else tensor
     try:
         array = tensor.numpy()
-    except TypeError:
+    except (TypeError, RuntimeError):  # RuntimeError: a nested tensor, a conjugate view
         import torch
 
         return tensor.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else None

@@ -7,7 +7,7 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -223,7 +223,7 @@ def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
         for item in held:
             yield from floats_in(item, depth - 1)
     elif depth and is_dataclass(held):
-        yield from floats_in(list(vars(held).values()), depth - 1)
+        yield from floats_in([getattr(held, each.name, None) for each in fields(held)], depth - 1)
 
 
 def first_float(held: Any) -> Tensor | None:
