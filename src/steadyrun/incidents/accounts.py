@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steadyrun.incidents import folder, tokens
+from steadyrun.incidents.earlier import SOON
 from steadyrun.incidents.folder import Account
 from steadyrun.incidents.packing import arrived
 from steadyrun.incidents.ring import Kept, Ring
@@ -28,6 +29,7 @@ class Accounts:
         self._writer, self._settings, self._worker, self._rolling = writer, settings, worker, rolling
         self._root = writer.root / folder.INCIDENTS
         self._counts = counts
+        self.resumed_at: int | None = None  # the first step of an attempt that goes on with another
         self._open: list[Account] = []
 
     def open(self, account: Account, ring: Ring) -> None:
@@ -87,7 +89,9 @@ class Accounts:
         own = next((each for each in steps if each.step == account.step and each.batch is not None), None)
         if own is not None:
             folder.write_batch(place, self._batch(own, seen))
-        folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps)
+        soon = self.resumed_at is not None and 0 <= account.step - self.resumed_at <= SOON
+        earlier = self._rolling.earlier if soon else None
+        folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps, earlier)
         self._writer.event(
             "incident",
             account.step,

@@ -47,7 +47,7 @@ def fingerprint(file: str) -> str | None:
 
 
 class BatchFinder:
-    """Finds the batch of a step that raised, in the frames of its traceback.
+    """Finds the batch of a step that raised, in the frames of its traceback, or of one that is given up.
 
     It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable that
     held the batch given to `run.step` before.
@@ -65,6 +65,12 @@ class BatchFinder:
                 if value is batch:
                     self._variable = (frame.f_code, name)
                     return
+
+    def held(self, frame: FrameType | None) -> Any | None:
+        """What the training loop holds now under the name that it gave to the batch before."""
+        if self._variable is None or frame is None or frame.f_code is not self._variable[0]:
+            return None
+        return frame.f_locals.get(self._variable[1])
 
     def find(self, trace: TracebackType | None) -> Any | None:
         found = None
