@@ -1,5 +1,6 @@
 """A clip threshold from a run's own norms, against the formula written out."""
 
+import json
 import math
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def test_of_a_run_before_its_incident(tmp_path: Path) -> None:
     assert steadyrun.suggest_clip(path) == 0.5
     assert steadyrun.suggest_clip(steadyrun.open_run(path), before=200, quantile=1) == 50
     assert steadyrun.suggest_clip(path, before=200, window=10) == 50
+
+
+def test_the_gravest_incident_is_the_one_meant(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", [0.1] * 50 + [0.4] * 50 + [9.0] * 50)
+    with (path / "events/rank-00000.jsonl").open("a") as log:
+        for step, severity in ((50, 3.5), (100, 60.0)):
+            print(json.dumps({"kind": "incident", "step": step, "time": 0.0, "severity": severity}), file=log)
+    assert steadyrun.suggest_clip(path, window=50) == 0.4
+    with (path / "events/rank-00000.jsonl").open("a") as log:
+        print(json.dumps({"kind": "incident", "step": 150, "time": 0.0, "severity": "?"}), file=log)
+    assert steadyrun.suggest_clip(path, window=50) == 9.0
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class Accounts:
             account.step,
             cause=account.kind,
             why=account.why,
+            severity=account.severity,
             path=f"{folder.INCIDENTS}/{account.name}",
             replayable=not account.missing,
         )
