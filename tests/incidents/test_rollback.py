@@ -135,6 +135,18 @@ def test_a_moment_after_the_seam_is_replayed_from_the_seam(tmp_path: Path) -> No
     assert steadyrun.replay(tmp_path / "run", cnn_task, step=59).proof.verdict == "bit-equal"
 
 
+def test_a_moment_before_the_seam_that_is_noticed_after_it_ends_there(tmp_path: Path) -> None:
+    loop = Guarded(cnn_task(), with_nan(programs.images(1), lambda number: number == 50))
+    with steadyrun.record(tmp_path / "run") as run:
+        watched(run, loop.task, every=20, incidents=8)
+        loop.train(run, 70)
+        run._outbox.capture.open("asked", "noticed late", 45)  # type: ignore[union-attr]
+        loop.train(run, 30)
+    incident = choose(tmp_path / "run", 45)
+    assert (incident.missing, incident.steps[-1]) == ("", 50)
+    assert steadyrun.replay(tmp_path / "run", cnn_task, step=45).proof.verdict == "bit-equal"
+
+
 def test_training_goes_on_as_well_as_without_the_bad_batch(tmp_path: Path) -> None:
     ends = []
     for name, spoilt in (("clean", -1), ("bad", 150)):
@@ -213,6 +225,16 @@ def test_without_capture_it_says_what_is_needed(tmp_path: Path) -> None:
             run.rollback()
     with pytest.raises(steadyrun.UsageError, match="is closed"):
         run.rollback()
+
+
+def test_where_capture_has_failed_there_is_no_way_back(tmp_path: Path) -> None:
+    loop = Guarded(cnn_task(), programs.images(1))
+    with steadyrun.record(tmp_path / "run") as run:
+        watched(run, loop.task)
+        loop.train(run, 5)
+        run._problems.report("incident capture", ValueError("broken"))
+        with pytest.raises(steadyrun.UsageError, match="incident capture has failed"):
+            run.rollback()
 
 
 def test_objects_that_were_replaced_do_not_get_the_state_of_others(tmp_path: Path) -> None:

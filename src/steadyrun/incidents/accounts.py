@@ -30,6 +30,7 @@ class Accounts:
         self._root = writer.root / folder.INCIDENTS
         self._counts = counts
         self.resumed_at: int | None = None  # the first step of an attempt that goes on with another
+        self.seam = 0  # the step after the last rollback
         self._open: list[Account] = []
 
     def open(self, account: Account, ring: Ring) -> None:
@@ -37,6 +38,8 @@ class Accounts:
         if not self._wanted(account):
             return
         account.until = account.step + AFTER
+        if account.step < self.seam:  # what came after a rollback does not follow from what came before it
+            account.until = min(account.until, self.seam - 1)
         self._open.append(account)
         steps = [each for each in ring.steps() if each.step <= account.until]
         seen = self._counts.before() if self._counts is not None else []

@@ -225,6 +225,7 @@ class Capture:
     def _go_on_from(self, done: Rollback, checkpoint: Checkpoint) -> None:
         self._returns.used(checkpoint)
         self._rolling.went_back(done.seam, checkpoint)
+        self._accounts.seam = done.seam
         self._checkpointing.restart()
         self._next, self._inputs = done.seam, []
 

@@ -46,9 +46,16 @@ def begin_capture(
 
 
 def roll_back(
-    writer: RunWriter, capture: Capture | None, watcher: Watcher | None, before: int | None, turn: int
+    writer: RunWriter,
+    problems: Problems,
+    capture: Capture | None,
+    watcher: Watcher | None,
+    before: int | None,
+    turn: int,
 ) -> Rollback:
     """Put the last good checkpoint back, and say so in the events."""
+    if problems.failed("incident capture"):
+        raise UsageError("run.rollback: incident capture has failed (an event says why), so there is no way back")
     if capture is None or watcher is None:
         raise UsageError(
             "run.rollback goes back to the checkpoints of incident capture, and there is none: call "

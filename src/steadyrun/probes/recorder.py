@@ -267,7 +267,8 @@ class Run:
         if not self._usable():
             raise UsageError("run.rollback: the run is closed")
         self.flush()
-        done = roll_back(self._writer, self._outbox.capture, self._watcher, before, self._turn)
+        capture = self._outbox.capture
+        done = roll_back(self._writer, self._problems, capture, self._watcher, before, self._turn)
         self._steps.next = done.seam
         self._batches += done.given_up
         self._stepped_at = time.perf_counter()
