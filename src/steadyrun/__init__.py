@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from steadyrun.probes.recorder import Run
     from steadyrun.records import Dropped, Event, Found, Series
     from steadyrun.report.checking import Report, check
+    from steadyrun.signals.clipping import suggest_clip
     from steadyrun.store.reader import RunView, open_run
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ _HOMES = {
     "Replay": "steadyrun.incidents.outcome",
     "replay": "steadyrun.incidents.opening",
     "Report": "steadyrun.report.checking",
+    "suggest_clip": "steadyrun.signals.clipping",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
     "Found": "steadyrun.records",
@@ -74,6 +76,7 @@ __all__ = [
     "open_run",
     "record",
     "replay",
+    "suggest_clip",
 ]
 
 

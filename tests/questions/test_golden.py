@@ -65,7 +65,7 @@ no-bias-correction            .. .. n. .* .. .F- .-- *+++ --- .--- ..- .. .. .. 
 missing-division              .n .. n. .* .. ..F .-- *+++ --- .--- ..- .. .. .. .. .. -.  C6.3  not-divided
 log-of-zero                   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. -.  D1.3  loss-first
 infinite-embedding-gradient   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. --  D1.3  gradient-first
-rare-token-spike              .. .. n. .n .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  none
+rare-token-spike              .. .. .. .n .. ..- .-- n.n- --- .--- ... .. .- .. .. .. -.  none
 corrupt-batch                 .. .. n. .. .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  none
 lr-jump                       .. .. n. .. .. ..- .-- n+F+ --- .--- ... .. .. .. .. .. -.  D2.3  lr-jump
 duplicate-batch               .. .. n. .. .. ..- .-- nnFn --- .--- ... .. .. .. .. .. -.  D2.3  duplicate-batch

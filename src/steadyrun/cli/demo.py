@@ -34,6 +34,9 @@ def demo(
     ] = None,
     steps: Annotated[int, typer.Option(help="Optimizer steps; the schedule spans exactly these.")] = 2000,
     seed: Annotated[int, typer.Option(help="Fixes the initial weights and the order of the data.")] = 42,
+    remedy: Annotated[
+        bool, typer.Option("--remedy", help="Train the fault's program with the fault repaired, into FAULT-remedied.")
+    ] = False,
     list_faults: Annotated[bool, typer.Option("--list", help="Name every fault and leave.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that --out already holds.")] = False,
 ) -> None:
@@ -49,6 +52,7 @@ def demo(
       steadyrun demo --list                 the faults to choose from
       steadyrun demo no-warmup --steps 300  a short run with a fault in it
       steadyrun demo --seed 7 --out runs/7  another seed, another place
+      steadyrun demo rare-token-spike --remedy  the fault repaired
 
     \b
     Exit codes: 0 trained, 2 bad input, 130 stopped with Ctrl-C.
@@ -57,15 +61,16 @@ def demo(
     if list_faults:
         _print_faults()
         return
-    recipe = _recipe(fault, steps, seed)
-    directory = _first_free(EXPERIMENTS / fault) if out is None else _vacate(out.expanduser(), force)
+    recipe = _recipe(fault, steps, seed, remedy)
+    name = f"{fault}-remedied" if remedy else fault
+    directory = _first_free(EXPERIMENTS / name) if out is None else _vacate(out.expanduser(), force)
     _create(directory)
     try:
         result = _train(fault, recipe, directory)
     except KeyboardInterrupt:
         say(f"stopped with Ctrl-C; what was recorded until then is in {directory}")
         raise typer.Exit(130) from None
-    _summarise(fault, result, directory)
+    _summarise(name, result, directory)
 
 
 def _require_tutor() -> None:
@@ -87,13 +92,31 @@ def _print_faults() -> None:
         typer.echo(f"{name:<{width}}  {fault.leaf or fault.note or '-':<4}  {fault.summary}")
 
 
-def _recipe(fault: str, steps: int, seed: int) -> Recipe:
+def _recipe(fault: str, steps: int, seed: int, remedy: bool) -> Recipe:
     from steadyrun.tutor.faults import FAULTS, load_recipe
 
+    found = _clip_of(EXPERIMENTS / fault, steps, seed) if remedy else None
     try:
-        return load_recipe(fault, steps=steps, seed=seed)
+        return load_recipe(fault, remedied=remedy, steps=steps, seed=seed, **({} if found is None else {"clip": found}))
     except ValueError as error:
         fail(str(error), f"see: steadyrun demo {'--help' if fault in FAULTS else '--list'}")
+
+
+def _clip_of(run: Path, steps: int, seed: int) -> float | None:
+    """The clip threshold that the faulty run's own norms suggest; None where there is no such run to learn it from."""
+    import steadyrun
+
+    if not is_run(run):
+        say(f"there is no {run} to take a clip threshold from; the usual one is used")
+        return None
+    view = steadyrun.open_run(run)
+    declared = view.manifest.get("config", {})
+    if (declared.get("seed"), declared.get("total_steps")) != (seed, steps):
+        say(f"{run} has another seed or length, so the usual clip threshold is used")
+        return None
+    clip = steadyrun.suggest_clip(view)
+    say(f"clip threshold {clip:g}, from the gradient norms of {run} before its incident")
+    return clip
 
 
 def _first_free(path: Path) -> Path:
@@ -136,10 +159,8 @@ def _train(fault: str, recipe: Recipe, directory: Path) -> TrainResult:
     # other cost many times what they save. One thread also means one order of summation on every machine.
     torch.set_num_threads(1)
     config = recipe.config
-    say(
-        f"{fault}: {FAULTS[fault].summary}\n"
-        f"{config.steps} steps, warmup {config.warmup_steps}, seed {config.seed}, into {directory}"
-    )
+    what = f"the remedy of {fault}" if recipe.remedied else f"{fault}: {FAULTS[fault].summary}"
+    say(f"{what}\n{config.steps} steps, warmup {config.warmup_steps}, seed {config.seed}, into {directory}")
     with _progress() as progress:
         return train_recorded(recipe, directory, _show_steps(progress, config.steps))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steadyrun.incidents import folder, tokens
+from steadyrun.incidents.earlier import SOON
 from steadyrun.incidents.folder import Account
 from steadyrun.incidents.packing import arrived
 from steadyrun.incidents.ring import Kept, Ring
@@ -28,6 +29,8 @@ class Accounts:
         self._writer, self._settings, self._worker, self._rolling = writer, settings, worker, rolling
         self._root = writer.root / folder.INCIDENTS
         self._counts = counts
+        self.resumed_at: int | None = None  # the first step of an attempt that goes on with another
+        self.seam = 0  # the step after the last rollback
         self._open: list[Account] = []
 
     def open(self, account: Account, ring: Ring) -> None:
@@ -35,6 +38,8 @@ class Accounts:
         if not self._wanted(account):
             return
         account.until = account.step + AFTER
+        if account.step < self.seam:  # what came after a rollback does not follow from what came before it
+            account.until = min(account.until, self.seam - 1)
         self._open.append(account)
         steps = [each for each in ring.steps() if each.step <= account.until]
         seen = self._counts.before() if self._counts is not None else []
@@ -87,12 +92,15 @@ class Accounts:
         own = next((each for each in steps if each.step == account.step and each.batch is not None), None)
         if own is not None:
             folder.write_batch(place, self._batch(own, seen))
-        folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps)
+        soon = self.resumed_at is not None and 0 <= account.step - self.resumed_at <= SOON
+        earlier = self._rolling.earlier if soon else None
+        folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps, earlier)
         self._writer.event(
             "incident",
             account.step,
             cause=account.kind,
             why=account.why,
+            severity=account.severity,
             path=f"{folder.INCIDENTS}/{account.name}",
             replayable=not account.missing,
         )

@@ -74,7 +74,7 @@ def _parts(batch: Any) -> Iterator[Any]:
 
 
 class BatchFinder:
-    """Finds the batch of a step that raised, in the frames of its traceback.
+    """Finds the batch of a step that raised, in the frames of its traceback, or of one that is given up.
 
     It is the second argument of the loss function where that is in the traceback. Otherwise it is the variable, or
     the variables side by side as in `batch=(x, y)`, that held the batch given to `run.step` before.
@@ -101,6 +101,12 @@ class BatchFinder:
         names = {id(value): name for name, value in frame.f_locals.items()}
         if all(id(item) in names for item in batch):
             self._together = (frame.f_code, [names[id(item)] for item in batch], type(batch))
+
+    def held(self, frame: FrameType | None) -> Any | None:
+        """What the training loop holds now under the name that it gave to the batch before."""
+        if self._variable is None or frame is None or frame.f_code is not self._variable[0]:
+            return None
+        return frame.f_locals.get(self._variable[1])
 
     def find(self, trace: TracebackType | None) -> Any | None:
         found = None

@@ -13,20 +13,20 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
-import torch
-
-from steadyrun.incidents import callers, folder, tokens
+from steadyrun.incidents import callers, files, folder, tokens
 from steadyrun.incidents import state as training
 from steadyrun.incidents.accounts import Accounts
 from steadyrun.incidents.boundary import Boundary
 from steadyrun.incidents.checkpointing import Checkpointing
+from steadyrun.incidents.earlier import keep_earlier
 from steadyrun.incidents.packing import Packed, pack
 from steadyrun.incidents.randomness import RandomState, take
+from steadyrun.incidents.returning import Returns, Rollback
 from steadyrun.incidents.ring import Kept, Ring
-from steadyrun.incidents.rolling import FOLDER, Rolling, threads_and_flags
+from steadyrun.incidents.rolling import FOLDER, Checkpoint, Rolling, autocast_in_force, threads_and_flags
 from steadyrun.incidents.settings import Settings
 from steadyrun.incidents.spotting import Spotter
-from steadyrun.incidents.working import Worker
+from steadyrun.incidents.working import Job, Worker
 from steadyrun.probes.batches import input_hash
 from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems
@@ -45,7 +45,7 @@ class Capture:
         self._problems = problems
         self._pid = os.getpid()
         self._ring = Ring(settings.batch_bytes)
-        self._rolling = Rolling(writer.root / folder.INCIDENTS / FOLDER)
+        self._rolling = Rolling(writer.root / folder.INCIDENTS / FOLDER, writer.attempt)
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
         self._checkpointing = Checkpointing(settings, problems)
         self._counts = tokens.TokenCounts(tokenizer) if tokenizer is not None else None
@@ -59,15 +59,21 @@ class Capture:
         self._forward: RandomState | None = None  # when the forward pass of this step began
         self._inputs: list[Any] = []
         self._last_batch: list[weakref.ref[Any]] = []
-        self._next = 0
+        self._next = self._watched_from = 0
+        self._steps = 0
+        self._resumed = writer.attempt > 1
+        self._returns = Returns()
         self._out_of_memory = ""
+        if self._resumed and self._rolling.folder.is_dir():
+            self._keep_earlier(writer.attempt)
 
     # -- what the recorder calls -------------------------------------------------------------------
 
     def watch(self, objects: Watched, step: int, *, compiled: bool) -> None:
         """Follow these objects from `step` on; called again when they were replaced."""
         self.unwatch()
-        self._watched, self._next = objects, step
+        self._watched, self._next, self._watched_from = objects, step, step
+        self._resumes_at(step)
         self._checkpointing.restart()
         self._spotter = Spotter()
         model = objects().model
@@ -91,6 +97,8 @@ class Capture:
     def step_ended(self, row: Row, batch: Any, token_losses: Any) -> None:
         """Keep a step. Its numbers are read from `row` when they are written: some arrive later."""
         self._next = row.step + 1
+        self._resumes_at(row.step)
+        self._steps += 1
         crossed = self._boundary is not None and not self._boundary.disarm()
         kept = Kept(row.step, self._random or take(), self._forward, values=row.values)
         if batch is not None:
@@ -156,15 +164,83 @@ class Capture:
             facts["found"] = found
         self._accounts.open(folder.Account(step, kind, why, self._next - 1, severity, facts), self._ring)
 
+    def roll_back(self, before: int | None) -> Rollback:
+        """Put the last good state back into the watched objects; a clear error, and nothing changed, where none is.
+
+        A step that was begun and not handed over is given up: it becomes an incident of its own.
+        """
+        assert self._watched is not None
+        given_up = self._boundary is not None and not self._boundary.disarm()
+        try:
+            self._settle()
+            until = self._next if before is None else before
+            checkpoint = self._returns.choose(self._candidates(), until)
+            content, tensors = files.load(checkpoint.base)
+            done = Rollback(
+                checkpoint.step,
+                self._next - (not given_up),
+                self._next + given_up,
+                self._next - checkpoint.step + given_up,
+                given_up,
+            )
+            if given_up:
+                self._give_up(done)
+            training.restore(self._watched(), content["state"], tensors)
+            self._go_on_from(done, checkpoint)
+        finally:
+            self._begin_step()
+        return done
+
     def close(self, *, failed: bool) -> None:
-        """Write what is open; of the rolling checkpoints all stay after a failure, else the last good one."""
+        """Write what is open. After a failure all rolling checkpoints stay, else the state of now, or the last good."""
         self.unwatch()
         for kind, step, why, severity in self._spotter.spikes():
             self.open(kind, why, step, severity=severity)
         self._accounts.passed(None, self._ring)
-        if not failed:
-            self._worker.do(lambda: self._rolling.clear(keep=1))
         self._worker.finish()
+        if not failed:
+            if self._watched is not None and self._steps:
+                self._copy_state(take(self._random, self._devices), lambda job: job())
+            self._rolling.clear(keep=1)
+
+    # -- going back --------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Everything that is known so far becomes what it will be, and is on disk."""
+        for kind, step, why, severity in self._spotter.spikes():
+            self.open(kind, why, step, severity=severity)
+        self._accounts.passed(None, self._ring)
+        self._worker.wait()
+
+    def _candidates(self) -> list[Checkpoint]:
+        """Those of the objects that are watched now."""
+        return [each for each in self._rolling.kept if each.step >= self._watched_from]
+
+    def _give_up(self, done: Rollback) -> None:
+        batch = self._finder.held(callers.training_frame())
+        if batch is not None and id(batch) != self._last_batch:
+            self._ring.add(Kept(self._next, self._random or take(), self._forward, pack(batch)))
+        self.open("rollback", f"step {done.last} was given up: back to the state before step {done.to}", done.last)
+        self._accounts.passed(None, self._ring)
+        self._worker.wait()
+
+    def _go_on_from(self, done: Rollback, checkpoint: Checkpoint) -> None:
+        self._returns.used(checkpoint)
+        self._rolling.went_back(done.seam, checkpoint)
+        self._accounts.seam = done.seam
+        self._checkpointing.restart()
+        self._next, self._inputs = done.seam, []
+
+    def _resumes_at(self, step: int) -> None:
+        """The first step of a resumed attempt; the first that is recorded has the last word."""
+        if self._resumed and not self._steps:
+            self._accounts.resumed_at = step
+
+    def _keep_earlier(self, attempt: int) -> None:
+        try:
+            self._rolling.earlier = keep_earlier(self._rolling.folder, attempt)
+        except OSError as problem:
+            self._problems.report("the checkpoint of the attempt before", problem, "could not be kept")
 
     # -- between two steps -------------------------------------------------------------------------
 
@@ -186,22 +262,19 @@ class Capture:
     def _take_checkpoint(self, random: RandomState) -> None:
         if self._watched is None or self._worker.busy or not self._checkpointing.due(self._next, self._ring):
             return
+        self._copy_state(random, self._worker.do)
+
+    def _copy_state(self, random: RandomState, write: Callable[[Job], None]) -> None:
+        assert self._watched is not None
         step, objects = self._next, self._watched()
         state = self._checkpointing.take(step, objects)
         if state is not None:
-            facts = {"position": {"batches": step}, "autocast": _autocast(objects), "flags": threads_and_flags()}
-            self._worker.do(lambda: self._write_checkpoint(step, state, random, facts))
+            autocast, flags = autocast_in_force(objects.model), threads_and_flags()
+            facts = {"position": {"batches": step}, "autocast": autocast, "flags": flags}
+            write(lambda: self._write_checkpoint(step, state, random, facts))
 
     def _write_checkpoint(self, step: int, state: Packed, random: RandomState, facts: dict[str, Any]) -> None:
         try:
             self._rolling.write(step, state, random, facts)
         except OSError as problem:
             self._problems.report("a rolling checkpoint", problem, "could not be written; replay does without it")
-
-
-def _autocast(objects: training.Objects) -> dict[str, Any] | None:
-    """The autocast in force now, None where there is none."""
-    device = next((parameter.device.type for parameter in objects.model.parameters()), "cpu")
-    if not torch.is_autocast_enabled(device):
-        return None
-    return {"device": device, "dtype": str(torch.get_autocast_dtype(device)).removeprefix("torch.")}

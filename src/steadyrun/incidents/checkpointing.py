@@ -40,6 +40,8 @@ class Checkpointing:
 
     def take(self, step: int, objects: training.Objects) -> Packed | None:
         """A copy of the state before `step`; None where it is too large."""
+        if self._off:
+            return None
         if self._pool.empty and not self._affordable(training.state_bytes(objects)):
             self._off = True
             return None

@@ -20,6 +20,7 @@ from steadyrun.store.jsonio import dumps, replace_file
 INCIDENTS = "incidents"
 INCIDENT = "incident.json"
 CHECKPOINT = "checkpoint"
+BEFORE_SEAM = "before_seam"
 BATCH = "batch.json"
 REPLAY = "replay"
 RAISED = frozenset({"exception", "out-of-memory"})
@@ -46,17 +47,33 @@ class Account:
         return f"step-{self.step:07d}"
 
 
-def write_first(folder: Path, account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> None:
-    """Make the folder. The incident file comes last: a folder that has one is whole."""
+def write_first(
+    folder: Path,
+    account: Account,
+    checkpoint: Checkpoint | None,
+    steps: Sequence[Kept],
+    earlier: Checkpoint | None = None,
+) -> None:
+    """Make the folder. The incident file comes last: a folder that has one is whole.
+
+    `earlier` is the checkpoint of the attempt before, where the incident comes soon after a resume.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint is not None:
-        for source in checkpoint.files():
-            target = folder / f"{CHECKPOINT}{source.suffix}"
-            target.unlink(missing_ok=True)
-            files.place(source, target)
+        _link(checkpoint, folder / CHECKPOINT)
         account.checkpoint = checkpoint.step
+    if earlier is not None:
+        _link(earlier, folder / BEFORE_SEAM)
+        account.facts[BEFORE_SEAM] = earlier.step
     account.missing = _missing(account, checkpoint, steps)
     add_steps(folder, account, [each for each in steps if checkpoint is None or each.step >= checkpoint.step])
+
+
+def _link(checkpoint: Checkpoint, base: Path) -> None:
+    for source in checkpoint.files():
+        target = base.with_name(f"{base.name}{source.suffix}")
+        target.unlink(missing_ok=True)
+        files.place(source, target)
 
 
 def add_steps(folder: Path, account: Account, steps: Sequence[Kept]) -> None:

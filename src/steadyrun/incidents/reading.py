@@ -12,14 +12,14 @@ from torch import Tensor
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.incidents import files
-from steadyrun.incidents.folder import BATCH, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
+from steadyrun.incidents.folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
 from steadyrun.incidents.packing import unpack
 from steadyrun.incidents.randomness import RandomState, from_tensors
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunView, open_run
 
 _NAME = re.compile(r"step-(\d{7,})")
-_ORDER = ("non-finite", "exception", "out-of-memory", "fault", "asked", "spike")
+_ORDER = ("non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike")
 
 
 class Incident:
@@ -72,6 +72,14 @@ class Incident:
     def state(self) -> tuple[Any, dict[str, Tensor]]:
         """The training state, as `state.restore` takes it."""
         content, tensors = self._checkpoint
+        return content["state"], tensors
+
+    @cached_property
+    def before_seam(self) -> tuple[Any, dict[str, Tensor]] | None:
+        """The last good state of the attempt before, where the incident came soon after a resume; else None."""
+        if not isinstance(self.content.get(BEFORE_SEAM), int):
+            return None
+        content, tensors = files.load(self.folder / BEFORE_SEAM)
         return content["state"], tensors
 
     @property

@@ -17,6 +17,7 @@ from steadyrun.trees.walker import Asked
 # On which panel an event is marked. Checkpoints are not: there are many, and they are no trouble.
 _EVENTS = {
     "resume": 1,
+    "rollback": 1,
     "crash": 1,
     "incident": 1,
     "out-of-memory": 1,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.probes.problems import Problems
+from steadyrun.errors import UsageError
+from steadyrun.probes.problems import Problems, say
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.incidents.capture import Capture
+    from steadyrun.incidents.returning import Rollback
     from steadyrun.probes.watcher import Watcher
 
 
@@ -41,6 +43,30 @@ def begin_capture(
     if earlier is None:
         _hear_of_memory(capture)
     return capture
+
+
+def roll_back(
+    writer: RunWriter,
+    problems: Problems,
+    capture: Capture | None,
+    watcher: Watcher | None,
+    before: int | None,
+    turn: int,
+) -> Rollback:
+    """Put the last good checkpoint back, and say so in the events."""
+    if problems.failed("incident capture"):
+        raise UsageError("run.rollback: incident capture has failed (an event says why), so there is no way back")
+    if capture is None or watcher is None:
+        raise UsageError(
+            "run.rollback goes back to the checkpoints of incident capture, and there is none: call "
+            "run.watch(model, optimizer, loss_fn=…) before training (not with several processes, nor capture=False)"
+        )
+    done = capture.roll_back(before)
+    watcher.forget(turn)
+    why = f"back to the state before step {done.to}; {done.skipped} batches are skipped, and step {done.seam} is next"
+    writer.event("rollback", done.seam, from_step=done.last, to_step=done.to, skipped_batches=done.skipped, why=why)
+    say(f"rollback at step {done.last}: {why}")
+    return done
 
 
 def _why_not(watcher: Watcher) -> str | None:

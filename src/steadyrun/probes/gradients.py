@@ -212,6 +212,10 @@ class GradientProbe:
 
     # -- at run.step ------------------------------------------------------------------------------
 
+    def forget(self) -> None:
+        """A step was given up: the next one begins anew."""
+        self._seen, self._root, self._in_step = GradientFacts(), None, False
+
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         seen, self._seen = self._seen, GradientFacts()

@@ -119,6 +119,11 @@ class OptimizerProbe:
 
     # -- at run.step ------------------------------------------------------------------------------
 
+    def forget(self) -> None:
+        """A step was given up, and the parameters are others: the next one begins anew."""
+        self._seen = OptimizerFacts()
+        self._generation += 1
+
     def take(self, row: Row) -> OptimizerFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         seen, self._seen = self._seen, OptimizerFacts()

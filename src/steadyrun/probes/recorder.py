@@ -247,6 +247,33 @@ class Run:
                 self._writer.event("incident", self._steps.last, cause="asked", why=str(why), replayable=False)
                 say("the incident is noted, but nothing is captured: give run.watch a loss_fn to make it replayable")
 
+    def rollback(self, before: int | None = None) -> int:
+        """Go back to the last good checkpoint and on with the batches that come next; returns the checkpoint's step.
+
+        if not torch.isfinite(loss):
+            run.rollback()
+            continue
+
+        Model, optimizer, scheduler and scaler are as they were before that step, bit for bit; gradients are cleared.
+        The data loader and the random states are left as they are: the batches since then are skipped, and no dropout
+        mask that went wrong comes again. Steps are counted on, so that nothing recorded is lost. `before` asks
+        for a checkpoint of a step up to this one, where the loss went wrong long before it was noticed.
+
+        It needs capture (`run.watch` with a `loss_fn`). After three rollbacks to one checkpoint it takes the one
+        before; then it raises `UsageError`, as it does where there is no good checkpoint.
+        """
+        from steadyrun.probes.capturing import roll_back
+
+        if not self._usable():
+            raise UsageError("run.rollback: the run is closed")
+        self.flush()
+        capture = self._outbox.capture
+        done = roll_back(self._writer, self._problems, capture, self._watcher, before, self._turn)
+        self._steps.next = done.seam
+        self._batches += done.given_up
+        self._stepped_at = time.perf_counter()
+        return done.to
+
     def replay(self, step: int | None = None, **options: Any) -> Replay:
         """Execute an incident again (the last one, or the one at `step`) with the objects being watched.
 

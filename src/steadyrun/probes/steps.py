@@ -54,7 +54,8 @@ class Steps:
     def _step_after(self, count: int) -> int:
         """The step that follows the optimizer's `count`-th; steps that a GradScaler skipped were not counted."""
         view, rank = open_run(self._writer.root), self._writer.rank
-        if "optimizer_steps" not in view.names(rank):
+        # After a rollback the optimizer counts fewer steps than were recorded.
+        if "optimizer_steps" not in view.names(rank) or view.events("rollback"):
             return self.next
         taken, skipped = view.series("optimizer_steps", rank), view.series("skipped", rank)
         counted = np.cumsum(np.where(np.isin(taken.steps, skipped.steps[skipped.values > 0]), 0, taken.values))

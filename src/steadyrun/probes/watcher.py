@@ -116,6 +116,13 @@ class Watcher:
         self._optimizer.detach()
         self._gradients.detach()
 
+    def forget(self, step: int) -> None:
+        """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
+        self._forward.disarm()
+        self._gradients.forget()
+        self._optimizer.forget()
+        self.prepare(step)
+
     def prepare(self, step: int) -> None:
         """Decide what the coming step will measure; called before its forward pass."""
         due = self._cadence.due(step)

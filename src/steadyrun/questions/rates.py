@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
 from steadyrun.signals.smoothing import Floats
@@ -16,7 +17,10 @@ SAME = 1e-3  # of the peak: rates closer than this are the same rate
 
 @dataclass(frozen=True)
 class Seen:
-    """The recorded rates, and what they are held against."""
+    """The recorded rates, and what they are held against.
+
+    After a rollback the scheduler goes on from an earlier step, so the rates are counted along the path that was taken.
+    """
 
     run: Signals
     rates: Points
@@ -37,6 +41,7 @@ class Seen:
         taken = self.run.maybe("scheduler_steps")
         if taken is None or len(taken) < 2:
             return None
+        taken = path_of(self.run).along(taken)
         after = np.interp(self.rates.steps, taken.steps, taken.values)
         return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
 
@@ -60,7 +65,8 @@ def look(run: Signals) -> Seen:
         share = float(np.max(mine)) / plan.peak
         below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
-    found = run.memo["rates"] = Seen(run, _by_optimizer_steps(run, groups[name]), plan, dry)
+    rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
+    found = run.memo["rates"] = Seen(run, rates, plan, dry)
     return found
 
 

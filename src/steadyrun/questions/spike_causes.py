@@ -10,6 +10,7 @@ import numpy.typing as npt
 from steadyrun.questions.form import Finding, Limits, shown
 from steadyrun.questions.precision import regime
 from steadyrun.questions.rates import look
+from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import Floats
 from steadyrun.signals.spikes import Spike
@@ -36,6 +37,8 @@ def state_lost(run: Signals) -> Finding | None:
             assert counts is not None
             before, after, now = counts.step_at(fall), counts.step_at(fall + 1), float(counts.values[fall + 1])
             if now > after - before:  # it went back, but not to its beginning: an older checkpoint, with its state
+                continue
+            if path_of(run).crosses(before, after):
                 continue
             facts = (
                 f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to {now:g} "
@@ -64,7 +67,8 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     rates = look(run).rates
     if len(rates) < 2:
         return None
-    around = _between(rates, spike.start_step - _FEW - 1, spike.peak_step)
+    start, end = path_of(run).positions(np.array([spike.start_step, spike.peak_step], float))
+    around = _between(rates, start - _FEW - 1, end)
     if around.stop - around.start < 2:
         return None
     rise = np.diff(rates.values[around])

@@ -151,6 +151,7 @@ class Recipe:
     load_checkpoint: Callable[[TrainState, Checkpoint], None] = load_checkpoint
     resume_at: int | None = None
     name: str = "healthy"
+    remedied: bool = False  # the fault is repaired, and the rest of its program as it was
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch, as the program computes it."""
@@ -163,7 +164,8 @@ class Fault:
 
     `leaf` is the question of a decision tree at which a run with this mistake is meant to end; empty where
     nothing is wrong, or nothing that the trees could prove. `note` is the question that only mentions it: where an
-    honest run shows too little for more. `steps` is how long a run must be for that.
+    honest run shows too little for more. `steps` is how long a run must be for that. `remedy` turns a program into the
+    repaired one, where the tutor has the repair: what else the fault changes stays, so that the two can be compared.
     """
 
     name: str
@@ -173,3 +175,4 @@ class Fault:
     inject: Callable[[Recipe], Recipe]
     note: str = ""
     steps: int = 300
+    remedy: Callable[[Recipe], Recipe] | None = None

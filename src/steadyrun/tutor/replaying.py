@@ -22,7 +22,8 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     names = {field.name for field in fields(TutorConfig)}
     settings = {name: value for name, value in config.items() if name in names} | {"steps": config["total_steps"]}
     # Some faults are a number in the configuration; what was declared has it already.
-    return replace(load_recipe(config["program"], **settings), config=TutorConfig(**settings))
+    recipe = load_recipe(config["program"], remedied=bool(config.get("remedied")), **settings)
+    return replace(recipe, config=TutorConfig(**settings))
 
 
 def task_of(recipe: Recipe) -> Task:

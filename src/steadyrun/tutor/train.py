@@ -53,7 +53,8 @@ def train_recorded(recipe: Recipe, path: Path | str, on_step: OnStep | None = No
     """Train and leave a run directory at `path`; a program that is resumed records into it twice."""
     import steadyrun
 
-    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss()) | {"program": recipe.name}
+    config = declared(recipe.config, recipe.load_data(recipe.config).baseline_loss())
+    config |= {"program": recipe.name} | ({"remedied": True} if recipe.remedied else {})
     if recipe.resume_at is None:
         with steadyrun.record(path, config=config) as run:
             return train(recipe, run, on_step)

@@ -120,9 +120,10 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def load_recipe(fault: str = "healthy", **overrides: Any) -> Recipe:
+def load_recipe(fault: str = "healthy", *, remedied: bool = False, **overrides: Any) -> Recipe:
     """The training program with one fault in it, for example `load_recipe("no-warmup", steps=200, seed=1)`.
 
+    With `remedied` it is the same program with the fault repaired, for those faults that have a remedy.
     Overrides are fields of TutorConfig. When `steps` is given and `warmup_steps` is not, the warmup is
     shortened to fit a short run.
     """
@@ -133,4 +134,8 @@ def load_recipe(fault: str = "healthy", **overrides: Any) -> Recipe:
         raise ValueError(f"unknown setting {', '.join(unknown)}; known: {', '.join(known)}")
     if "steps" in overrides and "warmup_steps" not in overrides:
         overrides["warmup_steps"] = default_warmup(overrides["steps"])
-    return replace(FAULTS[fault].inject(Recipe(TutorConfig(**overrides))), name=fault)
+    change = FAULTS[fault].remedy if remedied else FAULTS[fault].inject
+    if change is None:
+        known = [name for name, each in FAULTS.items() if each.remedy is not None]
+        raise ValueError(f"{fault} has no remedy; those that have one: {', '.join(known)}")
+    return replace(change(Recipe(TutorConfig(**overrides))), name=fault, remedied=remedied)

@@ -1,0 +1,65 @@
+"""Runs that went back to a checkpoint: the path that training took, of which some recorded steps are no part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from steadyrun.records import Event
+from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.smoothing import Floats
+
+
+class Path:
+    """Steps are counted on after a rollback, while schedule and optimizer count from the checkpoint again.
+
+    A position is a step as these count it. Without rollbacks it is the step.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._back: list[tuple[int, int]] = []  # the step after a rollback, and the one that it went back to
+        for event in events:
+            if event.kind == "resume" and event.step is not None:  # what came later in the attempt before is replaced
+                self._back = [each for each in self._back if each[0] <= event.step]
+            elif event.kind == "rollback" and event.step is not None and _is_step(event.fields.get("to_step")):
+                self._back.append((event.step, min(event.step, event.fields["to_step"])))
+        self._starts: list[tuple[float, float]] = []  # from which step on, and how far positions lie behind
+        for seam, to in self._back:
+            self._starts.append((seam, seam - to + float(self._behind(np.array([float(to)]))[0])))
+
+    def positions(self, steps: Floats) -> Floats:
+        return steps - self._behind(steps)
+
+    def along(self, points: Points) -> Points:
+        """The points that belong to the path, by position: those between a checkpoint and the rollback do not."""
+        if not self._back:
+            return points
+        kept = np.ones(len(points), bool)
+        for seam, to in self._back:
+            kept &= (points.steps < to) | (points.steps >= seam)
+        left = points.where(kept)
+        return Points(left.name, self.positions(left.steps), left.values)
+
+    def crosses(self, before: float, after: float) -> bool:
+        """Whether training went back between two recorded steps."""
+        return any(before < seam <= after for seam, _ in self._back)
+
+    def _behind(self, steps: Floats) -> Floats:
+        found = np.zeros(len(steps))
+        for start, behind in self._starts:
+            found[steps >= start] = behind
+        return found
+
+
+def path_of(run: Signals) -> Path:
+    """The path of a run."""
+    if "path" not in run.memo:
+        told = [*run.events("resume"), *run.events("rollback")]
+        run.memo["path"] = Path(sorted(told, key=lambda event: event.time))
+    found: Path = run.memo["path"]
+    return found
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
