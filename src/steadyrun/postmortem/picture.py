@@ -1,0 +1,102 @@
+"""A small picture: the panels zoomed to the incident, and the losses of its tokens where they were kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from steadyrun.panels import image, p1_loss, p2_rate, p3_gradient, p4_activations, p7_classes
+from steadyrun.panels.drawing import COLOURS, MARKS
+from steadyrun.panels.model import Mark, Panel
+from steadyrun.postmortem.case import Case
+from steadyrun.postmortem.document import Document
+from steadyrun.questions.form import shown
+from steadyrun.records import Event, Series
+from steadyrun.signals.run import Signals
+
+_BEFORE, _AFTER = 60, 60  # steps of the window
+_BINS = 40
+_COLUMNS = 3
+_BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p7_classes)
+
+
+def png(document: Document) -> bytes:
+    """The image; a UsageError where matplotlib is not installed."""
+    case = document.case
+    panels, losses = _panels(case), np.array(case.proofs.token_losses)
+    histogram = losses[np.isfinite(losses)]
+    count = len(panels) + bool(len(histogram))
+    rows = max(1, -(-count // _COLUMNS))
+    figure = image.new_figure(13.5, 0.6 + 3.5 * rows)
+    figure.subplots_adjust(
+        hspace=0.75, wspace=0.25, left=0.05, right=0.97, top=1 - 0.85 / (0.6 + 3.5 * rows), bottom=0.17 / rows
+    )
+    title = f"{case.name}, step {case.moment.step} ({case.moment.kind}): {document.root.sentence}"
+    figure.suptitle(image.wrapped(title, 150, 2), x=0.05, ha="left", fontsize=9, parse_math=False)
+    for place, panel in enumerate(panels, 1):
+        image.draw(figure.add_subplot(rows, _COLUMNS, place), panel, _span(case))
+    if len(histogram):
+        _histogram(figure.add_subplot(rows, _COLUMNS, count), histogram, document)
+    return image.encoded(figure, 100)
+
+
+def _span(case: Case) -> tuple[int, int]:
+    return max(0, case.moment.began - _BEFORE), case.moment.peak + _AFTER
+
+
+def _panels(case: Case) -> list[Panel]:
+    """The panels that have something to show, made of the window alone: nothing in it is thinned away."""
+    near = Signals(_Window(case, *_span(case)))
+    found = []
+    for builder in _BUILDERS:
+        panel = builder.build(near, case.report)
+        if not panel.missing and any(len(line.steps) for line in panel.lines):
+            found.append(replace(panel, marks=_marks(panel, case)))
+    return found
+
+
+def _marks(panel: Panel, case: Case) -> tuple[Mark, ...]:
+    first, last = _span(case)
+    at = case.moment.step
+    inside = tuple(mark for mark in panel.marks if first <= mark.first <= last and mark.first != at)
+    return (*inside, Mark(at, at, "fault", f"step {at}", case.moment.why))
+
+
+def _histogram(axes: Any, losses: Any, document: Document) -> None:
+    axes.hist(losses, bins=_BINS, color=COLOURS[0])
+    axes.set_yscale("log")
+    level = next((each.value for each in document.symptoms if each.key == "pre_loss"), None)
+    if isinstance(level, float):
+        axes.axvline(level, color=MARKS["note"], ls=":", lw=1.2)
+    usual = f"; dotted: the loss before, {shown(level)}" if isinstance(level, float) else ""
+    axes.set_title(
+        f"Loss per token at step {document.case.moment.step}\n{len(losses)} tokens", loc="left", fontsize=9, pad=11
+    )
+    axes.set_xlabel(f"loss of a token (median {shown(float(np.median(losses)))}{usual})", fontsize=7)
+    axes.set_ylabel("tokens", fontsize=7)
+    axes.tick_params(which="both", labelsize=7)
+
+
+class _Window:
+    """A run as it was from one step to another; activations as the replay measured them, where there is one."""
+
+    def __init__(self, case: Case, first: int, last: int) -> None:
+        self._case, self._first, self._last = case, first, last
+        self.manifest = case.signals.manifest
+        self.state = "finished"
+
+    def names(self) -> list[str]:
+        return self._case.signals.names
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        found = [] if kind is None else self._case.signals.events(kind)
+        return [event for event in found if event.step is not None and self._first <= event.step <= self._last]
+
+    def series(self, name: str) -> Series:
+        replayed = self._case.replayed
+        better = replayed is not None and name.startswith("activation/") and replayed.has(name)
+        found = replayed.raw(name) if better and replayed is not None else self._case.signals.raw(name)
+        keep = (found.steps >= self._first) & (found.steps <= self._last)
+        return Series(name, found.steps[keep], found.values[keep], found.times[keep])
