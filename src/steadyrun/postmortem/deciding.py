@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from steadyrun.postmortem.proofs import text
 from steadyrun.signals.run import HOW_TO_RECORD
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
+_ARTICLES = ("The ", "It ", "Its ", "A ", "An ", "In ")
 _ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_WALK)
 
 
@@ -57,7 +59,14 @@ def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
     """The cause; and where in the program it struck, where the hunt found that as well."""
     place = next((each for each in rest if carried_by(each) == BY_REPLAY), None)
     said = first.cause.sentence(look).strip()
-    return said if place is None else f"{said} It struck here: {place.cause.sentence(look).strip()}"
+    return one_sentence(said if place is None else f"{said} It struck here: {place.cause.sentence(look).strip()}")
+
+
+def one_sentence(text: str) -> str:
+    """Several sentences as one, so that the root cause is a single one."""
+    parts = [part.strip() for part in re.split(r"\.\s+(?=[A-Z])", text.strip()) if part.strip()]
+    lowered = [part[0].lower() + part[1:] if part.startswith(_ARTICLES) else part for part in parts[1:]]
+    return "; ".join([*parts[:1], *lowered])
 
 
 def _undecided(look: Look, proved: Sequence[Hypothesis]) -> RootCause:
@@ -80,7 +89,7 @@ def _contradiction(look: Look, first: Hypothesis, others: Sequence[Hypothesis]) 
 
 
 def _unknown(look: Look, ranked: Sequence[Hypothesis]) -> RootCause:
-    likely = ranked[0].cause.title if ranked and ranked[0].weight > 0 else ""
+    likely = ranked[0].title if ranked and ranked[0].weight > 0 else ""
     suspect = f" The likeliest is H1 ({likely[:1].lower()}{likely[1:]}), which nothing proves." if likely else ""
     certain = look.case.report.leaf
     known = f" What is certain: {certain.question.code}, {certain.answer.message}" if certain is not None else ""
@@ -91,7 +100,7 @@ def _unknown(look: Look, ranked: Sequence[Hypothesis]) -> RootCause:
 def _would_decide(case: Case) -> Iterator[str]:
     proofs, run = case.proofs, shlex.quote(str(case.run))
     if proofs.folder is None:
-        yield "capture such moments: give run.watch the loss function and run.step its batch; then `steadyrun replay` executes them again"
+        yield "capture such moments (give run.watch the loss function, run.step its batch) and `steadyrun replay` them"
     elif missing := text(proofs.incident, "missing"):
         yield f"this moment cannot be executed again: {missing}"
     elif not proofs.proof:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from steadyrun.postmortem.deciding import RootCause, decide
 from steadyrun.postmortem.holding import FAILS, HOLDS, hold
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.observing import EXPERIMENT, WALK, Observation, Seen, observe
-from steadyrun.postmortem.remedies import NEXT, Remedy, back_to_checkpoint, lower_clip, smaller_rate
+from steadyrun.postmortem.remedies import CANDIDATE, NEXT, Remedy, back_to_checkpoint, lower_clip, smaller_rate
 from steadyrun.postmortem.symptoms import Symptom, symptoms
 
 SCHEMA = 1
@@ -80,7 +80,7 @@ def compose(case: Case) -> Document:
         ranked,
         tuple(_evidence(seen, ranked)),
         root,
-        tuple(_remedies(look, root, cause)),
+        tuple(_remedies(look, root, cause, ranked[0])),
         tuple(_expected(case, numbers)),
         _lesson(look, root, cause),
         checklist(case, numbers),
@@ -105,20 +105,16 @@ def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
     return found
 
 
-def _remedies(look: Look, root: RootCause, cause: Hypothesis | None) -> list[Remedy]:
-    """The smallest change that fixes the cause; where that is not known, what contains it and what would decide."""
-    found = [] if cause is None else cause.cause.remedies(look)
-    if look.case.moment.non_finite or _stayed(look):
-        found.append(back_to_checkpoint(look.case, look.numbers))
-    if cause is None:
-        found = [
-            Remedy(NEXT, "No change is proved to fix it. First decide:", step, "see section 4")
-            for step in root.would_decide[:1]
-        ] + found
-        found += lower_clip(look.numbers)
-        if not any(each.change.startswith(("lr_max", "clip", "resume")) for each in found):
-            found.append(smaller_rate(look.case, look.numbers, "If it must go on at once: contain it."))
-    return found or [back_to_checkpoint(look.case, look.numbers)]
+def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
+    """The smallest change that fixes the cause; where that is not known, what would decide and what contains it."""
+    back = [back_to_checkpoint(look.case, look.numbers)] if look.case.moment.non_finite or _stayed(look) else []
+    if cause is not None:
+        return cause.cause.remedies(look) + back or [smaller_rate(look.case, look.numbers, "Contain it.")]
+    first = [Remedy(NEXT, "No change is proved to fix it: first decide.", root.would_decide[0], "section 4")]
+    if likely.weight > 0 and not likely.cause.mechanism:
+        first += [replace(each, purpose=CANDIDATE) for each in likely.cause.remedies(look)]
+    found = first + back + (lower_clip(look.numbers) if len(first) == 1 else [])
+    return found if len(found) > 1 else [*found, smaller_rate(look.case, look.numbers, "If it must go on: contain it.")]
 
 
 def _stayed(look: Look) -> bool:
@@ -194,13 +190,12 @@ def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
             for sign in each.of(*bearings)
         ]
 
-    cause = each.cause
     return {
         "rank": rank,
-        "key": cause.key,
-        "title": cause.title,
-        "claim": cause.claim,
-        "panel": cause.panel,
+        "key": each.cause.key,
+        "title": each.title,
+        "claim": each.claim,
+        "panel": each.panel,
         "standing": each.standing,
         "weight": each.weight,
         "supported_by": listed(PROVES, FAVOURS),

@@ -35,8 +35,8 @@ def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
 def until(case: Case, name: str = "loss") -> int:
     """The step up to which a repaired run is followed: as far as this run has the series, at most 200 steps on."""
     wanted = case.moment.peak + _FAR
-    steps = case.signals.raw(name).steps if case.signals.has(name) else []
-    return min(wanted, int(steps[-1])) if len(steps) else wanted
+    series = case.signals.raw(name) if case.signals.has(name) else None
+    return min(wanted, int(series.steps[-1])) if series is not None and len(series) else wanted
 
 
 def seed_of(config: Any, inferred: Any) -> float | None:
@@ -92,7 +92,7 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
 
 
 def _about_level(case: Case) -> bool:
-    """Whether the loss before is one to come back to; a fault of configuration may have made it wrong from the start."""
+    """Whether the loss before is one to come back to; configuration may have made it wrong from the start."""
     code = case.moment.code
     return case.moment.spike is not None or not code or code.startswith("D")
 

@@ -51,7 +51,7 @@ def _seed(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Che
     return Checked("seed", "the same seed", limit, f"{mine:g}", HOLDS if mine == wanted else FAILS)
 
 
-def _finite(expected: Mapping[str, Any], signals: Signals, report: Report) -> Checked:
+def _finite(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
     name, last = text(expected, "series"), _num(expected, "until")
     words = f"{name} is finite to step {last:.0f}"
     if (series := _series(signals, name)) is None:

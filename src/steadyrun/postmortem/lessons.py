@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from steadyrun.postmortem.markdown import inline
 from steadyrun.report.markdown import escape
 
 NAME = "lessons.md"
@@ -39,7 +40,7 @@ def add(runs: Path, run: str, step: int, date: str, lesson: str, *, closed: bool
 def _line(run: str, step: int, date: str, lesson: str, closed: bool) -> bytes:
     day = f"{date}, " if date else ""
     state = "" if closed else _OPEN.decode()
-    return f"- {state}{day}{escape(run)}, step {step}: {escape(lesson)}".encode("utf-8", "backslashreplace")
+    return f"- {state}{day}{escape(run)}, step {step}: {inline(lesson)}".encode("utf-8", "backslashreplace")
 
 
 def _replace(path: Path, content: bytes) -> None:

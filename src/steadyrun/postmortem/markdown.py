@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Hypothesis, Sign
 from steadyrun.postmortem.document import Document, Evidence
 from steadyrun.postmortem.observing import EXPERIMENT, PANELS, Observation
 from steadyrun.postmortem.proofs import Experiments
+from steadyrun.postmortem.remedies import NEXT
 from steadyrun.questions.form import shown
 from steadyrun.report import words
 from steadyrun.report.markdown import code, escape
@@ -22,18 +24,24 @@ _SOURCES = {
     "manifest": "Manifest",
     "updates": "Updates",
 }
+_LONG = 260  # characters of one of them
 _MOST = 4  # pieces of evidence that a hypothesis quotes; section 3 has them all
 
 
-def markdown(document: Document, picture: str | None, no_picture: str = "", *, with_checklist: bool = False) -> str:
-    """The whole document; `picture` is the name of the image beside it, `no_picture` why there is none."""
+def markdown(
+    document: Document, name: str, picture: str | None, no_picture: str = "", *, with_checklist: bool = False
+) -> str:
+    """The whole document.
+
+    `name` is the path of its JSON, `picture` the name of the image beside it, `no_picture` why there is none.
+    """
     sections = [
         ("1. Symptoms", _symptoms(document)),
         ("2. Hypotheses, ranked", _hypotheses(document)),
         ("3. Discriminating evidence", _evidence(document, picture, no_picture)),
         ("4. Root cause", _root(document)),
         ("5. Remediation", _remedies(document)),
-        ("6. Verification", _verification(document)),
+        ("6. Verification", _verification(document, name)),
         ("7. Lesson", iter([inline(document.lesson)])),
         *([("Checklist", _checklist(document))] if with_checklist else []),
     ]
@@ -49,7 +57,7 @@ def inline(text: str) -> str:
 
 def _head(document: Document) -> Iterator[str]:
     case = document.case
-    what = _TITLES.get(case.moment.kind, "Incident")
+    what = _TITLES.get("spike" if case.moment.spike is not None else case.moment.kind, "Incident")
     day = f" — {case.date}" if case.date else ""
     yield f"# {what} post-mortem{day} — {escape(case.name)}, step {case.moment.step}"
     yield ""
@@ -76,8 +84,8 @@ def _symptoms(document: Document) -> Iterator[str]:
 
 def _hypotheses(document: Document) -> Iterator[str]:
     for rank, each in enumerate(document.hypotheses, 1):
-        panel = f", panel {each.cause.panel}" if each.cause.panel else ""
-        yield f"{rank}. **{escape(each.cause.title)}** ({each.standing}{panel}): {escape(each.cause.claim)}."
+        panel = f", panel {each.panel}" if each.panel else ""
+        yield f"{rank}. **{escape(each.title)}** ({each.standing}{panel}): {escape(each.claim)}."
         yield from _quoted(each)
 
 
@@ -99,7 +107,7 @@ def _quotes(signs: list[Sign]) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 240 else f"{text[:240]}…"
+    return text.removesuffix(".") if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
 def _place(seen: Observation) -> str:
@@ -117,7 +125,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
         if each.observation.source != EXPERIMENT or each.observation.key == "verdict":
             yield f"- {_heading(each.observation)}: {escape(each.observation.text)} → {_bearing(each)}"
     if proofs.experiments is not None and proofs.experiments.rows:
-        yield from _table(document, proofs.experiments)
+        yield from _table(proofs.experiments)
     if picture is not None:
         yield f"\n![The panels around step {document.case.moment.step}]({picture})"
     elif no_picture:
@@ -150,7 +158,7 @@ def _bearing(each: Evidence) -> str:
     return ", ".join(said) or "tells nothing apart"
 
 
-def _table(document: Document, held: Experiments) -> Iterator[str]:
+def _table(held: Experiments) -> Iterator[str]:
     """The experiments: one factor changed at a time."""
     yield "\n| experiment | group | peak loss | peak gradient norm | gone | note |"
     yield "|---|---|---|---|---|---|"
@@ -159,29 +167,39 @@ def _table(document: Document, held: Experiments) -> Iterator[str]:
     for row in held.rows:
         numbers = ["" if value is None else shown(value) for value in (row.peak_loss, row.peak_grad_norm)]
         gone = {True: "yes", False: "no", None: "cannot tell"}[row.gone]
-        yield f"| {escape(row.words)} | {escape(row.group)} | {numbers[0]} | {numbers[1]} | {gone} | {escape(row.note)} |"
+        cells = (escape(row.words), escape(row.group), *numbers, gone, escape(row.note))
+        yield f"| {' | '.join(cells)} |"
 
 
 def _root(document: Document) -> Iterator[str]:
     root = document.root
     yield inline(root.sentence)
     if root.known:
-        yield f"\nCarried by: the {root.by}."
+        yield f"\nCarried by: the {root.by}.{_to_confirm(document)}"
     if root.would_decide:
         yield "\nWhat would decide it:\n"
         yield from (f"- {inline(each)}" for each in root.would_decide)
 
 
+def _to_confirm(document: Document) -> str:
+    case = document.case
+    if case.proofs.experiments is not None or case.proofs.folder is None:
+        return ""
+    command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step} --why")
+    return f" Experiments would confirm it: {command}"
+
+
 def _remedies(document: Document) -> Iterator[str]:
-    names = {"fix": "Fix", "containment": "Containment", "next": "Next"}
+    names = {"fix": "Fix", "candidate": "If H1 is right", "containment": "Containment", "next": "Next"}
     for each in document.remedies:
         yield f"- **{names[each.purpose]}.** {inline(each.text)}"
-        yield f"  - change: {inline(each.change) if '`' in each.change else code(each.change)}"
+        verb = "do" if each.purpose == NEXT else "change"
+        yield f"  - {verb}: {inline(each.change) if '`' in each.change else code(each.change)}"
         yield f"  - because: {inline(each.why)}"
 
 
-def _verification(document: Document) -> Iterator[str]:
-    yield f"Train again with the change and hold it against this list: `steadyrun verify {document.stem}.json NEW_RUN`\n"
+def _verification(document: Document, name: str) -> Iterator[str]:
+    yield f"Train again with the change and hold it against this list: {code(f'steadyrun verify {name} NEW_RUN')}\n"
     for each in document.expectations:
         here = {True: "holds here too", False: "fails in this run", None: "cannot be told in this run"}[
             each["holds_here"]
@@ -194,13 +212,15 @@ def _verification(document: Document) -> Iterator[str]:
 def expectation_words(each: dict[str, object]) -> str:
     """An expectation in one line."""
     number = {key: shown(value) for key, value in each.items() if isinstance(value, int | float)}
-    was = f", down from {number['was']}" if "was" in number else ""
+    verb = "was" if each.get("holds_here") else "down from"
+    was = f", {verb} {number['was']}" if "was" in number else ""
     return {
         "seed": lambda: f"seed {each.get('value')}",
         "finite": lambda: f"every {each.get('series')} to step {each.get('until')} is finite",
         "loss_at_most": lambda: f"loss at step {each.get('step')}: at most {number['limit']}{was}",
         "max_in_window": lambda: (
-            f"largest {each.get('series')} in steps {each.get('first')} to {each.get('last')}: at most {number['limit']}{was}"
+            f"largest {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"at most {number['limit']}{was}"
         ),
         "within": lambda: (
             f"{each.get('span')}-step EMA of {each.get('series')} in steps {each.get('first')} to {each.get('until')}: "

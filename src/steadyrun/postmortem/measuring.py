@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
+from steadyrun.questions.form import shown
 from steadyrun.questions.precision import regime
 from steadyrun.questions.rates import look
 from steadyrun.questions.spiking import SIGMAS
@@ -81,7 +82,7 @@ class Numbers:
     @cached_property
     def recovery(self) -> tuple[int, float] | None:
         """The mean of five losses 50 steps after the peak, or at the end of a shorter record; NaN where it is NaN."""
-        if not self._run.has("loss") or self.peak is None and not self._at.non_finite:
+        if not self._run.has("loss") or (self.peak is None and not self._at.non_finite):
             return None
         series = self._run.raw("loss")
         start = self._at.peak if self._at.non_finite or self.peak is None else self.peak[0]
@@ -179,7 +180,7 @@ class Numbers:
         """
         for run, replayed in ((self._case.replayed, True), (self._run, False)):
             found = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
-            for step in dict.fromkeys((self._at.step, self._at.began, self._at.peak)):
+            for step in dict.fromkeys((self._at.began, self._at.step, self._at.peak)):
                 pairs = [(name, pair) for name, series in found if (pair := around.times_before(series, step, WINDOW))]
                 if pairs:
                     name, (now, usual) = max(pairs, key=lambda each: _times(*each[1]))
@@ -189,3 +190,10 @@ class Numbers:
 
 def _times(now: float, usual: float) -> float:
     return now / usual if np.isfinite(now) else float("inf")
+
+
+def against(now: float, usual: float) -> str:
+    """A value beside its mean before, in words."""
+    if not np.isfinite(now):
+        return f"{now}, its mean before {shown(usual)}"
+    return f"{shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"

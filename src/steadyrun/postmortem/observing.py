@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
-from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.measuring import Numbers, against
 from steadyrun.postmortem.proofs import part, text, to_number, to_step
 from steadyrun.questions.form import FAULT, NOTE, shown
 from steadyrun.report import words
 
-REPLAY, EXPERIMENT, WALK, BATCH = "replay", "experiment", "walk", "batch"
+REPLAY, EXPERIMENT, PANEL, WALK, BATCH = "replay", "experiment", "panel", "walk", "batch"
 PANELS = {
     1: "loss",
     2: "learning rate",
     3: "gradient norm before clipping",
     4: "activations",
-    5: "spectral norms",
+    5: "weight matrices",
     6: "dead units",
     7: "loss by class and by token",
 }
@@ -76,25 +77,27 @@ def _replay(case: Case) -> Iterator[Observation]:
             "proof", REPLAY, None, f"executed again: {case.proofs.proof}, {count} losses compared{differ}"
         )
         for place, each in enumerate(_listed(proof, "differences")):
-            said = f"{text(each, 'what')}: {text(each, 'message')}"
-            yield Observation(f"differs:{place}", REPLAY, None, f"what differs: {said}")
+            what = f"{text(each, 'what')}: {text(each, 'message')}"
+            yield Observation(f"differs:{place}", REPLAY, None, f"what differs: {what}")
     if said := text(replay, "raised"):
         yield Observation("raised", REPLAY, None, f"step {replay.get('first_bad')} raises again: {said}")
     if culprit := text(case.proofs.culprit, "message"):
-        place = text(case.proofs.culprit, "where")
-        yield Observation("culprit", REPLAY, None, f"{culprit}{f' ({place})' if place else ''}")
+        where = text(case.proofs.culprit, "where")
+        yield Observation("culprit", REPLAY, None, f"{culprit}{f' ({where})' if where else ''}")
     if outcome := text(part(replay, "precision"), "outcome"):
         said = text(part(replay, "precision"), "message")
         yield Observation("precision", REPLAY, 3, f"the same step in float32: {outcome} ({said})")
     yield from _violent(part(replay, "violent"))
 
 
-def _listed(content: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+def _listed(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     found = content.get(key)
-    return [each for each in found if isinstance(each, dict)][:_SHOWN] if isinstance(found, list) else []
+    held = found if isinstance(found, list) else []
+    entries: list[Mapping[str, Any]] = [each for each in held if isinstance(each, dict)]
+    return entries[:_SHOWN]
 
 
-def _violent(change: Mapping[str, object]) -> Iterator[Observation]:
+def _violent(change: Mapping[str, Any]) -> Iterator[Observation]:
     step, ratio, typical = to_step(change.get("step")), to_number(change.get("ratio")), to_number(change.get("typical"))
     if step is None or ratio is None:
         return
@@ -105,38 +108,40 @@ def _violent(change: Mapping[str, object]) -> Iterator[Observation]:
 
 
 def _panels(case: Case, numbers: Numbers) -> Iterator[Observation]:
-    at = case.moment
     yield from _loss(case, numbers)
-    if numbers.rise is not None:
-        rise = numbers.rise
-        meant = "" if rise.declared is None else f"; declared there: {shown(rise.declared)}"
-        rises = f"its largest rise near the incident is from {shown(rise.before)} to {shown(rise.after)} at step {rise.step}"
-        smooth = (
-            f"{rises}, {rise.share:.1%} of its peak"
-            if rise.after > rise.before
-            else "it does not rise near the incident"
-        )
-        rate = "" if numbers.rate is None else f"{shown(numbers.rate)} at step {at.began}; "
-        yield Observation("rate", "panel", 2, f"{rate}{smooth}{meant}", rise.share)
+    yield from _rate(case, numbers)
     if numbers.gradient is not None:
         step, norm = numbers.gradient
-        times = (
-            ""
-            if numbers.gradient_times is None
-            else f", {shown(numbers.gradient_times)} times its mean of the {WINDOW} steps before ({shown(numbers.gradient_level)})"
-        )
-        yield Observation("gradient", "panel", 3, f"{shown(norm)} at step {step}{times}", numbers.gradient_times)
-    for key, pattern, panel in (
-        ("activation", "activation/*", 4),
-        ("class", "class_loss/*", 7),
-        ("update", "update_ratio/*", None),
-    ):
+        level = numbers.gradient_level
+        said = f"{norm} at step {step}" if level is None else f"at step {step}: {against(norm, level)}"
+        yield Observation("gradient", PANEL, 3, said, numbers.gradient_times)
+    for key, pattern, panel, what in _FAMILIES:
         if (found := numbers.largest(pattern)) is not None:
             name, now, usual, replayed = found
-            what = {"activation": "output of", "class": "loss of class", "update": "update of"}[key]
-            origin = " (measured by the replay)" if replayed else ""
-            said = f"{what} {name}: {shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)}){origin}"
-            yield Observation(key, "panel" if panel else "updates", panel, said, now / usual)
+            origin = ", measured by the replay" if replayed else ""
+            source = PANEL if panel is not None else "updates"
+            yield Observation(key, source, panel, f"{what} {name}: {against(now, usual)}{origin}", now / usual)
+
+
+_FAMILIES = (
+    ("activation", "activation/*", 4, "output of"),
+    ("class", "class_loss/*", 7, "loss of class"),
+    ("update", "update_ratio/*", None, "update of"),
+)
+
+
+def _rate(case: Case, numbers: Numbers) -> Iterator[Observation]:
+    rise = numbers.rise
+    if rise is None:
+        return
+    meant = "" if rise.declared is None else f", declared {shown(rise.declared)}"
+    there = "" if numbers.rate is None else f"{shown(numbers.rate)} at step {case.moment.began}; "
+    if rise.after > rise.before:
+        moved = f"from {shown(rise.before)} to {shown(rise.after)} at step {rise.step}"
+        said = f"{there}its largest rise near the incident is {moved} ({rise.share:.1%} of its peak{meant})"
+    else:
+        said = f"{there}it does not rise near the incident"
+    yield Observation("rate", PANEL, 2, said, rise.share)
 
 
 def _loss(case: Case, numbers: Numbers) -> Iterator[Observation]:
@@ -147,14 +152,14 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Observation]:
         later = int(np.sum(bad >= at.began))
         total = int(np.sum(case.signals.raw("loss").steps >= at.began)) if case.signals.has("loss") else 0
         said = f"{later} of the {total} losses from step {at.began} on are not finite{usual}"
-        yield Observation("not-finite", "panel", 1, said, later / total if total else None)
+        yield Observation("not-finite", PANEL, 1, said, later / total if total else None)
     elif numbers.peak is not None:
         step, value = numbers.peak
         spike = at.spike
         high = "" if spike is None else f", {shown(spike.sigmas)} deviations above the mean before"
         back = "" if spike is None else "; never back" if spike.end is None else f"; back after {spike.length} steps"
         length = None if spike is None or spike.length is None else float(spike.length)
-        yield Observation("loss", "panel", 1, f"{shown(value)} at step {step}{high}{usual}{back}", length)
+        yield Observation("loss", PANEL, 1, f"{shown(value)} at step {step}{high}{usual}{back}", length)
 
 
 def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
@@ -167,8 +172,9 @@ def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
     losses = np.array(case.proofs.token_losses)
     finite = losses[np.isfinite(losses)]
     if len(finite):
-        middle, high, top = (float(np.percentile(finite, level)) for level in (50, 99, 100))
-        said = f"losses of {len(losses)} tokens: median {shown(middle)}, 99th percentile {shown(high)}, highest {shown(top)}"
+        middle, high, top = (float(np.percentile(finite, level)) + 0.0 for level in (50, 99, 100))
+        spread = f"median {shown(middle)}, 99th percentile {shown(high)}, highest {shown(top)}"
+        said = f"losses of {len(losses)} tokens: {spread}"
         lost = f"; {len(losses) - len(finite)} are not finite" if len(finite) < len(losses) else ""
         yield Observation("tokens", BATCH, 7, f"{said}{lost}", middle)
     if numbers.neighbours is not None:
@@ -180,7 +186,7 @@ def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
         yield Observation("dtype", "manifest", None, f"the run computes in {numbers.dtype}")
 
 
-def _token(each: Mapping[str, object]) -> str:
+def _token(each: Mapping[str, Any]) -> str:
     expected = to_number(each.get("expected"))
     usual = "" if expected is None else f", {shown(expected)} expected"
     return (
@@ -199,7 +205,7 @@ def _counter(case: Case) -> Iterator[Observation]:
             old, new = counts.values[near[0]], counts.values[near[0] + 1]
             said = f"the optimizer's step counter falls from {old:g} to {new:g} by step {counts.step_at(near[0] + 1)}"
         else:
-            said = f"the optimizer's step counter never falls near the incident (to {counts.values[-1]:g} at step {counts.step_at(len(counts) - 1)})"
+            said = "the optimizer's step counter does not fall near the incident"
         yield Observation("counter", "optimizer", None, said, float(bool(near)))
         return
 

@@ -26,19 +26,17 @@ def png(document: Document) -> bytes:
     """The image; a UsageError where matplotlib is not installed."""
     case = document.case
     panels, losses = _panels(case), np.array(case.proofs.token_losses)
-    histogram = losses[np.isfinite(losses)]
-    count = len(panels) + bool(len(histogram))
+    count = len(panels) + bool(len(losses))
     rows = max(1, -(-count // _COLUMNS))
-    figure = image.new_figure(13.5, 0.6 + 3.5 * rows)
-    figure.subplots_adjust(
-        hspace=0.75, wspace=0.25, left=0.05, right=0.97, top=1 - 0.85 / (0.6 + 3.5 * rows), bottom=0.17 / rows
-    )
-    title = f"{case.name}, step {case.moment.step} ({case.moment.kind}): {document.root.sentence}"
-    figure.suptitle(image.wrapped(title, 150, 2), x=0.05, ha="left", fontsize=9, parse_math=False)
+    height = 0.5 + 3.5 * rows
+    figure = image.new_figure(13.5, height)
+    figure.subplots_adjust(hspace=0.75, wspace=0.25, left=0.05, right=0.97, top=1 - 0.85 / height, bottom=0.7 / height)
+    title = f"{case.name}, step {case.moment.step} ({case.moment.kind}): {case.moment.why}"
+    figure.suptitle(image.wrapped(title, 170, 1), x=0.05, y=0.985, ha="left", fontsize=9, parse_math=False)
     for place, panel in enumerate(panels, 1):
         image.draw(figure.add_subplot(rows, _COLUMNS, place), panel, _span(case))
-    if len(histogram):
-        _histogram(figure.add_subplot(rows, _COLUMNS, count), histogram, document)
+    if len(losses):
+        _histogram(figure.add_subplot(rows, _COLUMNS, count), losses, document)
     return image.encoded(figure, 100)
 
 
@@ -53,7 +51,7 @@ def _panels(case: Case) -> list[Panel]:
     for builder in _BUILDERS:
         panel = builder.build(near, case.report)
         if not panel.missing and any(len(line.steps) for line in panel.lines):
-            found.append(replace(panel, marks=_marks(panel, case)))
+            found.append(replace(panel, title=panel.subject, marks=_marks(panel, case)))
     return found
 
 
@@ -65,16 +63,18 @@ def _marks(panel: Panel, case: Case) -> tuple[Mark, ...]:
 
 
 def _histogram(axes: Any, losses: Any, document: Document) -> None:
-    axes.hist(losses, bins=_BINS, color=COLOURS[0])
-    axes.set_yscale("log")
+    finite = losses[np.isfinite(losses)]
+    if len(finite):
+        axes.hist(finite, bins=_BINS, color=COLOURS[0])
     level = next((each.value for each in document.symptoms if each.key == "pre_loss"), None)
     if isinstance(level, float):
         axes.axvline(level, color=MARKS["note"], ls=":", lw=1.2)
     usual = f"; dotted: the loss before, {shown(level)}" if isinstance(level, float) else ""
-    axes.set_title(
-        f"Loss per token at step {document.case.moment.step}\n{len(losses)} tokens", loc="left", fontsize=9, pad=11
-    )
-    axes.set_xlabel(f"loss of a token (median {shown(float(np.median(losses)))}{usual})", fontsize=7)
+    lost = f", {len(losses) - len(finite)} of them not finite" if len(finite) < len(losses) else ""
+    title = f"7. Loss per token at step {document.case.moment.step}\n{len(losses)} tokens{lost}"
+    axes.set_title(title, loc="left", fontsize=9, pad=11)
+    middle = f"median {shown(float(np.median(finite)) + 0.0)}" if len(finite) else "none is finite"
+    axes.set_xlabel(f"loss of a token ({middle}{usual})", fontsize=7)
     axes.set_ylabel("tokens", fontsize=7)
     axes.tick_params(which="both", labelsize=7)
 

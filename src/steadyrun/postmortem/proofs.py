@@ -1,4 +1,4 @@
-"""What an incident folder holds, as plain data: nothing is executed, and what is damaged is told and counts as absent."""
+"""What an incident folder holds, as plain data: nothing is executed; what is damaged is told and counts as absent."""
 
 from __future__ import annotations
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.postmortem.case import WINDOW, Case
+from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.proofs import to_step
 from steadyrun.questions.form import shown
 from steadyrun.signals.smoothing import Floats
 
-FIX, CONTAINMENT, NEXT = "fix", "containment", "next"
+FIX, CANDIDATE, CONTAINMENT, NEXT = "fix", "candidate", "containment", "next"
 _RARELY = 90  # percentile of the norms before the incident
 _SAFER = 3.0  # by how much a learning rate is lowered first: 3 to 10 times
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """One change. `change` is a line of configuration or code; `purpose` says whether it fixes, contains or decides."""
+    """One change. `change` is a line of configuration or code; `purpose` says what it is for."""
 
     purpose: str
     text: str
@@ -81,10 +81,11 @@ def smaller_rate(case: Case, numbers: Numbers, text: str) -> Remedy:
 def _checkpoint(case: Case) -> tuple[int, str] | None:
     """Of what the run saved and what was captured, the latest from before the trouble; its step and its place."""
     began = case.moment.began
-    found: list[tuple[int, str]] = []
-    for event in case.signals.events("checkpoint"):
-        if event.step is not None and event.step < began:
-            found.append((event.step + 1, str(event.fields.get("path") or f"your checkpoint of step {event.step}")))
+    saved = [event for event in case.signals.events("checkpoint") if event.step is not None and event.step < began]
+    found = [
+        ((event.step or 0) + 1, str(event.fields.get("path") or f"your checkpoint of step {event.step}"))
+        for event in saved
+    ]
     captured = to_step(case.proofs.incident.get("checkpoint"))
     if captured is not None and captured <= began and case.proofs.folder is not None:
         found.append((captured, f"incidents/{case.proofs.folder.name}/checkpoint.safetensors"))
@@ -97,4 +98,5 @@ def regular_clip(numbers: Numbers) -> str:
     if norms is None or clip is None or suggested_clip(norms.values, clip) is not None:
         return ""
     share = float(np.mean(norms.values > clip))
-    return f"The clip threshold {shown(clip)} stays: it cut {share:.0%} of the {min(WINDOW, len(norms))} steps before, and the incident's step no less."
+    cut = f"it cut {share:.0%} of the {len(norms)} steps before, and the incident's step no less"
+    return f"The clip threshold {shown(clip)} stays: {cut}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
-from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.measuring import Numbers, against
 from steadyrun.postmortem.proofs import text
 from steadyrun.questions.form import shown
 from steadyrun.signals.run import HOW_TO_RECORD
@@ -157,6 +157,6 @@ def _family(numbers: Numbers, pattern: str, key: str, label: str) -> Symptom:
         how = "not measured at that step: `steadyrun replay` measures every step of the window"
         return Symptom(key, label, None, how, f"series {pattern}")
     name, now, usual, replayed = found
-    words = f"{name}: {shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"
+    words = f"{name}: {against(now, usual)}"
     source = f"series {pattern}{' of the replay' if replayed else ''}"
     return Symptom(key, label, {"name": name, "value": now, "before": usual}, words, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def save(document: Document, to: Path | None = None, *, picture: bool = True, wi
     image, problem = _picture(document, target.with_suffix(".png")) if picture else (None, "it was not asked for.")
     name = None if image is None else image.name
     replace_file(target.with_suffix(".json"), dumps(to_dict(document, name)) + "\n")
-    replace_file(target, markdown(document, name, problem, with_checklist=with_checklist))
+    path = shlex.quote(str(target.with_suffix(".json")))
+    replace_file(target, markdown(document, path, name, problem, with_checklist=with_checklist))
     return Written(target, target.with_suffix(".json"), image, problem if picture else "")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
-from steadyrun.postmortem.proofs import text
+from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip
 from steadyrun.questions.form import shown
 
 _CLEARLY, _HARDLY = 5.0, 1.5  # times the mean before: of a gradient that stands out, and of one that does not
+_CROWDED = 3  # times in one batch beyond what is expected
 _AT_ONCE = 5  # steps after which a spike that hurt nothing is over
 _HARD = 1.5  # times the loss before: of a batch whose tokens are hard as a whole
 
@@ -18,7 +19,9 @@ def _weigh_unusual(look: Look) -> list[Sign]:
         signs += look.sign("culprit", PROVES)
     count, times = look.value("unusual"), look.value("gradient")
     if count is not None:
-        signs += look.sign("unusual", FAVOURS if count else AGAINST, 2.0 if count else 1.0)
+        signs += (
+            look.sign("unusual", FAVOURS, 2.0 if _crowded(look) else 0.5) if count else look.sign("unusual", AGAINST)
+        )
     if times is not None and not look.case.moment.non_finite:
         signs += look.sign(
             "gradient",
@@ -26,6 +29,15 @@ def _weigh_unusual(look: Look) -> list[Sign]:
             2.0 if times >= _CLEARLY else 0.5,
         )
     return signs + _weigh_losses(look)
+
+
+def _crowded(look: Look) -> bool:
+    """Whether a token comes clearly more often than expected, and not just once where it is rare."""
+    excess = [
+        (to_number(each.get("in_batch")) or 0.0) - (to_number(each.get("expected")) or 0.0)
+        for each in look.case.proofs.unusual
+    ]
+    return max(excess, default=0.0) >= _CROWDED
 
 
 def _weigh_losses(look: Look) -> list[Sign]:
@@ -43,7 +55,11 @@ def _weigh_losses(look: Look) -> list[Sign]:
 
 def _tokens(look: Look) -> str:
     named = [f"{text(each, 'text')!r} {each.get('in_batch')} times" for each in look.case.proofs.unusual[:3]]
-    return f" ({', '.join(named)})" if named else ""
+    return ", ".join(named)
+
+
+def _in_brackets(look: Look) -> str:
+    return f" ({_tokens(look)})" if _tokens(look) else ""
 
 
 def _batch(look: Look) -> str:
@@ -62,7 +78,7 @@ def _unusual_sentence(look: Look) -> str:
     )
     held = look.case.proofs.experiments
     why = f" {held.why}" if held is not None and held.why else ""
-    return f"The data of {_batch(look)} caused it{_tokens(look)}.{why}{gradient}"
+    return f"The data of {_batch(look)} caused it{_in_brackets(look)}.{why}{gradient}"
 
 
 def _unusual_remedies(look: Look) -> list[Remedy]:
@@ -70,7 +86,7 @@ def _unusual_remedies(look: Look) -> list[Remedy]:
         FIX,
         f"Look at the examples of {_batch(look)} and take out what is broken; spread what is rare over all batches.",
         "loader = DataLoader(dataset, batch_sampler=steadyrun.data.StratifiedBatchSampler(…))",
-        f"the batch holds{_tokens(look) or ' what the model had hardly seen'}{_left(look)}",
+        f"the batch holds {_tokens(look) or 'what the model had hardly seen'}{_left(look)}",
     )
     return [first, *lower_clip(look.numbers)]
 
@@ -87,7 +103,8 @@ def _unusual_lesson(look: Look) -> str:
         if times is not None and times >= _HARDLY
         else " made the loss jump"
     )
-    return f"One batch that is unlike the others{_tokens(look)}{size}; mix rare examples into all batches and look at what a batch holds."
+    remedy = "mix rare examples into all batches and look at what a batch holds"
+    return f"One batch that is unlike the others{_in_brackets(look)}{size}; {remedy}."
 
 
 UNUSUAL_BATCH = Cause(
@@ -136,7 +153,7 @@ REPEATED_BATCH = Cause(
     _weigh_repeated,
     lambda look: f"The data loader repeated batches: {_from_walk(look)}",
     _repeated_remedies,
-    lambda look: (
+    lambda _look: (
         "A loader that repeats one batch looks like learning, until the next batch comes; compare batch hashes."
     ),
 )

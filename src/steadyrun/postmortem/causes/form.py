@@ -88,6 +88,10 @@ class Cause:
     lesson: Callable[[Look], str]
     applies: Callable[[Look], bool] = lambda _look: True
     mechanism: bool = False
+    named: Callable[[Look], tuple[str, str, int | None]] | None = None  # title, claim and panel, where a run gives them
+
+    def words(self, look: Look) -> tuple[str, str, int | None]:
+        return (self.title, self.claim, self.panel) if self.named is None else self.named(look)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,9 @@ class Hypothesis:
 
     cause: Cause
     signs: tuple[Sign, ...]
+    title: str
+    claim: str
+    panel: int | None
 
     @property
     def weight(self) -> float:
@@ -116,7 +123,11 @@ class Hypothesis:
 
 def weigh(causes: Iterable[Cause], look: Look) -> tuple[Hypothesis, ...]:
     """The hypotheses that arise, the likeliest first; of equals the order of the catalogue."""
-    found = [Hypothesis(cause, tuple(_once(cause.weigh(look)))) for cause in causes if cause.applies(look)]
+    found = [
+        Hypothesis(cause, tuple(_once(cause.weigh(look))), *cause.words(look))
+        for cause in causes
+        if cause.applies(look)
+    ]
     order = (PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT)
     return tuple(sorted(found, key=lambda each: (order.index(each.standing), each.cause.mechanism, -each.weight)))
 

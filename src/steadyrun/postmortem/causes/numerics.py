@@ -40,31 +40,37 @@ def _operation_sentence(look: Look) -> str:
     return f"The model itself makes it: {held.why if held is not None else ''}"
 
 
+_STABLE = {
+    "log": "x.log() -> x.clamp_min(1e-12).log(); where x is a softmax, log_softmax of the logits",
+    "div": "a / b -> a / b.clamp_min(1e-12)",
+    "sqrt": "x.sqrt() -> (x + 1e-12).sqrt()",
+    "rsqrt": "x.rsqrt() -> (x + 1e-12).rsqrt()",
+    "norm": "x.norm() -> (x.square().sum() + 1e-12).sqrt()",
+    "exp": "x.exp() -> (x - x.amax(-1, keepdim=True)).exp()",
+    "softmax": "leave at least one position of every row unmasked",
+    "pow": "x.pow(p) -> x.clamp_min(1e-12).pow(p)",
+    "acos": "x.acos() -> x.clamp(-1 + 1e-6, 1 - 1e-6).acos()",
+}
+
+
 def _operation_remedies(look: Look) -> list[Remedy]:
     culprit = look.case.proofs.culprit
-    if not text(culprit, "fix"):
-        return [
-            Remedy(
-                FIX,
-                "Change the model where the experiments point.",
-                "see the experiments of section 3",
-                _operation_sentence(look),
-            )
-        ]
+    operation, fix = text(culprit, "operation"), text(culprit, "fix")
+    if not fix:
+        said = "Change the model where the experiments point."
+        return [Remedy(FIX, said, "the factor that made it go away, section 3", _operation_sentence(look))]
     place = text(culprit, "where") or text(culprit, "module") or "the loss function"
-    change = f"{place}: {text(culprit, 'operation')}"
-    return [
-        Remedy(
-            FIX, text(culprit, "fix"), change, f"{text(culprit, 'operation')} made the first {text(culprit, 'value')}"
-        )
-    ]
+    stable = _STABLE.get(operation.removeprefix("_").rstrip("_"), operation)
+    why = f"{operation} made the first {text(culprit, 'value')}"
+    return [Remedy(FIX, fix, f"{place}: {stable}", why)]
 
 
 def _operation_lesson(look: Look) -> str:
     culprit = look.case.proofs.culprit
     named = f"`{text(culprit, 'operation')}`" if text(culprit, "operation") else "an operation"
     where = text(culprit, "where") or text(culprit, "module") or "the model"
-    return f"In {where}, {named} was given numbers for which it has no finite answer or gradient; guard it, or use a stable form."
+    what = "was given numbers for which it has no finite answer or gradient"
+    return f"In {where}, {named} {what}; guard it, or use a stable form."
 
 
 OPERATION = Cause(
@@ -94,11 +100,8 @@ def _weigh_update(look: Look) -> list[Sign]:
 
 
 def _update_sentence(look: Look) -> str:
-    return (
-        f"A destructive update wrote a non-finite value into a parameter: {look.seen['violent'].text}"
-        if "violent" in look.seen
-        else "A destructive update wrote a non-finite value into a parameter."
-    )
+    said = f": {look.seen['violent'].text}" if "violent" in look.seen else ""
+    return f"A destructive update wrote a non-finite value into a parameter{said}."
 
 
 UPDATE = Cause(
@@ -108,10 +111,10 @@ UPDATE = Cause(
     5,
     _weigh_update,
     _update_sentence,
-    lambda look: [],
-    lambda look: (
+    lambda _look: [],
+    lambda _look: (
         "One non-finite update destroys every later step; check that gradients are finite before the optimizer steps."
     ),
-    applies=lambda look: look.case.moment.non_finite or "violent" in look.seen,
+    applies=lambda look: look.case.moment.non_finite,
     mechanism=True,
 )

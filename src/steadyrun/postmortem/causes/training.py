@@ -8,6 +8,7 @@ from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
 from steadyrun.questions.form import FAULT, shown
 
 _JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
+_LARGE = 5.0  # times its mean before: of an update that stands out
 _SCHEDULE = ("C2.1", "C2.2", "D4.2")
 _D3 = ("D3.1", "D3.2")
 _OVERFLOWED = frozenset({"overflow", "constant"})
@@ -21,6 +22,9 @@ def _weigh_rate(look: Look) -> list[Sign]:
     share = look.value("rate")
     if share is not None:
         signs += look.sign("rate", FAVOURS, 3.0) if share > _JUMP else look.sign("rate", AGAINST, 2.0)
+    if share is not None and share > _JUMP and not look.case.moment.non_finite:
+        signs += look.sign("violent", FAVOURS, 1.0)
+        signs += look.sign("update", FAVOURS, 1.0) if (look.value("update") or 0.0) > _LARGE else []
     return signs
 
 
@@ -32,11 +36,14 @@ def _rate_fault(look: Look) -> str:
 
 
 def _rate_sentence(look: Look) -> str:
-    fault, held = _rate_fault(look), look.case.proofs.experiments
+    fault, held, rise = _rate_fault(look), look.case.proofs.experiments, look.numbers.rise
+    why = "" if held is None or not held.why else f" {held.why}"
     if fault:
-        return f"The learning rate did not follow its schedule: {fault}"
-    why = f": {held.why}" if held is not None and held.why else "."
-    return f"The learning rate was too high for this moment{why}"
+        meant = (
+            "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
+        )
+        return f"{fault[:1].upper()}{fault[1:]}{meant}{why}"
+    return f"The learning rate was too high for this moment.{why}"
 
 
 def _rate_remedies(look: Look) -> list[Remedy]:
@@ -56,6 +63,17 @@ def _rate_remedies(look: Look) -> list[Remedy]:
     return [smaller_rate(look.case, look.numbers, "Lower the peak, or make the warmup longer.")]
 
 
+def _rate_lesson(look: Look) -> str:
+    rise, peak, level = look.numbers.rise, look.numbers.peak, look.numbers.level
+    if rise is None or rise.share <= _JUMP:
+        return "A rate at the edge of what the model bears makes spikes; lower the peak, or make the warmup longer."
+    cost = (
+        f"took the loss from {shown(level)} to {shown(peak[1])}" if peak and level is not None else "undid many others"
+    )
+    jump = f"One step whose learning rate jumped from {shown(rise.before)} to {shown(rise.after)}"
+    return f"{jump} {cost}; compare the rate as used with the declared curve."
+
+
 LEARNING_RATE = Cause(
     "learning-rate",
     "The learning rate: a jump, or too high",
@@ -64,9 +82,7 @@ LEARNING_RATE = Cause(
     _weigh_rate,
     _rate_sentence,
     _rate_remedies,
-    lambda look: (
-        "One step with a learning rate that was not meant undoes many; compare the rate as used with the declared curve before a run."
-    ),
+    _rate_lesson,
 )
 
 
@@ -101,8 +117,9 @@ STATE = Cause(
             _state_message(look),
         )
     ],
-    lambda look: (
-        "A resume that loads weights and schedule but not the optimizer's moments trains with uncalibrated steps; load all of it."
+    lambda _look: (
+        "A resume that loads weights and schedule but not the optimizer's moments trains with uncalibrated steps; "
+        "load all of it."
     ),
 )
 
@@ -128,6 +145,14 @@ def _precision_sentence(look: Look) -> str:
     return f"A number went past what {look.numbers.dtype or 'the number format'} can hold: {said}"
 
 
+def _precision_remedies(look: Look) -> list[Remedy]:
+    said = "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react."
+    scale = "or: scaler = torch.amp.GradScaler(), and scaler.update() after every step"
+    change = f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # {scale}"
+    found = [sign.observation.text for sign in _weigh_precision(look) if sign.bearing == PROVES]
+    return [Remedy(FIX, said, change, next(iter(found), "section 3"))]
+
+
 PRECISION = Cause(
     "precision",
     "Precision: overflow of a narrow number format",
@@ -135,15 +160,8 @@ PRECISION = Cause(
     3,
     _weigh_precision,
     _precision_sentence,
-    lambda look: [
-        Remedy(
-            FIX,
-            "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react.",
-            f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # or: scaler = torch.amp.GradScaler(); scaler.update() after every step",
-            "the same step is finite in float32" if "precision" in look.seen else "see the evidence of H1",
-        )
-    ],
-    lambda look: "Half precision overflowed; use bf16, or a loss scale that reacts to overflow.",
+    _precision_remedies,
+    lambda _look: "Half precision overflowed; use bf16, or a loss scale that reacts to overflow.",
 )
 
 
@@ -167,8 +185,8 @@ CHANCE = Cause(
     "the program does not do the same twice, or a device made a mistake",
     None,
     _weigh_chance,
-    lambda look: "The program does not do the same twice.",
-    lambda look: [
+    lambda _look: "The program does not do the same twice.",
+    lambda _look: [
         Remedy(
             FIX,
             "Make the program repeatable first.",
@@ -176,5 +194,5 @@ CHANCE = Cause(
             "a cause that does not come back cannot be tested",
         )
     ],
-    lambda look: "What cannot be repeated cannot be debugged: fix seeds, threads and deterministic kernels first.",
+    lambda _look: "What cannot be repeated cannot be debugged: fix seeds, threads and deterministic kernels first.",
 )

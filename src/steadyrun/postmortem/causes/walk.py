@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, Cause, Look, Sign
+from steadyrun.postmortem.causes.form import FAVOURS, PROVES, Cause, Look, Sign
 from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy
-from steadyrun.questions.form import FAULT
 from steadyrun.report import words
 from steadyrun.trees.walker import Asked
 
@@ -26,7 +25,7 @@ def is_symptom(asked: Asked) -> bool:
 
 def named_fault(look: Look) -> Asked | None:
     """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
-    others = [asked for asked in look.case.faults if asked.question.code not in _OWN_ENTRY]
+    others = [asked for asked in look.case.faults if asked.question.code not in _OWN_ENTRY and not is_symptom(asked)]
     near = [asked for asked in others if look.case.concerns(asked)]
     return next(iter(near or others), None)
 
@@ -35,7 +34,7 @@ def _weigh_fault(look: Look) -> list[Sign]:
     asked = named_fault(look)
     if asked is None:
         return []
-    proves = look.case.concerns(asked) and not is_symptom(asked)
+    proves = look.case.concerns(asked)
     return look.sign(
         f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if look.case.concerns(asked) else 0.5
     )
@@ -68,6 +67,13 @@ def _fault_lesson(look: Look) -> str:
     return "" if asked is None else f"{words.title(asked)}: {words.meaning(asked)}. {asked.answer.fix}"
 
 
+def _fault_words(look: Look) -> tuple[str, str, int | None]:
+    asked = named_fault(look)
+    assert asked is not None  # it applies only where there is one
+    name = words.one_line(asked.question.name)
+    return f"{asked.question.code}: {name}", words.meaning(asked), asked.panel
+
+
 NAMED_FAULT = Cause(
     "walk-fault",
     "A fault that the walk names",
@@ -78,6 +84,7 @@ NAMED_FAULT = Cause(
     _fault_remedies,
     _fault_lesson,
     applies=lambda look: named_fault(look) is not None,
+    named=_fault_words,
 )
 
 
