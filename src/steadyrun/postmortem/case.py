@@ -11,7 +11,7 @@ import numpy as np
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.postmortem.moment import Moment, choose
-from steadyrun.postmortem.proofs import Proofs
+from steadyrun.postmortem.proofs import Proofs, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report.checking import Report, examined
 from steadyrun.signals.run import MissingSignal, Signals, signals_of
@@ -49,6 +49,11 @@ class Case:
         latest = float(times[-1]) if len(times) else 0.0
         known = np.isfinite(latest) and 0 < latest < 4e9
         return datetime.fromtimestamp(latest, UTC).date().isoformat() if known else ""
+
+    @property
+    def batch_is_of_the_beginning(self) -> bool:
+        """Whether the batch that was kept is the one with which trouble began, and not a later one."""
+        return to_step(self.proofs.batch.get("step")) in {None, self.moment.began}
 
     @property
     def faults(self) -> list[Asked]:

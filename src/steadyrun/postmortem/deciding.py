@@ -15,7 +15,7 @@ from steadyrun.postmortem.proofs import text
 from steadyrun.signals.run import HOW_TO_RECORD
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
-_ARTICLES = ("The ", "It ", "Its ", "A ", "An ", "In ")
+_ARTICLES = ("The ", "It ", "Its ", "A ", "An ", "In ", "With ", "Only ", "No ", "Both ", "All ", "None ")
 _ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_WALK)
 
 

@@ -19,6 +19,7 @@ from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.observing import EXPERIMENT, WALK, Observation, Seen, observe
 from steadyrun.postmortem.remedies import CANDIDATE, NEXT, Remedy, back_to_checkpoint, lower_clip, smaller_rate
 from steadyrun.postmortem.symptoms import Symptom, symptoms
+from steadyrun.questions.spiking import stays
 
 SCHEMA = 1
 
@@ -118,8 +119,10 @@ def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hyp
 
 
 def _stayed(look: Look) -> bool:
-    asked = look.case.answer("D2.4")
-    return asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
+    """Whether the loss never came back."""
+    spike, asked = look.case.moment.spike, look.case.answer("D2.4")
+    elevated = asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
+    return elevated or (spike is not None and stays(look.case.signals, spike) and spike.end is None)
 
 
 def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from steadyrun.records import Series
 from steadyrun.report.checking import Report
 from steadyrun.signals import around
 from steadyrun.signals.run import Signals
+from steadyrun.signals.smoothing import Floats
 
 HOLDS, FAILS, CANNOT, SKIPPED = "pass", "fail", "cannot-tell", "skipped"
 
@@ -56,10 +57,7 @@ def _finite(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
     words = f"{name} is finite to step {last:.0f}"
     if (series := _series(signals, name)) is None:
         return Checked("finite", words, "0 not finite", "", CANNOT, f"the new run has no series {name}")
-    bad = signals.not_finite(name)[0]
-    if name == "grad_norm" and signals.has("skipped"):  # a loss scaler skips such steps: ordinary
-        skipped = signals.raw("skipped")
-        bad = bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
+    bad = np.setdiff1d(signals.not_finite(name)[0], _skipped(signals))
     early = bad[bad <= last]
     if len(early):
         return Checked("finite", words, "0 not finite", f"{len(early)} not finite, first at step {early[0]}", FAILS)
@@ -85,7 +83,7 @@ def _max_in_window(expected: Mapping[str, Any], signals: Signals, _report: Repor
             "max_in_window", words, shown_limit, "", SKIPPED, "the new run does not lower the clip threshold"
         )
     series = _series(signals, name)
-    there = None if series is None else series.values[(series.steps >= first) & (series.steps <= last)]
+    there = None if series is None else _taken(signals, series, first, last)
     if series is None or there is None or not len(there):
         return Checked("max_in_window", words, shown_limit, "", CANNOT, f"the new run has no {name} in these steps")
     worst = float(np.max(np.where(np.isfinite(there), there, np.inf)))
@@ -123,6 +121,20 @@ def _question(expected: Mapping[str, Any], _signals: Signals, report: Report) ->
         return Checked("question_passes", words, limit, "cannot tell", CANNOT, why)
     bad = asked.answer.kind == FAULT or asked.answer.outcome == was
     return Checked("question_passes", words, limit, asked.answer.outcome, FAILS if bad else HOLDS)
+
+
+def _skipped(signals: Signals) -> Any:
+    """The steps that a loss scaler skipped: what is not finite there is ordinary."""
+    if not signals.has("skipped"):
+        return np.empty(0, np.int64)
+    skipped = signals.raw("skipped")
+    return skipped.steps[skipped.values > 0]
+
+
+def _taken(signals: Signals, series: Series, first: float, last: float) -> Floats:
+    """The values between two steps, those of skipped steps left out."""
+    keep = (series.steps >= first) & (series.steps <= last) & ~np.isin(series.steps, _skipped(signals))
+    return series.values[keep]
 
 
 def _series(signals: Signals, name: str) -> Series | None:

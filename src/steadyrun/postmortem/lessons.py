@@ -21,7 +21,7 @@ def add(runs: Path, run: str, step: int, date: str, lesson: str, *, closed: bool
     was still open is replaced.
     """
     path = runs / NAME
-    mark = f"<!-- steadyrun {quote(run, safe='')} {step} -->".encode()
+    mark = f"<!-- steadyrun {quote(run.encode('utf-8', 'backslashreplace'), safe='')} {step} -->".encode()
     line = _line(run, step, date, lesson, closed) + b" " + mark
     lines = path.read_bytes().split(b"\n") if path.is_file() else _HEAD.encode().split(b"\n")
     at = next((place for place, each in enumerate(lines) if mark in each), None)

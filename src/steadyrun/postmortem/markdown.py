@@ -15,7 +15,7 @@ from steadyrun.questions.form import shown
 from steadyrun.report import words
 from steadyrun.report.markdown import code, escape
 
-_TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss"}
+_TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fault", "exception": "Exception"}
 _SOURCES = {
     "replay": "Replay",
     "walk": "Walk",
@@ -23,6 +23,7 @@ _SOURCES = {
     "optimizer": "Optimizer",
     "manifest": "Manifest",
     "updates": "Updates",
+    "record": "Not recorded",
 }
 _LONG = 260  # characters of one of them
 _MOST = 4  # pieces of evidence that a hypothesis quotes; section 3 has them all
@@ -134,7 +135,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
 
 def _order(each: Evidence) -> tuple[int, int]:
     strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(each.observation.source, 3)
-    return strength, each.observation.panel or 9
+    return 9 if each.observation.key == "unseen" else strength, each.observation.panel or 9
 
 
 def _heading(seen: Observation) -> str:
@@ -183,14 +184,21 @@ def _root(document: Document) -> Iterator[str]:
 
 def _to_confirm(document: Document) -> str:
     case = document.case
-    if case.proofs.experiments is not None or case.proofs.folder is None:
+    dynamic = case.moment.non_finite or case.moment.spike is not None or case.moment.code.startswith("D")
+    if case.proofs.experiments is not None or case.proofs.folder is None or not dynamic:
         return ""
     command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step} --why")
     return f" Experiments would confirm it: {command}"
 
 
 def _remedies(document: Document) -> Iterator[str]:
-    names = {"fix": "Fix", "candidate": "If H1 is right", "containment": "Containment", "next": "Next"}
+    names = {
+        "fix": "Fix",
+        "candidate": "If H1 is right",
+        "recovery": "Recover",
+        "containment": "Contain",
+        "next": "Next",
+    }
     for each in document.remedies:
         yield f"- **{names[each.purpose]}.** {inline(each.text)}"
         verb = "do" if each.purpose == NEXT else "change"

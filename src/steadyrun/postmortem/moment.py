@@ -50,8 +50,8 @@ def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tup
     found = _of_walk(signals, report)
     if found is None:
         raise UsageError(
-            f"nothing to write a post-mortem about: {run} has no incident, no fault, no spike beyond its noise "
-            "(choose a moment with --step N)"
+            f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
+            f"(verdict: {report.verdict}); choose a moment with --step N"
         )
     folder = proofs.folders(run).get(found.step)
     return found, Proofs() if folder is None else proofs.read(folder)

@@ -15,7 +15,7 @@ from steadyrun.postmortem.proofs import part, text, to_number, to_step
 from steadyrun.questions.form import FAULT, NOTE, shown
 from steadyrun.report import words
 
-REPLAY, EXPERIMENT, PANEL, WALK, BATCH = "replay", "experiment", "panel", "walk", "batch"
+REPLAY, EXPERIMENT, PANEL, WALK, BATCH, RECORD = "replay", "experiment", "panel", "walk", "batch", "record"
 PANELS = {
     1: "loss",
     2: "learning rate",
@@ -45,7 +45,15 @@ Seen = Mapping[str, Observation]
 def observe(case: Case, numbers: Numbers) -> Seen:
     """Everything that was seen, by key; the strongest kinds of evidence first."""
     found = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
-    return {each.key: each for each in found}
+    return {each.key: each for each in [*found, *_unseen(found)]}
+
+
+def _unseen(found: list[Observation]) -> Iterator[Observation]:
+    """The panels of which nothing was recorded at the incident."""
+    seen = {each.panel for each in found if each.source in {PANEL, BATCH}}
+    absent = [f"{number} ({name})" for number, name in PANELS.items() if number not in seen]
+    if absent:
+        yield Observation("unseen", RECORD, None, f"nothing at these steps on panel {', '.join(absent)}")
 
 
 def _experiments(case: Case) -> Iterator[Observation]:
@@ -164,11 +172,12 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Observation]:
 
 def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
     unusual = case.proofs.unusual
+    late = "" if case.batch_is_of_the_beginning else f" (batch of step {case.moment.step}, after trouble began)"
     if unusual:
         said = "; ".join(_token(each) for each in unusual[:_SHOWN])
-        yield Observation("unusual", BATCH, 7, f"unusual tokens: {said}", float(len(unusual)))
+        yield Observation("unusual", BATCH, 7, f"unusual tokens{late}: {said}", float(len(unusual)))
     elif "unusual_tokens" in case.proofs.batch:
-        yield Observation("unusual", BATCH, 7, "no token of the batch is rare or crowded", 0.0)
+        yield Observation("unusual", BATCH, 7, f"no token of the batch is rare or crowded{late}", 0.0)
     losses = np.array(case.proofs.token_losses)
     finite = losses[np.isfinite(losses)]
     if len(finite):

@@ -13,7 +13,7 @@ from steadyrun.postmortem.proofs import to_step
 from steadyrun.questions.form import shown
 from steadyrun.signals.smoothing import Floats
 
-FIX, CANDIDATE, CONTAINMENT, NEXT = "fix", "candidate", "containment", "next"
+FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
 _RARELY = 90  # percentile of the norms before the incident
 _SAFER = 3.0  # by how much a learning rate is lowered first: 3 to 10 times
 
@@ -64,7 +64,7 @@ def back_to_checkpoint(case: Case, numbers: Numbers) -> Remedy:
         step, path = clean
         why = f"taken before step {step}; the trouble began at step {case.moment.began}"
         return Remedy(
-            FIX,
+            RECOVERY,
             "Go back to the most recent checkpoint that is clean; what came later is lost.",
             f"resume from: {path}",
             why,

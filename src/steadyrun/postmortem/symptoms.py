@@ -35,11 +35,13 @@ def symptoms(case: Case, numbers: Numbers) -> tuple[Symptom, ...]:
 def _lines(case: Case, numbers: Numbers) -> Iterator[Symptom]:
     at = case.moment
     yield Symptom("step", "step where it began", at.began, _began(case), _where(case))
-    yield _known("pre_loss", f"loss before ({SPAN}-step EMA)", numbers.level, f"series loss, to step {at.began - 1}")
+    early = _absent(case, "loss", f"none: nothing was recorded before step {at.began}")
+    yield _known("pre_loss", f"loss before ({SPAN}-step EMA)", numbers.level, f"series loss, to step {at.began}", early)
     yield _peak(case, numbers)
     yield _recovery(case, numbers)
-    yield _gradient(numbers)
-    yield _known("lr", "learning rate there", numbers.rate, f"series lr/*, step {at.began}", "lr/*")
+    yield _gradient(case, numbers)
+    unused = _absent(case, "lr/*", f"none was used at step {at.began}")
+    yield _known("lr", "learning rate there", numbers.rate, f"series lr/*, step {at.began}", unused)
     yield _dtype(numbers)
     yield _index(case, numbers)
     yield _hashes(case, numbers)
@@ -63,9 +65,13 @@ def _where(case: Case) -> str:
     return "the walk" if case.proofs.folder is None else f"incidents/{case.proofs.folder.name}/incident.json"
 
 
-def _known(key: str, label: str, value: float | None, source: str, needs: str = "loss") -> Symptom:
-    words = shown(value) if value is not None else f"not recorded: {HOW_TO_RECORD[needs]}"
-    return Symptom(key, label, value, words, source)
+def _known(key: str, label: str, value: float | None, source: str, missing: str) -> Symptom:
+    return Symptom(key, label, value, shown(value) if value is not None else missing, source)
+
+
+def _absent(case: Case, name: str, otherwise: str) -> str:
+    """Why a number is not there: never recorded, or not at this place."""
+    return otherwise if case.signals.matching(name) else f"not recorded: {HOW_TO_RECORD[name]}"
 
 
 def _peak(case: Case, numbers: Numbers) -> Symptom:
@@ -77,7 +83,7 @@ def _peak(case: Case, numbers: Numbers) -> Symptom:
         bad = "not finite" if there is None or math.isfinite(there) else str(there)
         return Symptom("peak_loss", label, bad, f"{bad} (step {case.moment.step}){before}", "series loss")
     if found is None:
-        return _known("peak_loss", label, None, "series loss")
+        return _known("peak_loss", label, None, "series loss", _absent(case, "loss", "no finite loss there"))
     return Symptom("peak_loss", label, found[1], f"{shown(found[1])} (step {found[0]})", "series loss")
 
 
@@ -102,10 +108,10 @@ def _back(case: Case) -> str:
     return f"; back within half a deviation of its level before at step {end}"
 
 
-def _gradient(numbers: Numbers) -> Symptom:
+def _gradient(case: Case, numbers: Numbers) -> Symptom:
     label, found = "gradient norm before clipping there", numbers.gradient
     if found is None:
-        return _known("grad_norm", label, None, "series grad_norm", "grad_norm")
+        return _known("grad_norm", label, None, "series grad_norm", _absent(case, "grad_norm", "not at these steps"))
     level = numbers.gradient_level
     usual = f", mean of the {WINDOW} steps before {shown(level)}" if level is not None else ""
     clip = f", clip threshold {shown(numbers.clip)}" if numbers.clip else ""

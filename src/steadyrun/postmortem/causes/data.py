@@ -18,7 +18,9 @@ def _weigh_unusual(look: Look) -> list[Sign]:
     if text(look.case.proofs.culprit, "stage") == "data" and look.case.proofs.reproduced:
         signs += look.sign("culprit", PROVES)
     count, times = look.value("unusual"), look.value("gradient")
-    if count is not None:
+    if look.numbers.level is None:  # at the very beginning every batch is new
+        return signs
+    if count is not None and look.case.batch_is_of_the_beginning:
         signs += (
             look.sign("unusual", FAVOURS, 2.0 if _crowded(look) else 0.5) if count else look.sign("unusual", AGAINST)
         )

@@ -88,6 +88,7 @@ class Cause:
     lesson: Callable[[Look], str]
     applies: Callable[[Look], bool] = lambda _look: True
     mechanism: bool = False
+    prior: float = 0.0  # moves it among those of which little is known
     named: Callable[[Look], tuple[str, str, int | None]] | None = None  # title, claim and panel, where a run gives them
 
     def words(self, look: Look) -> tuple[str, str, int | None]:
@@ -128,8 +129,12 @@ def weigh(causes: Iterable[Cause], look: Look) -> tuple[Hypothesis, ...]:
         for cause in causes
         if cause.applies(look)
     ]
-    order = (PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT)
-    return tuple(sorted(found, key=lambda each: (order.index(each.standing), each.cause.mechanism, -each.weight)))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(each: Hypothesis) -> tuple[int, bool, float]:
+    group = {PROVED: 0, SUPPORTED: 1, RULED_OUT: 3}.get(each.standing, 2)
+    return group, each.cause.mechanism, -each.weight - each.cause.prior
 
 
 def _once(signs: list[Sign]) -> list[Sign]:

@@ -195,4 +195,5 @@ CHANCE = Cause(
         )
     ],
     lambda _look: "What cannot be repeated cannot be debugged: fix seeds, threads and deterministic kernels first.",
+    prior=-4.0,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.postmortem.causes.form import FAVOURS, PROVES, Cause, Look, Sign
+from steadyrun.postmortem.changes import change_for
 from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.report import words
@@ -56,7 +57,7 @@ def _fault_remedies(look: Look) -> list[Remedy]:
         Remedy(
             FIX,
             asked.answer.fix,
-            f"steadyrun explain {asked.question.code}",
+            change_for(asked, look.case.signals),
             f"{asked.question.code}: {asked.answer.message}",
         )
     ]
