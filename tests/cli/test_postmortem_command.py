@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import steadyrun
 from steadyrun.cli import app
 
-STEPS = {"lr-jump": 240, "optimizer-reset": 240, "log-of-zero": 160, "corrupt-batch": 240}
+STEPS = {"lr-jump": 400, "optimizer-reset": 400, "log-of-zero": 160, "corrupt-batch": 400}
 TutorRun = Callable[..., steadyrun.RunView]
 
 
@@ -127,13 +127,13 @@ def test_another_place(run_of: Callable[[str], Path], tmp_path: Path) -> None:
     assert (tmp_path / "mine.json").is_file()
     assert not (run / "postmortems").exists()
     (tmp_path / "folder").mkdir()
-    assert written(run, "--out", tmp_path / "folder")[0] == tmp_path / "folder" / "step-0000120.md"
+    assert written(run, "--out", tmp_path / "folder")[0] == tmp_path / "folder" / "step-0000200.md"
     assert typed("postmortem", run, "--out", tmp_path / "x.txt").exit_code == 2
     assert typed("postmortem", run, "--out", tmp_path / "none" / "x.md").exit_code == 2
 
 
 def test_nothing_to_write_about(tmp_path: Path, tutor_run: TutorRun) -> None:
-    run = Path(shutil.copytree(tutor_run("healthy", steps=240).root, tmp_path / "healthy"))
+    run = Path(shutil.copytree(tutor_run("healthy", steps=400).root, tmp_path / "healthy"))
     result = typed("postmortem", run)
     assert result.exit_code == 2
     assert "nothing to write a post-mortem about" in result.stderr
@@ -158,7 +158,7 @@ def test_a_run_of_plain_numbers(tmp_path: Path) -> None:
 
 def test_verify_in_words_and_json(run_of: Callable[[str], Path], tutor_run: TutorRun) -> None:
     path, _ = written(run_of("lr-jump"))
-    healthy, short = (tutor_run("healthy", steps=steps).root for steps in (240, 160))
+    healthy, short = (tutor_run("healthy", steps=steps).root for steps in (400, 160))
     result = typed("verify", path, healthy)
     assert result.stdout.splitlines()[0].split() == ["expectation", "limit", "measured", "why"]
     assert "✓ pass" in result.stdout
@@ -176,7 +176,7 @@ def test_verify_refuses_what_it_cannot_read(run_of: Callable[[str], Path], tmp_p
     path.with_suffix(".json").unlink()
     result = typed("verify", path, run)
     assert result.exit_code == 2
-    assert "the file beside step-0000120.md" in result.stderr
+    assert "the file beside step-0000200.md" in result.stderr
     assert "Traceback" not in result.stderr
 
 
