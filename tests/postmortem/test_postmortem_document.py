@@ -124,17 +124,62 @@ def test_what_experiments_leave_open_is_said(tmp_path: Path, changed: dict[str, 
     assert not [each for each in document.remedies if each.purpose == "fix"]
 
 
-def test_two_proofs_that_disagree_are_no_cause(tmp_path: Path) -> None:
+def jumping() -> Synthetic:
+    """A spike after one step at a hundred times the declared learning rate."""
     rates = np.full(400, 3e-4)
     rates[199] = 3e-2
-    config = {"schedule": "constant", "lr_max": 3e-4, "total_steps": 400, "warmup_steps": 0, "seed": 1}
     source = spiky(**{"lr/0": rates})
-    source.manifest["config"] = config
+    source.manifest["config"] = {"schedule": "constant", "lr_max": 3e-4, "total_steps": 400, "warmup_steps": 0}
+    return source
+
+
+def test_two_proofs_that_disagree_are_no_cause(tmp_path: Path) -> None:
+    source = jumping()
     assert document_of(tmp_path, source).root.cause == "learning-rate"
     incident(tmp_path, 200, replay=replayed(), experiments=experiments("data"))
     document = document_of(tmp_path, source)
     assert not document.root.known
     assert "different causes" in document.root.sentence
+
+
+def test_a_fault_of_the_walk_stands_beside_undecided_experiments(tmp_path: Path) -> None:
+    incident(tmp_path, 200, replay=replayed(), experiments=experiments("undecided", why="no single change removes it"))
+    document = document_of(tmp_path, jumping())
+    assert (document.root.known, document.root.by, document.root.cause) == (True, "walk", "learning-rate")
+    assert "by experiment (undecided): no single change removes it" in document.root.sentence
+
+
+def test_the_same_batch_elsewhere_counts_the_other_way_round(tmp_path: Path) -> None:
+    tests = experiments("undecided")
+    row = {"factor": "batch-elsewhere", "group": "data", "words": "the same batch at an earlier step", "gone": False}
+    tests["table"] = [row]
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "supported"
+    tests["table"] = [row | {"gone": True}]
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "ruled out"
+
+
+def test_one_change_of_a_group_that_helps_is_enough(tmp_path: Path) -> None:
+    tests = experiments("learning-rate")
+    tests["table"].append({"factor": "lr/3", "group": "learning-rate", "words": "a third of it", "gone": False})
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    document = document_of(tmp_path, spiky())
+    rate = next(each for each in document.hypotheses if each.cause.key == "learning-rate")
+    assert rate.standing == "proved"
+    assert not [sign for sign in rate.signs if "a third" in sign.observation.text]
+
+
+@pytest.mark.parametrize(
+    ("factor", "change"), [("lr/3", "lr_max: 0.0003 -> 0.0001"), ("lr/10", "-> 3e-05"), ("warmup", "warmup_steps: ")]
+)
+def test_the_rate_is_lowered_as_far_as_helped(tmp_path: Path, factor: str, change: str) -> None:
+    tests = experiments("learning-rate")
+    tests["table"] = [{"factor": factor, "group": "learning-rate", "words": factor, "gone": True}]
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    document = document_of(tmp_path, spiky())
+    assert document.remedies[0].purpose == "fix"
+    assert change in document.remedies[0].change
 
 
 def culprit(**parts: Any) -> dict[str, Any]:

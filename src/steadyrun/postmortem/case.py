@@ -13,10 +13,11 @@ from steadyrun.errors import SteadyrunError
 from steadyrun.postmortem.moment import Moment, choose
 from steadyrun.postmortem.proofs import Proofs, to_step
 from steadyrun.questions.form import FAULT
+from steadyrun.report import thresholds
 from steadyrun.report.checking import Report, examined
 from steadyrun.signals.run import MissingSignal, Signals, signals_of
 from steadyrun.store.reader import open_run
-from steadyrun.trees.walker import Asked, Changes
+from steadyrun.trees.walker import Asked
 
 SPAN = 50  # steps of the moving average before the incident, and after its peak: the template's
 WINDOW = 100  # steps of what is called recent
@@ -71,10 +72,13 @@ class Case:
         return step is not None and self.moment.began - _NEAR <= step <= self.moment.peak + _NEAR
 
 
-def open_case(run: str | os.PathLike[str], step: int | None = None, changes: Changes | None = None) -> Case:
-    """Read a run and choose the moment; an error where there is nothing to write about."""
+def open_case(run: str | os.PathLike[str], step: int | None = None) -> Case:
+    """Read a run and choose the moment; an error where there is nothing to write about.
+
+    Thresholds that the working directory's `steadyrun.toml` changes count, as for `steadyrun check`.
+    """
     path = Path(run).expanduser()
-    signals, report = examined(path, changes or {}, go_on=True)
+    signals, report = examined(path, thresholds.changes({}, Path.cwd()), go_on=True)
     moment, proofs = choose(path, signals, report, step)
     return Case(path, signals, report, moment, proofs, _replayed(proofs))
 

@@ -88,9 +88,7 @@ def _precision(case: Case, numbers: Numbers) -> Tick:
         return Tick(item, True, f"the replay executed the step in float32: {outcome}")
     if numbers.dtype == "fp32":
         return Tick(item, True, "the run computes in fp32: there is nothing narrower to compare with")
-    return Tick(
-        item, False, f"the run computes in {numbers.dtype or 'an unknown format'}", f"`{_replay(case, '--why')}`"
-    )
+    return Tick(item, False, f"the run computes in {numbers.dtype or 'an unknown format'}", f"`{_replay(case)}`")
 
 
 def _tried(case: Case) -> Tick:
@@ -99,7 +97,7 @@ def _tried(case: Case) -> Tick:
     if rows:
         said = "; ".join(f"{row.words}: {'gone' if row.gone else 'still there'}" for row in rows)
         return Tick(item, True, said)
-    return Tick(item, False, "no experiment changed them", f"`{_replay(case, '--why')}`, or one run with each change")
+    return Tick(item, False, "no experiment changed them", f"`{_replay(case)}`, or one run with each change")
 
 
 def _rows(case: Case) -> tuple[Any, ...]:

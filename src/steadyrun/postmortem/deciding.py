@@ -15,7 +15,22 @@ from steadyrun.postmortem.proofs import text
 from steadyrun.signals.run import HOW_TO_RECORD
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
-_ARTICLES = ("The ", "It ", "Its ", "A ", "An ", "In ", "With ", "Only ", "No ", "Both ", "All ", "None ")
+_ARTICLES = (
+    "The ",
+    "It ",
+    "Its ",
+    "A ",
+    "An ",
+    "In ",
+    "By ",
+    "There ",
+    "With ",
+    "Only ",
+    "No ",
+    "Both ",
+    "All ",
+    "None ",
+)
 _ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_WALK)
 
 
@@ -37,9 +52,9 @@ def decide(look: Look, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothe
     """The root cause, and the hypothesis that it is; None where it is not known."""
     proved = [each for each in ranked if each.standing == PROVED and not each.cause.mechanism]
     held = look.case.proofs.experiments
-    if held is not None and not held.decided:
-        return _undecided(look, proved), None
     best = sorted(proved, key=lambda each: _ORDER.index(carried_by(each)))
+    if held is not None and not held.decided and (held.interaction or not best):
+        return _undecided(look, proved), None
     if not best:
         return _unknown(look, ranked), None
     first = best[0]
@@ -56,17 +71,22 @@ def carried_by(hypothesis: Hypothesis) -> str:
 
 
 def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
-    """The cause; and where in the program it struck, where the hunt found that as well."""
+    """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
+    parts = [first.cause.sentence(look).strip()]
     place = next((each for each in rest if carried_by(each) == BY_REPLAY), None)
-    said = first.cause.sentence(look).strip()
-    return one_sentence(said if place is None else f"{said} It struck here: {place.cause.sentence(look).strip()}")
+    if place is not None:
+        parts.append(f"It struck here: {place.cause.sentence(look).strip()}")
+    held = look.case.proofs.experiments
+    if held is not None and held.why:
+        parts.append(f"By experiment ({held.verdict}): {held.why}")
+    return one_sentence(". ".join(part.removesuffix(".") for part in parts))
 
 
 def one_sentence(text: str) -> str:
     """Several sentences as one, so that the root cause is a single one."""
     parts = [part.strip() for part in re.split(r"\.\s+(?=[A-Z])", text.strip()) if part.strip()]
     lowered = [part[0].lower() + part[1:] if part.startswith(_ARTICLES) else part for part in parts[1:]]
-    return "; ".join([*parts[:1], *lowered])
+    return "; ".join([*parts[:1], *lowered]).removesuffix(".") + "."
 
 
 def _undecided(look: Look, proved: Sequence[Hypothesis]) -> RootCause:
@@ -108,7 +128,7 @@ def _would_decide(case: Case) -> Iterator[str]:
     elif not proofs.reproduced:
         yield "make the program repeatable (section 3 says what differs), then replay again"
     elif proofs.experiments is None:
-        yield f"change one factor at a time: `steadyrun replay {run} --step {case.moment.step} --why`"
+        yield f"change one factor at a time: `steadyrun replay {run} --step {case.moment.step}`"
     else:
         yield "vary what the experiments left out, or train again from the checkpoint with one change at a time"
     if "unusual_tokens" not in proofs.batch:

@@ -22,6 +22,7 @@ from steadyrun.postmortem.symptoms import Symptom, symptoms
 from steadyrun.questions.spiking import stays
 
 SCHEMA = 1
+TOLD = frozenset({"verdict", "isolation"})  # of the experiments; their rows are a table
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
             for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)
         }
         each = Evidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
-        if each.telling or observation.source not in {WALK, EXPERIMENT} or observation.key == "verdict":
+        if each.telling or observation.source not in {WALK, EXPERIMENT} or observation.key in TOLD:
             found.append(each)
     return found
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Hypothesis, Sign
-from steadyrun.postmortem.document import Document, Evidence
+from steadyrun.postmortem.document import TOLD, Document, Evidence
 from steadyrun.postmortem.observing import EXPERIMENT, PANELS, Observation
 from steadyrun.postmortem.proofs import Experiments
 from steadyrun.postmortem.remedies import NEXT
@@ -123,7 +123,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
     if not proofs.proof:
         yield "No replay was made, so nothing here is proved by executing the moment again.\n"
     for each in sorted(document.evidence, key=_order):
-        if each.observation.source != EXPERIMENT or each.observation.key == "verdict":
+        if each.observation.source != EXPERIMENT or each.observation.key in TOLD:
             yield f"- {_heading(each.observation)}: {escape(each.observation.text)} → {_bearing(each)}"
     if proofs.experiments is not None and proofs.experiments.rows:
         yield from _table(proofs.experiments)
@@ -187,7 +187,7 @@ def _to_confirm(document: Document) -> str:
     dynamic = case.moment.non_finite or case.moment.spike is not None or case.moment.code.startswith("D")
     if case.proofs.experiments is not None or case.proofs.folder is None or not dynamic:
         return ""
-    command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step} --why")
+    command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step}")
     return f" Experiments would confirm it: {command}"
 
 

@@ -64,6 +64,8 @@ def _experiments(case: Case) -> Iterator[Observation]:
     yield Observation(
         "verdict", EXPERIMENT, None, f"{told}{f' Together: {held.interaction}' if held.interaction else ''}"
     )
+    if held.isolation:
+        yield Observation("isolation", EXPERIMENT, None, f"in isolation: {held.isolation}")
     for place, row in enumerate(held.rows):
         gone = {True: "the incident is gone", False: "it is still there", None: "it could not be told"}[row.gone]
         peak = "" if row.peak_loss is None else f" (peak loss {shown(row.peak_loss)}{_was(held.peak_loss)})"

@@ -39,6 +39,11 @@ class Experiments:
     interaction: str
     peak_loss: float | None
     rows: tuple[Factor, ...]
+    isolation: str = ""  # which of data, model and optimizer carries it, in a sentence
+
+    def removed(self, group: str) -> list[Factor]:
+        """The changes of one group with which the incident is gone, the mildest first."""
+        return [row for row in self.rows if row.group == group and row.gone]
 
     @property
     def decided(self) -> bool:
@@ -163,7 +168,7 @@ def _experiments(content: Mapping[str, Any]) -> Experiments | None:
     rows = [_factor(each) for each in table if isinstance(each, dict)] if isinstance(table, list) else []
     baseline = to_number(part(content, "baseline").get("peak_loss"))
     verdict, why, together = (text(content, key) for key in ("verdict", "why", "interaction"))
-    return Experiments(verdict, why, together, baseline, tuple(rows))
+    return Experiments(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
 
 
 def _factor(row: Mapping[str, Any]) -> Factor:

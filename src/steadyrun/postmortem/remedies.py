@@ -57,6 +57,17 @@ def lower_clip(numbers: Numbers) -> list[Remedy]:
     return [Remedy(CONTAINMENT, "Cap what one batch can do to the weights.", f"clip: {old} -> {shown(new)}", why)]
 
 
+def tried_clip(case: Case, numbers: Numbers) -> list[Remedy]:
+    """A clip threshold with which an experiment was free of the incident."""
+    held = case.proofs.experiments
+    found = [] if held is None else held.removed("clip")
+    old = "none" if numbers.clip is None else shown(numbers.clip)
+    said = "Cap what one batch can do to the weights."
+    return [
+        Remedy(CONTAINMENT, said, f"clip: {old} -> as in the experiment", f"{row.words}: gone") for row in found[:1]
+    ]
+
+
 def back_to_checkpoint(case: Case, numbers: Numbers) -> Remedy:
     """The most recent checkpoint from before the trouble; without one, a restart with a smaller learning rate."""
     clean = _checkpoint(case)
@@ -72,9 +83,10 @@ def back_to_checkpoint(case: Case, numbers: Numbers) -> Remedy:
     return smaller_rate(case, numbers, "Restart from the beginning: no clean checkpoint was kept.")
 
 
-def smaller_rate(case: Case, numbers: Numbers, text: str) -> Remedy:
+def smaller_rate(case: Case, numbers: Numbers, text: str, by: float = _SAFER) -> Remedy:
+    """The peak of the learning rate divided by 3, or by as much as helped."""
     rate = case.signals.declared("lr_max") or numbers.rate
-    change = f"lr_max: {shown(rate)} -> {shown(rate / _SAFER)}" if rate else f"lr_max: divide by {_SAFER:g}"
+    change = f"lr_max: {shown(rate)} -> {shown(rate / by)}" if rate else f"lr_max: divide by {by:g}"
     return Remedy(CONTAINMENT, text, change, f"a rate {_SAFER:g} to 10 times lower is the first thing to try")
 
 

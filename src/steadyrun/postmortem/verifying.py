@@ -13,6 +13,7 @@ from typing import Any
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.holding import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
 from steadyrun.postmortem.proofs import text, to_number
+from steadyrun.report import thresholds
 from steadyrun.report.checking import examined
 
 SCHEMA = 1
@@ -50,7 +51,7 @@ class Verification:
 def verify(document: str | os.PathLike[str], run: str | os.PathLike[str]) -> Verification:
     """Hold a run against section 6 of a post-mortem, given as its .json or its .md."""
     expected = read_expectations(Path(document).expanduser())
-    signals, report = examined(run, {}, go_on=True)
+    signals, report = examined(run, thresholds.changes({}, Path.cwd()), go_on=True)
     return Verification(str(document), str(run), tuple(hold(each, signals, report) for each in expected))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
 from steadyrun.postmortem.proofs import text, to_number
-from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip
+from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip, tried_clip
 from steadyrun.questions.form import shown
 
 _CLEARLY, _HARDLY = 5.0, 1.5  # times the mean before: of a gradient that stands out, and of one that does not
@@ -75,22 +75,26 @@ def _batch(look: Look) -> str:
 
 def _unusual_sentence(look: Look) -> str:
     times = look.numbers.gradient_times
-    gradient = (
-        f" Its gradient norm is {shown(times)} times the mean before." if times is not None and times >= _HARDLY else ""
-    )
-    held = look.case.proofs.experiments
-    why = f" {held.why}" if held is not None and held.why else ""
-    return f"The data of {_batch(look)} caused it{_in_brackets(look)}.{why}{gradient}"
+    stands_out = times is not None and times >= _HARDLY
+    gradient = f", with a gradient norm {shown(times)} times the mean before" if stands_out else ""
+    return f"The data of {_batch(look)} caused it{_in_brackets(look)}{gradient}."
 
 
 def _unusual_remedies(look: Look) -> list[Remedy]:
     first = Remedy(
         FIX,
-        f"Look at the examples of {_batch(look)} and take out what is broken; spread what is rare over all batches.",
-        "loader = DataLoader(dataset, batch_sampler=steadyrun.data.StratifiedBatchSampler(…))",
+        f"Look at the examples of {_batch(look)} and take out what is broken; spread what is rare over all batches "
+        "(steadyrun.data).",
+        f"loader = DataLoader(dataset, batch_sampler=StratifiedBatchSampler(token_ids, {_sampler(look)}))",
         f"the batch holds {_tokens(look) or 'what the model had hardly seen'}{_left(look)}",
     )
-    return [first, *lower_clip(look.numbers)]
+    return [first, *(tried_clip(look.case, look.numbers) or lower_clip(look.numbers))]
+
+
+def _sampler(look: Look) -> str:
+    size, seed = (look.case.signals.declared(name) for name in ("batch_size", "seed"))
+    parts = ["batch_size=…" if size is None else f"batch_size={size:g}", *([] if seed is None else [f"seed={seed:g}"])]
+    return ", ".join(parts)
 
 
 def _left(look: Look) -> str:

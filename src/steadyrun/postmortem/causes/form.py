@@ -13,6 +13,7 @@ from steadyrun.questions.form import FAULT
 
 PROVES, FAVOURS, AGAINST, RULES_OUT = "proves", "favours", "speaks against", "rules out"
 PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"
+_UPSIDE_DOWN = frozenset({"batch-elsewhere"})  # the batch is to blame where it does the same elsewhere, too
 _WEIGHTS = {PROVES: 100.0, FAVOURS: 1.0, AGAINST: -1.0, RULES_OUT: -100.0}
 
 
@@ -55,19 +56,26 @@ class Look:
             1.0 if asked.answer.kind == FAULT else 2.0,
         )
 
-    def experiments(self, *groups: str) -> list[Sign]:
-        """What the experiments say of these groups of factors."""
+    def experiments(self, *groups: str, exhaustive: bool = True) -> list[Sign]:
+        """What the experiments say of these groups of factors.
+
+        Where all of a group leave the incident as it is, they rule it out, unless the group is not `exhaustive`.
+        """
         held = self.case.proofs.experiments
         if held is None:
             return []
         rows = [(f"experiment:{place}", row) for place, row in enumerate(held.rows) if row.group in groups]
+        known = [(key, row) for key, row in rows if row.gone is not None]
+        helped = {key for key, row in known if row.gone == (row.factor not in _UPSIDE_DOWN)}
         signs = self.sign("verdict", PROVES) if held.decided and held.verdict in groups else []
-        if rows and all(row.gone is False for _, row in rows):
-            return signs + [sign for key, _ in rows for sign in self.sign(key, RULES_OUT)]
-        bearings = {True: FAVOURS, False: AGAINST}
-        return signs + [
-            sign for key, row in rows if row.gone is not None for sign in self.sign(key, bearings[row.gone], 3.0)
-        ]
+        for key, row in known:
+            if key in helped:
+                signs += self.sign(key, FAVOURS, 3.0)
+            elif not helped:
+                signs += self.sign(key, RULES_OUT) if exhaustive else self.sign(key, AGAINST)
+            elif row.factor in _UPSIDE_DOWN:  # otherwise one change that helps is enough
+                signs += self.sign(key, AGAINST, 3.0)
+        return signs
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ _GROWN = 3.0  # times its mean before: panel 4's band
 
 
 def _weigh_operation(look: Look) -> list[Sign]:
-    proofs, signs = look.case.proofs, look.experiments("model")
+    proofs, signs = look.case.proofs, look.experiments("model", exhaustive=False)
     outcome = text(part(proofs.replay, "precision"), "outcome")
     if text(proofs.culprit, "stage") in _PROGRAM and proofs.reproduced:
         signs += look.sign("culprit", FAVOURS if outcome == "overflow" else PROVES)
@@ -34,10 +34,8 @@ def _finite(look: Look) -> list[Sign]:
 def _operation_sentence(look: Look) -> str:
     culprit = look.case.proofs.culprit
     place = f" ({text(culprit, 'where')})" if text(culprit, "where") else ""
-    if text(culprit, "message"):
-        return f"{text(culprit, 'message')}{place}"
-    held = look.case.proofs.experiments
-    return f"The model itself makes it: {held.why if held is not None else ''}"
+    said = text(culprit, "message").strip().removesuffix(".")
+    return f"{said}{place}." if said else "The model itself makes it."
 
 
 _STABLE = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
 from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
@@ -9,6 +11,7 @@ from steadyrun.questions.form import FAULT, shown
 
 _JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
 _LARGE = 5.0  # times its mean before: of an update that stands out
+_MORE = 50  # steps of warmup
 _SCHEDULE = ("C2.1", "C2.2", "D4.2")
 _D3 = ("D3.1", "D3.2")
 _OVERFLOWED = frozenset({"overflow", "constant"})
@@ -36,14 +39,11 @@ def _rate_fault(look: Look) -> str:
 
 
 def _rate_sentence(look: Look) -> str:
-    fault, held, rise = _rate_fault(look), look.case.proofs.experiments, look.numbers.rise
-    why = "" if held is None or not held.why else f" {held.why}"
-    if fault:
-        meant = (
-            "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
-        )
-        return f"{fault[:1].upper()}{fault[1:]}{meant}{why}"
-    return f"The learning rate was too high for this moment.{why}"
+    fault, rise = _rate_fault(look), look.numbers.rise
+    if not fault:
+        return "The learning rate was too high for this moment."
+    meant = "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
+    return f"{fault[:1].upper()}{fault[1:]}{meant}"
 
 
 def _rate_remedies(look: Look) -> list[Remedy]:
@@ -60,7 +60,20 @@ def _rate_remedies(look: Look) -> list[Remedy]:
                 f"{shown(meant)} is {origin}",
             )
         ]
-    return [smaller_rate(look.case, look.numbers, "Lower the peak, or make the warmup longer.")]
+    held = look.case.proofs.experiments
+    removed = [] if held is None else held.removed("learning-rate")
+    if removed and removed[0].factor == "warmup":
+        return [
+            Remedy(FIX, "Make the warmup longer.", f"warmup_steps: {_longer(look)}", f"{removed[0].words} removes it")
+        ]
+    by = 10.0 if removed and removed[0].factor == "lr/10" else 3.0
+    lower = smaller_rate(look.case, look.numbers, "Lower the peak, or make the warmup longer.", by)
+    return [replace(lower, purpose=FIX, why=f"{removed[0].words} removes it") if removed else lower]
+
+
+def _longer(look: Look) -> str:
+    warmup = look.case.signals.declared("warmup_steps")
+    return f"{warmup:g} -> {warmup + _MORE:g}" if warmup is not None else f"{_MORE} more"
 
 
 def _rate_lesson(look: Look) -> str:
@@ -87,7 +100,8 @@ LEARNING_RATE = Cause(
 
 
 def _weigh_state(look: Look) -> list[Sign]:
-    signs = look.experiments("optimizer-state") + look.fault("D2.3", "optimizer-reset", "optimizer-begins-again")
+    signs = look.experiments("optimizer-state") + look.experiments("epsilon", exhaustive=False)
+    signs += look.fault("D2.3", "optimizer-reset", "optimizer-begins-again")
     fell = look.value("counter")
     if fell is not None:
         signs += look.sign("counter", FAVOURS, 2.0) if fell else look.sign("counter", AGAINST, 2.0)
@@ -95,11 +109,15 @@ def _weigh_state(look: Look) -> list[Sign]:
 
 
 def _state_message(look: Look) -> str:
+    """What the walk says of the optimizer's state, where it calls it a fault."""
     asked = look.case.answer("D2.3")
-    if asked is not None and asked.answer.kind == FAULT and look.case.concerns(asked):
-        return asked.answer.message
-    held = look.case.proofs.experiments
-    return held.why if held is not None else ""
+    reset = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "optimizer-reset"
+    return asked.answer.message if asked is not None and reset and look.case.concerns(asked) else ""
+
+
+def _state_sentence(look: Look) -> str:
+    said = _state_message(look)
+    return f"The optimizer's state was not what it should have been{f': {said}' if said else '.'}"
 
 
 STATE = Cause(
@@ -108,13 +126,13 @@ STATE = Cause(
     "the moments were lost or wrong, so updates were not scaled as before",
     1,
     _weigh_state,
-    lambda look: f"The optimizer's state was not what it should have been: {_state_message(look)}",
+    _state_sentence,
     lambda look: [
         Remedy(
             FIX,
             "Save the optimizer's state with every checkpoint, and load it at resume.",
             'optimizer.load_state_dict(checkpoint["optimizer"])',
-            _state_message(look),
+            _state_message(look) or "the experiments of section 3",
         )
     ],
     lambda _look: (
@@ -140,9 +158,8 @@ def _weigh_precision(look: Look) -> list[Sign]:
 def _precision_sentence(look: Look) -> str:
     culprit = text(look.case.proofs.culprit, "message")
     found = [a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED]
-    held = look.case.proofs.experiments
-    said = culprit or next(iter(found), "") or (held.why if held is not None else "")
-    return f"A number went past what {look.numbers.dtype or 'the number format'} can hold: {said}"
+    said = culprit or next(iter(found), "")
+    return f"A number went past what {look.numbers.dtype or 'the format'} can hold{f': {said}' if said else '.'}"
 
 
 def _precision_remedies(look: Look) -> list[Remedy]:
