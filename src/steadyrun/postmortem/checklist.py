@@ -48,12 +48,9 @@ def _repro(case: Case) -> Tick:
         return Tick(
             item, False, "the moment was not captured", "give run.watch the loss function and run.step its batch"
         )
-    missing = text(case.proofs.incident, "missing")
-    return (
-        Tick(item, False, missing or "captured, not replayed yet", "" if missing else f"`{_replay(case)}`")
-        if not missing
-        else Tick(item, False, missing, "run again with capture")
-    )
+    if missing := text(case.proofs.incident, "missing"):
+        return Tick(item, False, f"it cannot be replayed: {missing}", "run again with capture")
+    return Tick(item, False, "captured, not replayed yet", f"`{_replay(case)}`")
 
 
 def _data(case: Case, numbers: Numbers) -> Tick:

@@ -14,6 +14,7 @@ from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.document import Document
 from steadyrun.questions.form import shown
 from steadyrun.records import Event, Series
+from steadyrun.report.words import one_line
 from steadyrun.signals.run import Signals
 
 _BEFORE, _AFTER = 60, 60  # steps of the window
@@ -31,7 +32,7 @@ def png(document: Document) -> bytes:
     height = 0.5 + 3.5 * rows
     figure = image.new_figure(13.5, height)
     figure.subplots_adjust(hspace=0.75, wspace=0.25, left=0.05, right=0.97, top=1 - 0.85 / height, bottom=0.7 / height)
-    title = f"{case.name}, step {case.moment.step} ({case.moment.kind}): {case.moment.why}"
+    title = one_line(f"{case.name}, step {case.moment.step} ({case.moment.kind}): {case.moment.why}")
     figure.suptitle(image.wrapped(title, 170, 1), x=0.05, y=0.985, ha="left", fontsize=9, parse_math=False)
     for place, panel in enumerate(panels, 1):
         image.draw(figure.add_subplot(rows, _COLUMNS, place), panel, _span(case))
@@ -59,7 +60,7 @@ def _marks(panel: Panel, case: Case) -> tuple[Mark, ...]:
     first, last = _span(case)
     at = case.moment.step
     inside = tuple(mark for mark in panel.marks if first <= mark.first <= last and mark.first != at)
-    return (*inside, Mark(at, at, "fault", f"step {at}", case.moment.why))
+    return (*inside, Mark(at, at, "fault", f"step {at}", one_line(case.moment.why)))
 
 
 def _histogram(axes: Any, losses: Any, document: Document) -> None:
