@@ -10,9 +10,11 @@ from steadyrun.cli.check import check
 from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
+from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.replay import replay
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
+from steadyrun.cli.verify import verify
 
 app = typer.Typer(
     name="steadyrun",
@@ -21,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, dashboard, serve, top, replay, explain):
+for command in (demo, check, dashboard, serve, top, replay, postmortem, verify, explain):
     app.command()(command)
 
 

@@ -35,7 +35,11 @@ def save(board: Board, target: Path, only: int | None = None) -> None:
 
 def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
     """The image of all seven panels, or of one."""
-    figure = _all(board) if only is None else _one(board, only)
+    return encoded(_all(board) if only is None else _one(board, only), dpi)
+
+
+def encoded(figure: Any, dpi: int = 110) -> bytes:
+    """A figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # names in scripts that the font lacks
@@ -44,24 +48,25 @@ def png(board: Board, only: int | None = None, dpi: int = 110) -> bytes:
 
 
 def _all(board: Board) -> Any:
-    figure = _figure(15.0, 10.5)
+    figure = new_figure(15.0, 10.5)
     grid = figure.add_gridspec(3, 3, hspace=0.62, wspace=0.24, left=0.045, right=0.965, top=0.92, bottom=0.075)
-    figure.suptitle(_wrapped(f"{board.run}: {board.headline}", 130, 2), x=0.045, ha="left", parse_math=False)
+    figure.suptitle(wrapped(f"{board.run}: {board.headline}", 130, 2), x=0.045, ha="left", parse_math=False)
     for panel, place in zip(board.panels, _PLACES, strict=True):
-        _draw(figure.add_subplot(grid[place]), panel, board)
+        draw(figure.add_subplot(grid[place]), panel, board.span)
     _verdict(figure.add_subplot(grid[2, 2]), board)
     return figure
 
 
 def _one(board: Board, number: int) -> Any:
-    figure = _figure(9.0, 5.4)
+    figure = new_figure(9.0, 5.4)
     figure.subplots_adjust(top=0.84, bottom=0.2, left=0.09, right=0.93)
-    figure.suptitle(_wrapped(f"{board.run}: {board.headline}", 90, 1), x=0.09, ha="left", fontsize=9, parse_math=False)
-    _draw(figure.add_subplot(), board.panels[number - 1], board)
+    figure.suptitle(wrapped(f"{board.run}: {board.headline}", 90, 1), x=0.09, ha="left", fontsize=9, parse_math=False)
+    draw(figure.add_subplot(), board.panels[number - 1], board.span)
     return figure
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure; a clear error where matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -72,7 +77,8 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
-def _draw(axes: Any, panel: Panel, board: Board) -> None:
+def draw(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
+    """One panel on one pair of axes, from the first to the last step of a span."""
     colour, style, width = _BORDERS.get(panel.trouble, ("#8a8f98", "-", 0.8))
     axes.set_title(
         f"{panel.number}. {panel.title}\n{panel.badge}",
@@ -85,15 +91,15 @@ def _draw(axes: Any, panel: Panel, board: Board) -> None:
         side.set(color=colour, linestyle=style, linewidth=width)
     axes.tick_params(which="both", labelsize=7)
     if panel.missing:
-        axes.text(0.5, 0.5, _wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
+        axes.text(0.5, 0.5, wrapped(f"Not recorded. To see it: {panel.missing}.", 50, 5), **_middle(axes))
         axes.set(xticks=[], yticks=[])
         return
-    _fill(axes, panel, board)
+    _fill(axes, panel, span)
     decades = drawing.decades(panel) if panel.left.log else None
     if decades is not None:
         _log(axes, decades)
     axes.set_ylabel(panel.left.title, fontsize=7)
-    axes.set_xlabel(_wrapped(panel.caption, 78 if panel.number == 1 else 62, 3), fontsize=7, parse_math=False)
+    axes.set_xlabel(wrapped(panel.caption, 78 if panel.number == 1 else 62, 3), fontsize=7, parse_math=False)
     if panel.number in _CROWDED and decades is not None and decades < _LONG:  # room for the legend above the lines
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.45)
@@ -110,7 +116,7 @@ def _log(axes: Any, decades: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _fill(axes: Any, panel: Panel, board: Board) -> None:
+def _fill(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
     for band in panel.bands:
         axes.fill_between(band.steps, band.low, band.high, color=drawing.BAND, alpha=0.15, lw=0, label=_tex(band.label))
     chosen = drawing.colours(panel.lines)
@@ -133,10 +139,10 @@ def _fill(axes: Any, panel: Panel, board: Board) -> None:
         axes.text(place, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
     for mark in panel.marks:
         axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
-    for step, codes, kind in drawing.labels(panel.marks, board.span, 0.2):
+    for step, codes, kind in drawing.labels(panel.marks, span, 0.2):
         at = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "textcoords": "offset points"}
         axes.annotate(codes, (step, 1.0), fontsize=6, color=drawing.MARKS[kind], **at)
-    axes.set_xlim(*(board.span if board.span[0] < board.span[1] else (board.span[0] - 1, board.span[1] + 1)))
+    axes.set_xlim(*(span if span[0] < span[1] else (span[0] - 1, span[1] + 1)))
 
 
 def _line(axes: Any, line: Line, colour: str, label: str, log: bool) -> None:
@@ -165,7 +171,7 @@ def _verdict(axes: Any, board: Board) -> None:
     leaf = board.leaf
     parts = [board.headline, leaf.message, f"Fix: {leaf.fix}"] if leaf else [board.headline]
     parts += [f"! {finding.code}: {finding.message}" for finding in board.findings if finding.kind == NOTE]
-    text = "\n\n".join(_wrapped(part, 62, 5) for part in parts[:6])
+    text = "\n\n".join(wrapped(part, 62, 5) for part in parts[:6])
     axes.text(0, 1, text, va="top", fontsize=7.5, transform=axes.transAxes, parse_math=False)
 
 
@@ -178,6 +184,7 @@ def _tex(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def _wrapped(text: str, width: int, most: int) -> str:
+def wrapped(text: str, width: int, most: int) -> str:
+    """Text in at most so many lines."""
     lines = textwrap.wrap(text, width) or [""]
     return "\n".join(lines[:most]) + ("…" if len(lines) > most else "")

@@ -1,0 +1,74 @@
+"""`steadyrun verify`: section 6 of a post-mortem against a new run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from steadyrun.cli.forms import UNWRAPPED
+from steadyrun.cli.messages import as_typed, fail, out, say
+from steadyrun.cli.runs import no_run
+from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.store.summary import printable
+
+if TYPE_CHECKING:
+    from steadyrun.postmortem.verifying import Verification
+
+_SIGNS = {"pass": "✓", "fail": "✗", "cannot-tell": "?", "skipped": "-"}
+
+
+def verify(
+    document: Annotated[str, typer.Argument(help="The post-mortem: its .json, or its .md with the .json beside it.")],
+    new_run: Annotated[str, typer.Argument(help="The run directory of the repaired run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/postmortem.md).")] = False,
+) -> None:
+    """Hold a new run against section 6 of a post-mortem.
+
+    The run that broke fails its own list; a run in which it is repaired
+    passes it. What cannot be told (a run that is too short, a series that was
+    not recorded) says why.
+
+    \b
+    Examples:
+      steadyrun verify experiments/mine/postmortems/step-0000312.md experiments/fixed
+      steadyrun verify step-0000312.json experiments/fixed --json
+
+    \b
+    Exit codes: 0 everything holds, 1 something fails, 2 bad input or no
+    readable run, 3 cannot tell.
+    """
+    from steadyrun.postmortem import verifying
+
+    try:
+        found = verifying.verify(document, new_run)
+    except RunDirectoryError as problem:
+        no_run(problem, "verify", new_run)
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} verify --help")
+    if as_json:
+        from steadyrun.report.jsonform import dumps
+
+        out(dumps(found.to_dict()) + "\n")
+    else:
+        out(_table(found))
+        say(f"{found.verdict.replace('-', ' ')}: {new_run} against {document}")
+    raise typer.Exit(found.exit_code)
+
+
+def _table(found: Verification) -> str:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("", "expectation", "limit", "measured", "why"):
+        table.add_column(title, overflow="fold")
+    for each in found.checked:
+        cells = (each.verdict, each.expectation, each.limit, each.measured, each.why)
+        sign = f"{_SIGNS[each.verdict]} {cells[0].replace('-', ' ')}"
+        table.add_row(*(Text(printable(cell)) for cell in (sign, *cells[1:])))
+    console = Console(width=None if sys.stdout.isatty() else UNWRAPPED, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"

@@ -1,0 +1,111 @@
+"""Causes that the walk names itself, and exceptions: whatever the catalogue has no entry of its own for."""
+
+from __future__ import annotations
+
+from steadyrun.postmortem.causes.form import FAVOURS, PROVES, Cause, Look, Sign
+from steadyrun.postmortem.changes import change_for
+from steadyrun.postmortem.proofs import part, text
+from steadyrun.postmortem.remedies import FIX, Remedy
+from steadyrun.report import words
+from steadyrun.trees.walker import Asked
+
+# Faults that say what is wrong and not why: certain, and still no cause.
+_SYMPTOMS = frozenset({"C4.1", "D1.1", "D1.3", "D2.4", "D4.3", "D4.4"})
+_SYMPTOM_OUTCOMES = frozenset(
+    {("C1.2", "nothing"), ("C3.1", "always-clipping"), ("C3.1", "dead"), ("D3.2", "collapsed"), ("D3.2", "skipping")}
+)
+_OWN_ENTRY = frozenset({"D2.3", "D3.1", "D3.2"})  # weighed by name elsewhere in the catalogue
+_RAISED = frozenset({"exception", "out-of-memory"})
+
+
+def is_symptom(asked: Asked) -> bool:
+    """Whether a fault says what is wrong and leaves open why."""
+    code = asked.question.code
+    return code in _SYMPTOMS or (code, asked.answer.outcome) in _SYMPTOM_OUTCOMES
+
+
+def named_fault(look: Look) -> Asked | None:
+    """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
+    others = [asked for asked in look.case.faults if asked.question.code not in _OWN_ENTRY and not is_symptom(asked)]
+    near = [asked for asked in others if look.case.concerns(asked)]
+    return next(iter(near or others), None)
+
+
+def _weigh_fault(look: Look) -> list[Sign]:
+    asked = named_fault(look)
+    if asked is None:
+        return []
+    proves = look.case.concerns(asked)
+    return look.sign(
+        f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if look.case.concerns(asked) else 0.5
+    )
+
+
+def _fault_sentence(look: Look) -> str:
+    asked = named_fault(look)
+    if asked is None:
+        return ""
+    meaning = words.meaning(asked)
+    return f"{meaning[:1].upper()}{meaning[1:]}: {asked.answer.message}"
+
+
+def _fault_remedies(look: Look) -> list[Remedy]:
+    asked = named_fault(look)
+    if asked is None:
+        return []
+    return [
+        Remedy(
+            FIX,
+            asked.answer.fix,
+            change_for(asked, look.case.signals),
+            f"{asked.question.code}: {asked.answer.message}",
+        )
+    ]
+
+
+def _fault_lesson(look: Look) -> str:
+    asked = named_fault(look)
+    return "" if asked is None else f"{words.title(asked)}: {words.meaning(asked)}. {asked.answer.fix}"
+
+
+def _fault_words(look: Look) -> tuple[str, str, int | None]:
+    asked = named_fault(look)
+    assert asked is not None  # it applies only where there is one
+    name = words.one_line(asked.question.name)
+    return f"{asked.question.code}: {name}", words.meaning(asked), asked.panel
+
+
+NAMED_FAULT = Cause(
+    "walk-fault",
+    "A fault that the walk names",
+    "the run has a fault of its own, found by the decision tree",
+    None,
+    _weigh_fault,
+    _fault_sentence,
+    _fault_remedies,
+    _fault_lesson,
+    applies=lambda look: named_fault(look) is not None,
+    named=_fault_words,
+)
+
+
+def _weigh_raised(look: Look) -> list[Sign]:
+    return look.sign("raised", PROVES) if look.case.proofs.reproduced else look.sign("raised", FAVOURS, 3.0)
+
+
+def _code(look: Look) -> str:
+    found = part(look.case.proofs.incident, "code")
+    return f"{found.get('file')}:{found.get('line')}" if found.get("file") else "the line of the traceback"
+
+
+EXCEPTION = Cause(
+    "exception",
+    "The program raised an exception",
+    "a step of the program fails, whatever the numbers were",
+    None,
+    _weigh_raised,
+    lambda look: f"The step raises an exception each time it is executed: {look.seen['raised'].text}",
+    lambda look: [Remedy(FIX, "Mend what raises.", _code(look), text(look.case.proofs.incident, "why"))],
+    lambda look: f"{text(look.case.proofs.incident, 'why') or 'The step raised'}: catch it with a test of one step.",
+    applies=lambda look: look.case.moment.kind in _RAISED or "raised" in look.seen,
+)

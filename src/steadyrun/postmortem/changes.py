@@ -1,0 +1,70 @@
+"""The change that a fault of the walk asks for, as a line of code or configuration."""
+
+from __future__ import annotations
+
+from steadyrun.signals.run import Signals
+from steadyrun.trees.walker import Asked
+
+_ONCE = "scheduler.step()   # once after every optimizer.step(), nowhere else"
+_DECLARED = (
+    "scheduler: the curve that is declared ({schedule}, warmup {warmup_steps}, peak {lr_max}, {total_steps} steps)"
+)
+
+_CHANGES = {
+    "C1.1 already-trained": 'config: init: "random" -> "pretrained"   # or do not load the checkpoint',
+    "C1.1 counts-too-little": "loss = losses[mask].mean()   # over all targets that count, not over the whole batch",
+    "C1.2 wrong-sign": "(-loss).backward() -> loss.backward()",
+    "C1.2 wrong-reduction": 'reduction="sum" -> reduction="mean"',
+    "C1.2 erased": "optimizer.zero_grad()   # after optimizer.step(), not between backward() and step()",
+    "C2.1 upside-down": _DECLARED,
+    "C2.1 never-stepped": _ONCE,
+    "C2.1 zero": "lr_max: 0 -> {lr_max}   # the optimizer's own lr, which the scheduler multiplies",
+    "C2.1 no-warmup": "SequentialLR(optimizer, [LinearLR(optimizer, 1e-3, total_iters={warmup_steps}), decay], "
+    "[{warmup_steps}])",
+    "C2.1 restarted": 'scheduler.load_state_dict(checkpoint["scheduler"])',
+    "C2.1 stepped-too-often": _ONCE,
+    "C2.1 stepped-too-seldom": _ONCE,
+    "C2.1 horizon-too-short": "total steps of the scheduler (T_max, num_training_steps): {total_steps}",
+    "C2.1 horizon-too-long": "total steps of the scheduler (T_max, num_training_steps): {total_steps}",
+    "C2.1 discontinuous": _DECLARED,
+    "C2.1 other-curve": _DECLARED,
+    "C2.2 not-reached": "warmup of the scheduler: {warmup_steps} steps to {lr_max}",
+    "C3.1 frozen": "for parameter in model.parameters(): parameter.requires_grad_(True)",
+    "C4.2 overfitting": "stop at the best validation, or: dropout, weight_decay, more data",
+    "C4.2 leak": "validation = [example for example in validation if example not in training]",
+    "C5.1 too-wide": "nn.init.normal_(weight, mean=0.0, std=0.02)",
+    "C5.1 bias": "nn.init.zeros_(bias)",
+    "C5.1 off-centre": "nn.init.normal_(weight, mean=0.0, std=0.02)",
+    "C5.2 growing": "x = x + block(norm(x))   # a normalisation before every block",
+    "C6.1 declared-exempt": 'param groups: {{"params": exempt, "weight_decay": 0.0}}',
+    "C6.2 rebuilt": "optimizer = AdamW(…)   # once, before the loop",
+    "C6.2 empty": "optimizer = AdamW(…)   # or check that its state is not cleared",
+    "C6.2 no-memory": "betas=(0.9, 0.999)",
+    "C6.2 no-bias-correction": "optimizer = torch.optim.AdamW(…)   # whose moments are corrected for their start",
+    "C6.3 not-divided": "(loss / {accumulation}).backward()",
+    "D4.2 schedule": _DECLARED,
+    "S1.1 sees-the-answer": "scaled_dot_product_attention(q, k, v, is_causal=True)",
+    "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
+    "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
+    "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",
+    "S6.2 stuck": "q and k: nn.init.normal_(weight, std=0.02); scores / sqrt(head width)",
+}
+
+
+def change_for(asked: Asked, run: Signals) -> str:
+    """The change for a fault, with the numbers that the run declares; the question's page where there is none."""
+    code, outcome = asked.question.code, asked.answer.outcome
+    found = _CHANGES.get(f"{code} {outcome}")
+    return f"steadyrun explain {code}" if found is None else found.format_map(_Declared(run))
+
+
+class _Declared(dict[str, str]):
+    """What a run declares, by name."""
+
+    def __init__(self, run: Signals) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, name: str) -> str:
+        value = self._run.config.get(name)
+        return str(value) if isinstance(value, int | float | str) else f"as declared in {name}"

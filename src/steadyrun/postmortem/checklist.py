@@ -1,0 +1,101 @@
+"""The list to carry away, ticked from what the run holds."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from steadyrun.postmortem.case import Case
+from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.proofs import part, text
+from steadyrun.signals.run import HOW_TO_RECORD
+
+_TRIED = frozenset({"learning-rate", "clip", "clipping", "warmup"})
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One item: done or not, why one can say so, and what to do where it is not done."""
+
+    item: str
+    done: bool
+    evidence: str
+    todo: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def checklist(case: Case, numbers: Numbers) -> tuple[Tick, ...]:
+    """The five items."""
+    return (_repro(case), _data(case, numbers), _telemetry(case), _precision(case, numbers), _tried(case))
+
+
+def _replay(case: Case, *options: str) -> str:
+    return " ".join(["steadyrun replay", shlex.quote(str(case.run)), f"--step {case.moment.step}", *options])
+
+
+def _repro(case: Case) -> Tick:
+    item, proof = "A minimal reproduction?", case.proofs.proof
+    if case.proofs.reproduced:
+        count = part(case.proofs.replay, "proof").get("compared")
+        said = f"replayed: {proof}, {count} losses compared; `{_replay(case, '--export DIR')}` writes it as a script"
+        return Tick(item, True, said)
+    if proof:
+        return Tick(item, False, f"replayed: {proof}", "remove what differs (section 3), then replay again")
+    if case.proofs.folder is None:
+        return Tick(
+            item, False, "the moment was not captured", "give run.watch the loss function and run.step its batch"
+        )
+    if missing := text(case.proofs.incident, "missing"):
+        return Tick(item, False, f"it cannot be replayed: {missing}", "run again with capture")
+    return Tick(item, False, "captured, not replayed yet", f"`{_replay(case)}`")
+
+
+def _data(case: Case, numbers: Numbers) -> Tick:
+    item = "Checks of the data?"
+    hashed, looked = numbers.neighbours is not None, "unusual_tokens" in case.proofs.batch
+    said = [
+        "the batch was compared with its neighbours" if hashed else "batches were not hashed",
+        "its tokens were counted" if looked else "its tokens were not looked at",
+    ]
+    todo = [] if hashed else ["give run.step its batch"]
+    todo += [] if looked else ["give run.watch the tokenizer (or check the examples of the batch by hand)"]
+    return Tick(item, hashed and looked, "; ".join(said), "; ".join(todo))
+
+
+def _telemetry(case: Case) -> Tick:
+    needed = ("grad_norm", "activation/*")
+    absent = [name for name in needed if not case.signals.matching(name)]
+    there = [name for name in needed if name not in absent]
+    said = f"recorded: {', '.join(there)}" if there else "neither was recorded"
+    return Tick(
+        "Gradients and activations recorded?", not absent, said, "; ".join(HOW_TO_RECORD[name] for name in absent)
+    )
+
+
+def _precision(case: Case, numbers: Numbers) -> Tick:
+    item = "Mixed precision against fp32?"
+    outcome = text(part(case.proofs.replay, "precision"), "outcome")
+    rows = [row for row in _rows(case) if row.group == "precision" and row.gone is not None]
+    if rows:
+        return Tick(item, True, f"tried: {rows[0].words}, {'gone' if rows[0].gone else 'still there'}")
+    if outcome in {"overflow", "structural"}:
+        return Tick(item, True, f"the replay executed the step in float32: {outcome}")
+    if numbers.dtype == "fp32":
+        return Tick(item, True, "the run computes in fp32: there is nothing narrower to compare with")
+    return Tick(item, False, f"the run computes in {numbers.dtype or 'an unknown format'}", f"`{_replay(case)}`")
+
+
+def _tried(case: Case) -> Tick:
+    item = "Learning rate, warmup and clipping tried?"
+    rows = [row for row in _rows(case) if row.group in _TRIED and row.gone is not None]
+    if rows:
+        said = "; ".join(f"{row.words}: {'gone' if row.gone else 'still there'}" for row in rows)
+        return Tick(item, True, said)
+    return Tick(item, False, "no experiment changed them", f"`{_replay(case)}`, or one run with each change")
+
+
+def _rows(case: Case) -> tuple[Any, ...]:
+    return () if case.proofs.experiments is None else case.proofs.experiments.rows

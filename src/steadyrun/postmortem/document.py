@@ -1,0 +1,218 @@
+"""The document as data: seven sections, none of them empty."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steadyrun.postmortem import expectations as expecting
+from steadyrun.postmortem.case import Case, open_case
+from steadyrun.postmortem.causes import CATALOGUE, Hypothesis, Look, weigh
+from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT
+from steadyrun.postmortem.checklist import Tick, checklist
+from steadyrun.postmortem.deciding import RootCause, decide
+from steadyrun.postmortem.holding import FAILS, HOLDS, hold
+from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.observing import EXPERIMENT, WALK, Observation, Seen, observe
+from steadyrun.postmortem.remedies import CANDIDATE, NEXT, Remedy, back_to_checkpoint, lower_clip, smaller_rate
+from steadyrun.postmortem.symptoms import Symptom, symptoms
+from steadyrun.questions.spiking import stays
+
+SCHEMA = 1
+TOLD = frozenset({"verdict", "isolation"})  # of the experiments; their rows are a table
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One observation, and what it means for the hypotheses by their rank."""
+
+    observation: Observation
+    proves: tuple[int, ...]
+    favours: tuple[int, ...]
+    against: tuple[int, ...]
+    rules_out: tuple[int, ...]
+
+    @property
+    def telling(self) -> bool:
+        return bool(self.proves or self.favours or self.against or self.rules_out)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One post-mortem."""
+
+    case: Case
+    symptoms: tuple[Symptom, ...]
+    hypotheses: tuple[Hypothesis, ...]
+    evidence: tuple[Evidence, ...]
+    root: RootCause
+    remedies: tuple[Remedy, ...]
+    expectations: tuple[dict[str, Any], ...]
+    lesson: str
+    checklist: tuple[Tick, ...]
+
+    @property
+    def stem(self) -> str:
+        return f"step-{self.case.moment.step:07d}"
+
+    @property
+    def telling(self) -> bool:
+        """Whether this run fails its own expectations, as it must."""
+        return any(each["holds_here"] is False for each in self.expectations)
+
+
+def write(run: str | os.PathLike[str], step: int | None = None) -> Document:
+    """The post-mortem of a run's gravest incident, or of the one at `step`. An error where nothing went wrong."""
+    return compose(open_case(run, step))
+
+
+def compose(case: Case) -> Document:
+    """The document of a case."""
+    numbers = Numbers(case)
+    seen = observe(case, numbers)
+    look = Look(case, numbers, seen)
+    ranked = weigh(CATALOGUE, look)
+    root, cause = decide(look, ranked)
+    return Document(
+        case,
+        symptoms(case, numbers),
+        ranked,
+        tuple(_evidence(seen, ranked)),
+        root,
+        tuple(_remedies(look, root, cause, ranked[0])),
+        tuple(_expected(case, numbers)),
+        _lesson(look, root, cause),
+        checklist(case, numbers),
+    )
+
+
+def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
+    """Every observation that bears on a hypothesis, and what the panels and proofs show besides."""
+    found = []
+    for observation in seen.values():
+        bearings = {
+            kind: tuple(
+                rank
+                for rank, hypothesis in enumerate(ranked, 1)
+                if any(sign.observation is observation for sign in hypothesis.of(kind))
+            )
+            for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)
+        }
+        each = Evidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
+        if each.telling or observation.source not in {WALK, EXPERIMENT} or observation.key in TOLD:
+            found.append(each)
+    return found
+
+
+def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
+    """The smallest change that fixes the cause; where that is not known, what would decide and what contains it."""
+    back = [back_to_checkpoint(look.case, look.numbers)] if look.case.moment.non_finite or _stayed(look) else []
+    if cause is not None:
+        return cause.cause.remedies(look) + back or [smaller_rate(look.case, look.numbers, "Contain it.")]
+    first = [Remedy(NEXT, "No change is proved to fix it: first decide.", root.would_decide[0], "section 4")]
+    if likely.weight > 0 and not likely.cause.mechanism:
+        first += [replace(each, purpose=CANDIDATE) for each in likely.cause.remedies(look)]
+    found = first + back + (lower_clip(look.numbers) if len(first) == 1 else [])
+    return found if len(found) > 1 else [*found, smaller_rate(look.case, look.numbers, "If it must go on: contain it.")]
+
+
+def _stayed(look: Look) -> bool:
+    """Whether the loss never came back."""
+    spike, asked = look.case.moment.spike, look.case.answer("D2.4")
+    elevated = asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
+    return elevated or (spike is not None and stays(look.case.signals, spike) and spike.end is None)
+
+
+def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
+    """The expectations, each with whether it holds in this very run: what does not is what tells a repair."""
+    found = []
+    for each in expecting.expectations(case, numbers):
+        verdict = hold(each, case.signals, case.report).verdict
+        found.append({**each, "holds_here": {HOLDS: True, FAILS: False}.get(verdict)})
+    return found
+
+
+def _lesson(look: Look, root: RootCause, cause: Hypothesis | None) -> str:
+    if cause is not None:
+        return cause.cause.lesson(look)
+    first = root.would_decide[0] if root.would_decide else "one change at a time"
+    return f"{_what(look.case)} at step {look.case.moment.step}, cause not known yet; what would decide it: {first}."
+
+
+def _what(case: Case) -> str:
+    kinds = {
+        "spike": "A loss spike",
+        "non-finite": "A non-finite value",
+        "exception": "An exception",
+        "fault": "A fault",
+    }
+    return kinds.get(case.moment.kind, "An incident")
+
+
+def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
+    """The documented JSON form (docs/postmortem.md); non-finite numbers are still floats here."""
+    case, moment = document.case, document.case.moment
+    folder = None if case.proofs.folder is None else f"incidents/{Path(case.proofs.folder).name}"
+    return {
+        "schema": SCHEMA,
+        "run": str(case.run),
+        "name": case.name,
+        "incident": {
+            "step": moment.step,
+            "kind": moment.kind,
+            "why": moment.why,
+            "began": moment.began,
+            "peak": moment.peak,
+            "date": case.date or None,
+            "folder": folder,
+        },
+        "symptoms": [asdict(each) for each in document.symptoms],
+        "hypotheses": [_hypothesis(rank, each) for rank, each in enumerate(document.hypotheses, 1)],
+        "evidence": [_entry(each) for each in document.evidence],
+        "experiments": None if case.proofs.experiments is None else asdict(case.proofs.experiments),
+        "picture": picture,
+        "root_cause": document.root.to_dict(),
+        "remediation": [each.to_dict() for each in document.remedies],
+        "verification": {"telling": document.telling, "expectations": list(document.expectations)},
+        "lesson": document.lesson,
+        "checklist": [each.to_dict() for each in document.checklist],
+    }
+
+
+def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
+    def listed(*bearings: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "bearing": sign.bearing,
+                "source": sign.observation.source,
+                "panel": sign.observation.panel,
+                "text": sign.observation.text,
+            }
+            for sign in each.of(*bearings)
+        ]
+
+    return {
+        "rank": rank,
+        "key": each.cause.key,
+        "title": each.title,
+        "claim": each.claim,
+        "panel": each.panel,
+        "standing": each.standing,
+        "weight": each.weight,
+        "supported_by": listed(PROVES, FAVOURS),
+        "contradicted_by": listed(RULES_OUT, AGAINST),
+    }
+
+
+def _entry(each: Evidence) -> dict[str, Any]:
+    seen = each.observation
+    ranks = {"proves": each.proves, "favours": each.favours, "against": each.against, "rules_out": each.rules_out}
+    return {
+        "source": seen.source,
+        "panel": seen.panel,
+        "text": seen.text,
+        **{k: [f"H{r}" for r in v] for k, v in ranks.items()},
+    }

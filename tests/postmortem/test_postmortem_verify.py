@@ -1,0 +1,116 @@
+"""Section 6 against new runs: what holds, what fails, what cannot be told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from postmortem_cases import case_of, examined, spiky
+from synthetic import Synthetic
+
+from steadyrun.errors import UsageError
+from steadyrun.postmortem.document import compose
+from steadyrun.postmortem.holding import CANNOT, FAILS, HOLDS, SKIPPED, hold
+from steadyrun.postmortem.verifying import Verification, read_expectations
+
+
+def held(expected: dict[str, Any], **series: Any) -> str:
+    config = series.pop("config", {"seed": 42})
+    return hold(expected, *examined(Synthetic(config=config, **series))).verdict
+
+
+WINDOW = {"kind": "max_in_window", "series": "grad_norm", "first": 2, "last": 4, "limit": 3.0}
+CURVE = {"kind": "within", "series": "loss", "span": 3, "first": 2, "until": 5, "of": 2.0, "tolerance": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("expected", "run", "verdict"),
+    [
+        ({"kind": "seed", "value": 42}, {"loss": [1]}, HOLDS),
+        ({"kind": "seed", "value": 43}, {"loss": [1]}, FAILS),
+        ({"kind": "seed", "value": 42}, {"loss": [1], "config": {}}, CANNOT),
+        ({"kind": "finite", "series": "loss", "until": 2}, {"loss": [1, 2, 3]}, HOLDS),
+        ({"kind": "finite", "series": "loss", "until": 2}, {"loss": [1, float("nan"), 3]}, FAILS),
+        ({"kind": "finite", "series": "loss", "until": 2}, {"loss": [1, 2, 3, float("nan")]}, HOLDS),
+        ({"kind": "finite", "series": "loss", "until": 9}, {"loss": [1, 2, 3]}, CANNOT),
+        ({"kind": "finite", "series": "grad_norm", "until": 2}, {"loss": [1, 2, 3]}, CANNOT),
+        (
+            {"kind": "finite", "series": "grad_norm", "until": 2},
+            {"grad_norm": [1, float("inf"), 3], "skipped": [0, 1, 0]},
+            HOLDS,
+        ),
+        ({"kind": "loss_at_most", "step": 1, "limit": 2.5}, {"loss": [9, 2.5, 9]}, HOLDS),
+        ({"kind": "loss_at_most", "step": 1, "limit": 2.5}, {"loss": [1, 2.6, 1]}, FAILS),
+        ({"kind": "loss_at_most", "step": 1, "limit": 2.5}, {"loss": [1, float("nan"), 1]}, FAILS),
+        ({"kind": "loss_at_most", "step": 7, "limit": 2.5}, {"loss": [1, 1]}, CANNOT),
+        (WINDOW, {"grad_norm": [9, 9, 3, 3, 3, 9]}, HOLDS),
+        (WINDOW, {"grad_norm": [1, 1, 3, 3.1, 3, 1]}, FAILS),
+        (WINDOW, {"grad_norm": [1, 1, 3, float("nan"), 3, 1]}, FAILS),
+        (WINDOW, {"grad_norm": [1, 1, 3, float("nan"), 3, 1], "skipped": [0, 0, 0, 1, 0, 0]}, HOLDS),
+        (WINDOW, {"grad_norm": [1, 1, 3]}, CANNOT),
+        (WINDOW, {"grad_norm": [1]}, CANNOT),
+        (WINDOW, {"loss": [1]}, CANNOT),
+        (WINDOW | {"when_clip_at_most": 0.5}, {"grad_norm": [9] * 9, "config": {"clip": 1.0}}, SKIPPED),
+        (WINDOW | {"when_clip_at_most": 0.5}, {"grad_norm": [9] * 9, "config": {"clip": 0.5}}, FAILS),
+        (CURVE, {"loss": [5, 2, 1.5, 1.5, 1.5, 1.5]}, FAILS),
+        (CURVE, {"loss": [2, 2, 2, 2.1, 2, 2]}, HOLDS),
+        (CURVE, {"loss": [2, 2, 2, float("nan"), 2, 2]}, FAILS),
+        (CURVE, {"loss": [2, 2, 2, 2]}, CANNOT),
+        ({"kind": "question_passes", "code": "D1.1", "was": "non-finite"}, {"loss": [1, 2]}, HOLDS),
+        ({"kind": "question_passes", "code": "D1.1", "was": "non-finite"}, {"loss": [1, float("nan")]}, FAILS),
+        ({"kind": "question_passes", "code": "D2.3", "was": "lr-jump"}, {"loss": [1, 2]}, CANNOT),
+        ({"kind": "question_passes", "code": "X9.9", "was": "anything"}, {"loss": [1, 2]}, CANNOT),
+    ],
+)
+def test_expectations(expected: dict[str, Any], run: dict[str, Any], verdict: str) -> None:
+    assert held(expected, **run) == verdict
+
+
+@pytest.mark.parametrize("non_finite", [False, True])
+def test_the_broken_run_fails_and_a_repaired_one_passes(tmp_path: Path, non_finite: bool) -> None:
+    broken, repaired = spiky(), spiky(height=2.2)
+    repaired.series("grad_norm").values[200] = 0.6
+    if non_finite:
+        broken.series("loss").values[200:] = np.nan
+    document = compose(case_of(broken, tmp_path))
+    assert document.telling
+    signals, report = examined(repaired)
+    found = Verification("d", "r", tuple(hold(each, signals, report) for each in document.expectations))
+    assert found.verdict == HOLDS, [each for each in found.checked if each.verdict != HOLDS]
+    assert {"seed", "finite", "loss_at_most", "max_in_window"} <= {each.kind for each in found.checked}
+
+
+def test_one_failure_outweighs_what_cannot_be_told() -> None:
+    def made(*kinds: str) -> Verification:
+        return Verification(
+            "d", "r", tuple(hold(each, *examined(Synthetic(config={"seed": 1}))) for each in wanted(kinds))
+        )
+
+    def wanted(kinds: tuple[str, ...]) -> list[dict[str, Any]]:
+        known = {"good": {"kind": "seed", "value": 1}, "bad": {"kind": "seed", "value": 2}}
+        return [known.get(kind, {"kind": "finite", "series": "loss", "until": 1}) for kind in kinds]
+
+    assert made("good").exit_code == 0
+    assert made("good", "unknown").exit_code == 3
+    assert made("bad", "unknown", "good").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "no post-mortem"),
+        ("{}", "no post-mortem"),
+        ({"verification": {"expectations": []}}, "no post-mortem"),
+        ({"verification": {"expectations": [{"kind": "magic"}]}}, "does not know"),
+        ({"verification": {"expectations": [{"kind": "loss_at_most", "step": 1}]}}, "needs a number 'limit'"),
+        ({"verification": {"expectations": [{"kind": "loss_at_most", "step": 1, "limit": "nan"}]}}, "'limit'"),
+        ({"verification": {"expectations": [{"kind": "finite", "until": 3}]}}, "needs 'series'"),
+    ],
+)
+def test_what_is_no_post_mortem(tmp_path: Path, content: Any, told: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(UsageError, match=told):
+        read_expectations(path)
