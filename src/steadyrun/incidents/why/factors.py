@@ -184,6 +184,7 @@ def _earlier_moments(session: Session, _start: int) -> AbstractContextManager[No
 
 
 def _seam_moments(session: Session, _start: int) -> AbstractContextManager[None]:
+    assert session.incident.before_seam is not None
     tree, tensors = session.incident.before_seam
     return _with_moments(session, unpack(tree, tensors, session.device)["optimizers"])
 
@@ -208,7 +209,7 @@ def _has_moments(session: Session) -> bool:
 
 
 def _has_seam(session: Session) -> bool:
-    return getattr(session.incident, "before_seam", None) is not None
+    return session.incident.before_seam is not None
 
 
 def _epsilon(session: Session, _start: int) -> AbstractContextManager[None]:
