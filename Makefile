@@ -11,7 +11,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 .PHONY: demo test lint format bench docs browser clean
 
 demo: $(READY)
-	$(BIN)/steadyrun demo
+	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"

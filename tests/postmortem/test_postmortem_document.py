@@ -18,7 +18,7 @@ from steadyrun.postmortem.causes.walk import is_symptom
 from steadyrun.postmortem.changes import _CHANGES
 from steadyrun.postmortem.document import Document, compose, to_dict
 from steadyrun.postmortem.markdown import markdown
-from steadyrun.postmortem.remedies import suggested_clip
+from steadyrun.postmortem.remedies import lower_than
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, Answer
 from steadyrun.records import Event
@@ -430,7 +430,7 @@ def test_every_fault_that_is_a_cause_has_a_change() -> None:
 def test_the_clip_threshold_comes_from_the_norms(
     norms: list[float], clip: float | None, expected: float | None
 ) -> None:
-    assert suggested_clip(np.array(norms), clip) == expected
+    assert lower_than(np.array(norms), clip) == expected
 
 
 def test_a_lower_clip_is_offered_with_a_data_cause(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steadyrun.cli.messages import as_typed, fail, say, stderr
+from steadyrun.cli import story
+from steadyrun.cli.messages import fail, say, stderr
 from steadyrun.cli.runs import is_run
 
 if TYPE_CHECKING:
@@ -38,17 +39,23 @@ def demo(
         bool, typer.Option("--remedy", help="Train the fault's program with the fault repaired, into FAULT-remedied.")
     ] = False,
     list_faults: Annotated[bool, typer.Option("--list", help="Name every fault and leave.")] = False,
+    train_only: Annotated[
+        bool, typer.Option("--train-only", help="Train and record, and leave the rest of the story out.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that --out already holds.")] = False,
 ) -> None:
-    """Train a mini-GPT on English verb sentences and record the run.
+    """Train a mini-GPT on English verb sentences and show the whole story.
 
     Healthy by default; name a fault to train the same program with that
-    mistake built in. A run takes well under a minute on two CPU cores and
-    needs torch and tokenizers (the extra "tutor").
+    mistake built in. Then the run is checked; an incident is executed again
+    and its cause looked for by experiment; the post-mortem and the dashboard
+    are written. Training takes well under a minute on two CPU cores, the
+    story another; it needs torch and tokenizers (the extra "tutor").
 
     \b
     Examples:
       steadyrun demo                        healthy, in experiments/healthy
+      steadyrun demo rare-token-spike       a spike, its cause, its post-mortem
       steadyrun demo --list                 the faults to choose from
       steadyrun demo no-warmup --steps 300  a short run with a fault in it
       steadyrun demo --seed 7 --out runs/7  another seed, another place
@@ -71,6 +78,8 @@ def demo(
         say(f"stopped with Ctrl-C; what was recorded until then is in {directory}")
         raise typer.Exit(130) from None
     _summarise(name, result, directory)
+    more = [] if train_only else story.tell(directory)
+    _next(fault, directory, more, remedied=remedy, told=not train_only)
 
 
 def _require_tutor() -> None:
@@ -190,20 +199,25 @@ def _show_steps(progress: Progress, steps: int) -> OnStep:
     return on_step
 
 
+def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, told: bool) -> None:
+    """What to type next."""
+    from steadyrun.tutor.faults import FAULTS
+
+    run = shlex.quote(str(directory))
+    lines = [f"check {run}", f"dashboard {run} --open", *more, "demo --list"]
+    if not remedied and FAULTS[fault].remedy is not None:
+        lines.insert(len(lines) - 1, f"demo {fault} --remedy")
+    lines.append(f"demo {'rare-token-spike' if fault == 'healthy' or not told else 'healthy'}")
+    typer.echo(f"\nNext:\n{story.commands(lines)}")
+
+
 def _summarise(fault: str, result: TrainResult, directory: Path) -> None:
     import steadyrun
 
     series = len(steadyrun.open_run(directory).names())
-    other = "healthy" if fault == "no-warmup" else "no-warmup"
     typer.echo(
         f"{fault}: {len(result.losses)} steps in {result.seconds:.1f} s\n"
         f"  training loss    {result.losses[0]:.3f} at the first step, {result.losses[-1]:.3f} at the last\n"
         f"  validation loss  {result.val_losses[-1]:.3f} (n-gram baseline {result.baseline_loss:.3f})\n"
-        f"  run directory    {directory} ({series} series)\n"
-        "\n"
-        "Next:\n"
-        f"  {as_typed('steadyrun')} check {shlex.quote(str(directory))}\n"
-        f"  {as_typed('steadyrun')} dashboard {shlex.quote(str(directory))} --open\n"
-        f"  {as_typed('steadyrun')} demo --list\n"
-        f"  {as_typed('steadyrun')} demo {other}"
+        f"  run directory    {directory} ({series} series)"
     )

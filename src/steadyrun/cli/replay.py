@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steadyrun.cli.messages import as_typed, fail, out, say, stderr
+from steadyrun.cli.messages import as_typed, fail, out, say
+from steadyrun.cli.replaying import explain, replayed
 from steadyrun.cli.runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.store.summary import printable
@@ -86,9 +85,9 @@ def replay(
         if list_incidents:
             _list(path)
             return
-        result = _replay(path, factory, step, threads)
+        result = replayed(path, factory, step, threads)
         if not only:
-            _explain(result, everything, isolate, jobs)
+            explain(result, everything=everything, isolate=isolate, jobs=jobs)
         _tell(result, as_json)
         if export is not None:
             _export(result, export)
@@ -122,48 +121,6 @@ def _list(path: Path) -> None:
     for incident in incidents_of(path):
         why = f"cannot be replayed: {incident.missing}" if incident.missing else incident.why
         out(f"{incident.step:>8}  {incident.kind:<13}  {printable(why)}\n")
-
-
-def _replay(path: Path, factory: str | None, step: int | None, threads: int | None) -> Replay:
-    import steadyrun
-
-    steadyrun.open_run(path)
-    with Progress(
-        TextColumn("replaying"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4g}"),
-        TimeRemainingColumn(),
-        console=stderr(),
-        transient=True,
-    ) as progress:
-        return steadyrun.replay(path, factory, step=step, threads=threads, on_step=_shown_on(progress))
-
-
-def _shown_on(progress: Progress) -> Callable[[int, int, float], None]:
-    task = progress.add_task("", total=None, loss=float("nan"))
-
-    def on_step(done: int, total: int, loss: float) -> None:
-        progress.update(task, completed=done, total=total, loss=loss)
-
-    return on_step
-
-
-def _explain(result: Replay, everything: bool, isolate: bool, jobs: int) -> None:
-    with Progress(
-        TextColumn("experiments"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        console=stderr(),
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=None)
-
-        def on_row(done: int, total: int, words: str) -> None:
-            progress.update(task, completed=done, total=total, description=words)
-
-        result.explain(everything=everything, isolating=isolate, jobs=jobs, on_row=on_row)
 
 
 def _tell(result: Replay, as_json: bool) -> None:

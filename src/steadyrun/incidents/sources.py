@@ -12,7 +12,7 @@ from types import ModuleType
 import steadyrun
 
 _PACKAGE = "steadyrun"
-_TUTOR = "steadyrun.tutor"
+_OURS = ("steadyrun.tutor", "steadyrun.data", "steadyrun.errors", "steadyrun.records")  # light, and used by the tutor
 
 STAND_IN = '''"""Stands in for steadyrun, which this folder does not need: the one class that a factory returns."""
 
@@ -72,7 +72,7 @@ def _is_project(module: ModuleType) -> bool:
     if not isinstance(file, str) or not file.endswith(".py"):
         return False
     if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
-        return name == _TUTOR or name.startswith(f"{_TUTOR}.")
+        return any(name == ours or name.startswith(f"{ours}.") for ours in _OURS)
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     ours = str(Path(steadyrun.__file__).parent)
     return not any(Path(file).is_relative_to(place) for place in {*installed, ours})

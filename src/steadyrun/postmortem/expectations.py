@@ -12,7 +12,7 @@ import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measuring import Numbers
-from steadyrun.postmortem.remedies import suggested_clip
+from steadyrun.postmortem.remedies import lower_than
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.signals import around
 from steadyrun.signals.schedule import number
@@ -106,7 +106,7 @@ def _gradient(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     limit = _ROOM * float(np.max(norms.values))
     how = f"{_ROOM:g} times the largest of the {len(norms)} gradient norms before step {at.began}"
     yield {"kind": "max_in_window", "series": "grad_norm", **window, "limit": limit, "was": was, "how": how}
-    clip, new = numbers.clip, suggested_clip(norms.values, numbers.clip)
+    clip, new = numbers.clip, lower_than(norms.values, numbers.clip)
     if new is not None and case.signals.has("grad_norm_applied"):
         how = "the new clip threshold; asked only of a run whose threshold was lowered"
         lowered = {"kind": "max_in_window", "series": "grad_norm_applied", **window, "limit": new, "was": clip}

@@ -11,6 +11,7 @@ from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.proofs import to_step
 from steadyrun.questions.form import shown
+from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.smoothing import Floats
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
@@ -31,22 +32,19 @@ class Remedy:
         return asdict(self)
 
 
-def suggested_clip(norms: Floats, clip: float | None) -> float | None:
-    """The threshold that the norms before the incident rarely exceed, in two digits.
+def lower_than(norms: Floats, clip: float | None) -> float | None:
+    """The threshold that the norms before the incident rarely exceed.
 
     None where it would not be lower than the one in force: then clipping is not what is missing.
     """
-    finite = norms[np.isfinite(norms) & (norms > 0)]
-    if not len(finite):
-        return None
-    found = float(f"{float(np.percentile(finite, _RARELY)):.1e}")
-    return found if clip is None or found < clip else None
+    found = suggested_clip(norms, _RARELY / 100)
+    return found if np.isfinite(found) and (clip is None or found < clip) else None
 
 
 def lower_clip(numbers: Numbers) -> list[Remedy]:
     """A lower clip threshold, where the run's own norms leave room for one."""
     norms, clip = numbers.gradients_before, numbers.clip
-    new = None if norms is None else suggested_clip(norms.values, clip)
+    new = None if norms is None else lower_than(norms.values, clip)
     if new is None or norms is None:
         return []
     old = "none" if clip is None else shown(clip)
@@ -107,7 +105,7 @@ def _checkpoint(case: Case) -> tuple[int, str] | None:
 def regular_clip(numbers: Numbers) -> str:
     """Why the clip threshold is left alone, where it is."""
     norms, clip = numbers.gradients_before, numbers.clip
-    if norms is None or clip is None or suggested_clip(norms.values, clip) is not None:
+    if norms is None or clip is None or lower_than(norms.values, clip) is not None:
         return ""
     share = float(np.mean(norms.values > clip))
     cut = f"it cut {share:.0%} of the {len(norms)} steps before, and the incident's step no less"
