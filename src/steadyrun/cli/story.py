@@ -21,9 +21,8 @@ def tell(directory: Path) -> list[str]:
     """The whole story of a run, on stdout; returns commands that go on from here."""
     report = _leaf(directory)
     captured = any((directory / "incidents").glob("step-*/incident.json"))
-    if captured:
-        _replay(directory)
-    document = _postmortem(directory) if captured or report.leaf is not None else None
+    step = _replay(directory) if captured else None
+    document = _postmortem(directory, step) if captured or report.leaf is not None else None
     dashboard = _dashboard(directory)
     typer.echo("\nWritten")
     if document is not None:
@@ -46,7 +45,8 @@ def _leaf(directory: Path) -> Report:
     return report
 
 
-def _replay(directory: Path) -> None:
+def _replay(directory: Path) -> int | None:
+    """Execute the gravest incident again; its step, None where that failed."""
     from steadyrun.errors import SteadyrunError
 
     typer.echo("\nThe moment, executed again")
@@ -55,18 +55,19 @@ def _replay(directory: Path) -> None:
         explain(result, everything=False, isolate=False, jobs=1)
     except SteadyrunError as problem:
         say(f"the incident was not replayed: {problem}")
-        return
+        return None
     for line in str(result).splitlines():
         typer.echo(f"  {printable(line)}")
+    return result.incident.step
 
 
-def _postmortem(directory: Path) -> Path | None:
+def _postmortem(directory: Path, step: int | None) -> Path | None:
     from steadyrun.errors import SteadyrunError
     from steadyrun.postmortem import writing
     from steadyrun.postmortem.document import write
 
     try:
-        document = write(directory, None)
+        document = write(directory, step)
         written = writing.save(document, None, picture=True, with_checklist=False)
         writing.add_lesson(document)
     except (SteadyrunError, OSError) as problem:

@@ -144,6 +144,7 @@ def _content(account: Account) -> dict[str, Any]:
         "kind": account.kind,
         "why": account.why,
         "noticed": account.noticed,
+        "severity": account.severity,
         "checkpoint": account.checkpoint,
         "batches": sorted(account.written),
         "missing": account.missing,

@@ -32,6 +32,7 @@ class Incident:
             self.step = int(self.content["step"])
             self.kind, self.why = str(self.content["kind"]), str(self.content["why"])
             self.missing = str(self.content["missing"])
+            self.severity = number(self.content.get("severity", "inf"))
             self.steps = sorted(int(step) for step in self.content["batches"])
         except (KeyError, TypeError, ValueError) as problem:
             raise RunDirectoryError(f"{folder / INCIDENT} is damaged: {type(problem).__name__} {problem}") from problem
@@ -165,8 +166,14 @@ def incidents_of(run: Path) -> list[Incident]:
     return [Incident(path) for path in folders if (path / INCIDENT).is_file()]
 
 
+def _gravity(incident: Incident) -> tuple[int, float, int]:
+    """Sorts the gravest first."""
+    kind = _ORDER.index(incident.kind) if incident.kind in _ORDER else len(_ORDER)
+    return kind, -incident.severity, incident.step
+
+
 def choose(run: Path, step: int | None = None) -> Incident:
-    """The incident at `step`; without one, the gravest, and of those the first. A clear error where there is none."""
+    """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
     found = incidents_of(run)
     if not found:
         raise UsageError(
@@ -174,7 +181,7 @@ def choose(run: Path, step: int | None = None) -> Incident:
             "on a non-finite or jumping loss, a fault, an exception, or run.incident(why)"
         )
     if step is None:
-        return min(found, key=lambda each: (_ORDER.index(each.kind) if each.kind in _ORDER else 99, each.step))
+        return min(found, key=_gravity)
     at = [each for each in found if each.step == step]
     if not at:
         known = ", ".join(f"{each.step} ({each.kind})" for each in found)

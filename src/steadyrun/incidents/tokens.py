@@ -80,7 +80,7 @@ def describe(batch: Packed, counts: TokenCounts, seen: list[int], own: int) -> d
 
 
 def unusual(here: list[int], before: list[int], tokenizer: Any) -> list[dict[str, Any]]:
-    """Tokens of this batch that were rare before, or are crowded in it; the most crowded first."""
+    """Tokens of this batch that were rare before, or are crowded in it; the least likely first."""
     total_here, total_before = max(1, sum(here)), sum(before)
     distinct = sum(count > 0 for count in here)
     found: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def unusual(here: list[int], before: list[int], tokenizer: Any) -> list[dict[str
                     "expected": expected,
                 }
             )
-    found.sort(key=lambda each: (-(each["in_batch"] - each["expected"]), each["before"]))
+    found.sort(key=lambda each: (poisson_tail(each["in_batch"], each["expected"]), each["expected"], -each["in_batch"]))
     return found[:_MOST_TOKENS]
 
 

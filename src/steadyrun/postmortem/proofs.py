@@ -114,7 +114,12 @@ def gravest(run: Path) -> Proofs | None:
     """The incident that matters most, of those the first; None where the run has none."""
     found = [read(path) for path in folders(run).values()]
     readable = [each for each in found if each.incident]
-    return min(readable, key=lambda each: (_rank(text(each.incident, "kind")), str(each.folder)), default=None)
+    return min(readable, key=_gravity, default=None)
+
+
+def _gravity(each: Proofs) -> tuple[int, float, str]:
+    severity = to_number(each.incident.get("severity"))
+    return _rank(text(each.incident, "kind")), -severity if severity is not None else 0.0, str(each.folder)
 
 
 def _rank(kind: str) -> int:
