@@ -42,7 +42,7 @@ def test_a_short_run_leaves_a_run_directory_and_a_summary() -> None:
     assert "healthy: 20 steps in " in result.stdout
     assert "n-gram baseline 1." in result.stdout
     assert "run directory    experiments/healthy (" in result.stdout
-    assert "steadyrun demo no-warmup" in result.stdout
+    assert "steadyrun demo rare-token-spike" in result.stdout
     assert "20/20" in result.stderr
     assert "20/20" not in result.stdout
     view = steadyrun.open_run("experiments/healthy")

@@ -182,14 +182,14 @@ def test_a_fault_of_the_monitor(tmp_path: Path) -> None:
 
 
 def test_the_ring_keeps_to_its_budget_and_checkpoints_come_more_often(tmp_path: Path) -> None:
-    """Batches of about 4 KiB and an account of 8 each, 50 in the budget: a checkpoint at least every 25 steps."""
-    loop = cnn(watch={"capture": {"batch_bytes": 50 * (8_192 + 16 * 64 * 4 + 128)}})
+    """Batches of about 4 KiB and an account of 32 each, 50 in the budget: a checkpoint at least every 25 steps."""
+    loop = cnn(watch={"capture": {"batch_bytes": 50 * (32_768 + 16 * 64 * 4 + 128)}})
     with steadyrun.record(tmp_path / "run") as run:
         watched(run, loop.task, **loop.watch)
         ring = run._outbox.capture._ring  # type: ignore[union-attr]
         for step in range(200):
             loop.one(run, step)
-            assert ring.nbytes <= 50 * (8_192 + 16 * 64 * 4 + 128)
+            assert ring.nbytes <= 50 * (32_768 + 16 * 64 * 4 + 128)
         assert 45 <= len(ring) <= 50
         run.incident("now")
     incident = choose(tmp_path / "run")

@@ -17,7 +17,7 @@ from steadyrun.store.writer import RunWriter
 AFTER = 50  # steps after an incident that belong to it: whether a spike recovers is asked of these
 MARGIN = 20  # steps by which a checkpoint should come before the incident: its cause may, too
 _APART = 100  # an incident so soon after another is part of it
-_ALWAYS = frozenset({"asked", "exception", "out-of-memory"})
+_ALWAYS = frozenset({"exception", "out-of-memory"})
 
 
 class Accounts:
@@ -36,6 +36,8 @@ class Accounts:
     def open(self, account: Account, ring: Ring) -> None:
         """Leave a folder for what happened, unless one is there already or there are enough."""
         if not self._wanted(account):
+            if account.kind == "asked":
+                self._note(account)
             return
         account.until = account.step + AFTER
         if account.step < self.seam:  # what came after a rollback does not follow from what came before it
@@ -44,6 +46,14 @@ class Accounts:
         steps = [each for each in ring.steps() if each.step <= account.until]
         seen = self._counts.before() if self._counts is not None else []
         self._worker.do(lambda: self._write(account, steps, seen))
+
+    def _note(self, account: Account) -> None:
+        """An incident that was asked for and gets no folder is at least an event."""
+        self._worker.do(
+            lambda: self._writer.event(
+                "incident", account.step, cause=account.kind, why=account.why, path=None, replayable=False
+            )
+        )
 
     def passed(self, step: int | None, ring: Ring) -> None:
         """Hand over the steps that came after an incident, when there are enough or (None) no more will come."""
@@ -60,13 +70,16 @@ class Accounts:
             return False
         if account.kind in _ALWAYS:
             return True
+        if account.kind == "asked":
+            return sum(each.kind == "asked" for each in self._open) < self._settings.asked
         near = [each for each in self._open if abs(account.step - each.step) < _APART]
         if any(each.severity >= account.severity for each in near):
             return False
         mere = [each for each in self._open if each.kind == "spike"]
+        found = [each for each in self._open if each.kind not in {"spike", "asked"}]
         if account.kind == "spike":
             return len(mere) < self._settings.spikes or self._makes_room(mere, account.severity)
-        if len(self._open) - len(mere) >= self._settings.incidents:
+        if len(found) >= self._settings.incidents:
             return False
         for spike in set(near) & set(mere):  # it was the first sign of this
             self._drop(spike)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.incidents import proof as proving
 from steadyrun.incidents import state as training
 from steadyrun.incidents.loading import loader_difference
-from steadyrun.incidents.packing import Packed
+from steadyrun.incidents.packing import Packed, pack
 from steadyrun.incidents.proof import Difference, Proof
 from steadyrun.incidents.reading import Incident
 from steadyrun.incidents.repeating import nondeterminism
@@ -39,9 +39,11 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         differences.append(
             Difference(
                 "unknown",
-                "state, inputs, random states, versions and threads are as recorded, and the step repeats itself: the "
-                "program's code differs from the one that was recorded, or it holds state that is not captured (a "
-                "counter, a cache, a random generator of its own); a train_step may be needed",
+                "versions, threads and flags are as recorded, and the step repeats itself: the program's code differs "
+                "from the one that was recorded, it holds state that is not captured (a counter, a cache, gradients "
+                "left from the step before), or the loop does more than loss_fn, clip_grad_norm_, step and zero_grad "
+                "(another loss in backward(), clip_grad_value_, a change of mode, momentum or parameters between the "
+                "steps); a train_step that does what the loop does can show it",
             )
         )
     return replace(found, differences=differences)
@@ -88,8 +90,45 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
     repeated = nondeterminism(session.task.model, lambda: session.execute(step), restore)
     if repeated is not None:
         found.append(repeated)
+    elif (changed := _changed_batch(session, step, restore)) is not None:
+        found.append(changed)
+    root = _other_root(session, incident, step)
+    if root is not None:
+        found.append(root)
     found += _rates(session, incident, step, restore)
     return found
+
+
+def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> Difference | None:
+    """A step that writes into its batch: run.step got what was left of it."""
+    restore()
+    batch = session.incident.batch(step, session.device)
+    tensors = pack(batch, copy=False).tensors.values()
+    before = [tensor._version for tensor in tensors]
+    session.execute(step, batch)
+    if [tensor._version for tensor in tensors] == before:
+        return None
+    return Difference(
+        "data",
+        f"step {step} changes its batch in place, and run.step was given what it left: the replay does it twice. "
+        "Work on a copy, or hand run.step one that was made before",
+    )
+
+
+def _other_root(session: Session, incident: Incident, step: int) -> Difference | None:
+    """A loss given to backward() that is not the one given to run.step: only a train_step knows the other."""
+    root, loss = (incident.recorded(name).get(step) for name in ("backward_loss", "loss"))
+    if session.task.train_step is not None or not root or not loss or abs(root - loss) <= 1e-3 * abs(loss):
+        return None
+    if incident.recorded("backwards").get(step, 1.0) > 1 or incident.recorded("loss_scale").get(step):
+        return None
+    return Difference(
+        "loss",
+        f"step {step} called backward() on {root:.4g}, and run.step was given {loss:.4g}: a part of the loss, or a "
+        "factor, is not in loss_fn. Give the task a train_step that does the same",
+        loss,
+        root,
+    )
 
 
 def _rates(session: Session, incident: Incident, step: int, restore: Callable[[], None]) -> list[Difference]:

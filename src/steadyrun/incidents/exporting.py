@@ -18,11 +18,11 @@ from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents import state as training
 from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.packing import Packed, pack
-from steadyrun.incidents.randomness import RandomState
+from steadyrun.incidents.randomness import RandomState, to_tensors
 from steadyrun.incidents.rows import smallest
 from steadyrun.incidents.script import Script
 from steadyrun.incidents.sources import copy_to, modules_of
-from steadyrun.incidents.task import Factory, Task
+from steadyrun.incidents.task import Factory, Task, takes_config
 from steadyrun.store.jsonio import dumps
 
 _CHECK = """
@@ -43,6 +43,10 @@ class _Outcome:
     def __init__(self, loss: float, destroys: bool) -> None:
         self.loss, self.destroys = loss, destroys
 
+    def is_like(self, part: _Outcome) -> bool:
+        """Whether a part of the batch shows the same: a loss that is not finite is more than a bad update."""
+        return part.fails and math.isfinite(part.loss) == math.isfinite(self.loss)
+
     @property
     def fails(self) -> bool:
         return self.destroys or not math.isfinite(self.loss)
@@ -58,6 +62,7 @@ def export(result: Replay, target: Path) -> list[str]:
         raise UsageError("the incident is an exception; a script is written for losses and parameters only")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; give a new folder")
+    _require_importable(result.factory)
     exporting = _Exporting(result, result.factory)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".repro-", dir=target.parent) as temporary:
@@ -69,6 +74,16 @@ def export(result: Replay, target: Path) -> list[str]:
             target.rmdir()
         shutil.move(folder, target)
     return [*told, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
+
+
+def _require_importable(factory: Factory) -> None:
+    """A script imports the factory by name: it must have one, in a module that is no notebook and no running script."""
+    module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
+    if module == "__main__" or not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise UsageError(
+            f"a script imports the factory, and {module}:{name or type(factory).__name__} cannot be imported: it must "
+            "be a function with a name, in a module with a valid name, as in --factory train:task"
+        )
 
 
 def _check(folder: Path) -> str:
@@ -102,7 +117,7 @@ class _Exporting:
         moments = whole.destroys and math.isfinite(whole.loss)
         batch, told = self._batch, []
         if whole.fails:
-            batch, rows = smallest(self._batch, lambda part: self._execute(part, moments=moments).fails)
+            batch, rows = smallest(self._batch, lambda part: whole.is_like(self._execute(part, moments=moments)))
             told = [f"of {rows[1]} examples {rows[0]} are enough"] if rows[0] < rows[1] else []
         outcome = self._execute(batch, moments=moments)
         packed = pack(batch)
@@ -133,7 +148,7 @@ class _Exporting:
         training.restore(session.objects, saved.tree, saved.tensors)
         tensors = _model_tensors(session.objects)
         tensors |= {f"batch.{name}": tensor for name, tensor in batch.tensors.items()}
-        tensors |= _random_tensors(*self._result.incident.random(self._step))
+        tensors |= _random_tensors(*session.random(self._step))
         if moments:
             tensors |= _moments(session.task)
         save_file(
@@ -168,7 +183,7 @@ class _Exporting:
             title=title if culprit is None else f"{title}\n\n{culprit.message}",
             module=self._factory.__module__,
             function=self._factory.__name__,
-            takes_config=bool(inspect.signature(self._factory).parameters),
+            takes_config=takes_config(self._factory),
             number=self._step,
             batch=tree,
             device=session.device.type,
@@ -185,7 +200,8 @@ def _model_tensors(objects: training.Objects) -> dict[str, Tensor]:
 
 
 def _random_tensors(before: RandomState, forward: RandomState) -> dict[str, Tensor]:
-    found = {"rng.cpu": before.torch, "forward.cpu": forward.torch}
+    found = {**to_tensors([before]), **to_tensors([forward], "forward")}
+    found = {name: held for name, held in found.items() if not name.endswith("_at") and ".cuda." not in name}
     for state, name in ((before, "rng"), (forward, "forward")):
         found |= {f"{name}.cuda": held for held in list(state.cuda.values())[-1:]}
     return found

@@ -6,7 +6,6 @@ import math
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ from steadyrun.incidents.outcome import Precision, Replay
 from steadyrun.incidents.reading import Incident, choose
 from steadyrun.incidents.replaying import OnStep, execute_window
 from steadyrun.incidents.session import Session
-from steadyrun.incidents.task import Factory, Task, build_task, load_factory
+from steadyrun.incidents.task import Factory, build_task, load_factory
 from steadyrun.store.jsonio import dumps, replace_file
 
 _TUTOR = "steadyrun.tutor.replaying:task"
@@ -115,14 +114,9 @@ def _in_float32(session: Session, step: int) -> Precision:
     try:
         with fp32(task):
             loss = session.execute(step, as_float32(incident.batch(step, session.device)))
-            fine = math.isfinite(float(loss)) and _parameters_finite(task)
+            fine = math.isfinite(float(loss)) and training.all_finite(list(task.model.parameters()))
     except Exception as problem:
         return Precision(kind, "not-told", f"in float32 the step raised {type(problem).__name__}: {problem}")
     if fine:
         return Precision(kind, "overflow", f"in float32 the same step gives {float(loss):.4g}: {kind} overflowed")
     return Precision(kind, "structural", f"in float32 the same step fails, too ({float(loss)}): {kind} is not to blame")
-
-
-def _parameters_finite(task: Task) -> bool:
-    parameters: list[Any] = [parameter.detach() for parameter in task.model.parameters()]
-    return all(bool(torch.isfinite(norm)) for norm in torch._foreach_norm(parameters))

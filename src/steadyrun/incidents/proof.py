@@ -31,7 +31,8 @@ _WORDS = {
 class Difference:
     """One thing that is not as it was."""
 
-    what: str  # threads, versions, device, flags, data, random, raised, learning-rate, code, nondeterminism, unknown
+    # threads, versions, device, flags, data, random, raised, loss, learning-rate, code, nondeterminism or unknown
+    what: str
     message: str
     then: Any = None
     now: Any = None

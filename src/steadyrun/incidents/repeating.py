@@ -32,17 +32,22 @@ def nondeterminism(model: nn.Module, execute: Callable[[], Any], restore: Callab
         return Difference(
             "data",
             "two executions of the same step give the model different inputs: randomness in the data path that is not "
-            "from the generators of torch, numpy and random",
+            "from the global generators of torch, numpy and random",
         )
     for (name, one), (_, two) in zip(first.outputs, second.outputs, strict=False):
         if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
             return Difference(
                 "nondeterminism",
                 f"two executions of the same step differ, first in the output of {name or 'the model'}: an operation "
-                "there is not deterministic, or draws from a random generator of its own",
+                "there is not deterministic, draws from a random generator of its own, or keeps something from one "
+                "call to the next",
             )
     if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
-        return Difference("nondeterminism", "two executions of the same step give different losses from equal outputs")
+        return Difference(
+            "nondeterminism",
+            "two executions of the same step give different losses from equal outputs: the loss function counts, keeps "
+            "something from one call to the next, or draws from a random generator of its own",
+        )
     return None
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import torch
-
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.incidents import proof as proving
 from steadyrun.incidents import state as training
@@ -117,8 +115,7 @@ class _Inputs:
 
 
 def _finite(session: Session) -> bool:
-    norms = torch._foreach_norm([parameter.detach() for parameter in session.task.model.parameters()])
-    return all(bool(torch.isfinite(norm)) for norm in norms)
+    return training.all_finite(list(session.task.model.parameters()))
 
 
 def _same(one: float, other: float) -> bool:

@@ -13,9 +13,11 @@ Needs torch and safetensors, and what the program in code/ imports; steadyrun is
 """
 
 import json
+import random
 import sys
 {imports}from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
@@ -42,15 +44,30 @@ for (_, group), saved in zip(groups, facts["groups"]):
     group.update(saved)
 {moments}{scaler}
 # The random states after the step before, and those before the forward pass.
-torch.set_rng_state(t["rng.cpu"])
-{cuda}forward = model.register_forward_pre_hook(lambda *_: (forward.remove(), {states}) and None)
+def draw_from(when):
+    torch.set_rng_state(t[when + ".torch"][0])
+    version, gauss, *words = t[when + ".python"][0].tolist()
+    random.setstate((int(version), tuple(map(int, words)), None if gauss != gauss else gauss))
+    place, held, gauss, *words = t[when + ".numpy"][0].tolist()
+    np.random.set_state(("MT19937", np.array(words, dtype=np.uint32), int(place), int(held), gauss))
+{cuda}
+
+def enter(module, _args):
+    if torch.is_grad_enabled() and module in modules:
+        forward.remove()
+        draw_from("forward")
+
+
+modules = set(model.modules())
+draw_from("rng")
+forward = torch.nn.modules.module.register_module_forward_pre_hook(enter)
 
 batch = {batch}
 
 # The step.
 {lines}
 
-loss, expected = float(loss), float(facts["loss"])
+loss, expected = float(loss.detach() if torch.is_tensor(loss) else loss), float(facts["loss"])
 bad = [name for name, parameter in model.named_parameters() if not torch.isfinite(parameter).all()]
 print(f"step {step}: loss {{loss}} (expected {{expected}}), parameters that are not finite: {{bad[:3] or 'none'}}")
 same = str(loss) == str(expected) or abs(loss - expected) <= facts["tolerance"] * abs(expected)
@@ -64,8 +81,6 @@ for key in t:
         optimizer, parameter = owned[int(place)]
         optimizer.state[parameter][name] = t[key].to("cpu" if name == "step" else parameter.device)
 """
-_STATES = 'torch.set_rng_state(t["forward.cpu"])'
-_CUDA_STATES = ', torch.cuda.set_rng_state(t["forward.cuda"])'
 
 
 @dataclass(frozen=True)
@@ -111,8 +126,7 @@ class Script:
             step=self.number,
             moments=_MOMENTS if self.moments else "",
             scaler='task.scaler.load_state_dict(facts["scaler"])\n' if self.scaled else "",
-            cuda='torch.cuda.set_rng_state(t["rng.cuda"])\n' if self.cuda else "",
-            states=_STATES + (_CUDA_STATES if self.cuda else ""),
+            cuda='    torch.cuda.set_rng_state(t[when + ".cuda"])\n' if self.cuda else "",
             batch=batch,
             lines="\n".join(step_lines(self.step)),
         )

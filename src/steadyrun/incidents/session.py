@@ -49,7 +49,7 @@ class Session:
         """One step, with its random states and its own batch or the given one."""
         while True:
             given = self.incident.batch(step, self.device) if batch is None else batch
-            start = self._starts.get(step) or self.incident.random(step)[0]
+            start = self.random(step)[0]
             put(start)
             boundary = Boundary(self.objects.model, partial(self._arrived, step, start))
             boundary.arm()
@@ -59,6 +59,11 @@ class Session:
                 continue
             finally:
                 boundary.disarm()
+
+    def random(self, step: int) -> tuple[RandomState, RandomState]:
+        """The random states with which a step begins, and its forward pass."""
+        before, forward = self.incident.random(step)
+        return self._starts.get(step, before), forward
 
     def _arrived(self, step: int, start: RandomState, _args: Any) -> None:
         """The forward pass begins: it gets its own random states, and what was drawn before it must have had them."""
@@ -78,7 +83,11 @@ def _moved(one: RandomState, other: RandomState) -> set[str]:
     """The generators that have drawn between two states."""
     same = {
         "torch": torch.equal(one.torch, other.torch),
-        "random": one.python == other.python,
-        "numpy": all(np.array_equal(mine, theirs) for mine, theirs in zip(one.numpy, other.numpy, strict=True)),
+        "random": _same(one.python, other.python),
+        "numpy": _same(one.numpy, other.numpy),
     }
     return {name for name, equal in same.items() if not equal}
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))

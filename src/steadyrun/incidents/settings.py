@@ -16,13 +16,18 @@ class Settings:
 
     `every`: steps between two rolling checkpoints. `batch_bytes`: memory for the last batches; where they do not reach
     back to the checkpoint before the last, checkpoints come more often. `checkpoint_bytes`: a state larger than this is
-    not captured. `incidents`: how many incident folders a run may leave, and half as many of them for mere spikes.
+    not captured. `incidents`: how many incident folders a run may leave; besides them half as many for mere spikes, and
+    twice as many for those that `run.incident` asks for.
     """
 
     every: int = 200
     batch_bytes: int = 256 * _MIB
     checkpoint_bytes: int = 8_192 * _MIB
     incidents: int = 4
+
+    @property
+    def asked(self) -> int:
+        return 2 * self.incidents
 
     @property
     def spikes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +117,13 @@ def is_finite(packed: Packed, *, parameters_only: bool = False) -> bool:
             if not torch.isfinite(total):
                 return False
     return True
+
+
+def all_finite(parameters: Sequence[Tensor]) -> bool:
+    """Whether no number is NaN or infinite. The norm in float64: in float32 it overflows where the numbers do not."""
+    looked_at = [held.detach() for held in parameters if held.is_floating_point() and held.numel()]
+    norms = torch._foreach_norm(looked_at, 2, torch.float64) if looked_at else ()
+    return all(bool(torch.isfinite(norm)) for norm in norms)
 
 
 def _state(objects: Objects) -> dict[str, Any]:

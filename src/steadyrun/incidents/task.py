@@ -61,7 +61,7 @@ def load_factory(name: str) -> Factory:
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
     """Call a factory, with the run's configuration where it takes an argument."""
     try:
-        task = factory(dict(config)) if _takes_argument(factory) else factory()
+        task = factory(dict(config)) if takes_config(factory) else factory()
     except Exception as problem:
         raise UsageError(f"{name} raised {_told(problem)}") from problem
     if not isinstance(task, Task):
@@ -69,13 +69,15 @@ def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the fac
     return task
 
 
-def _takes_argument(factory: Factory) -> bool:
+def takes_config(factory: Factory) -> bool:
+    """Whether a factory wants the configuration: its first argument has no default, or None or a dict for one."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(each.kind in kinds for each in parameters)
+    first = next((each for each in parameters if each.kind in kinds), None)
+    return first is not None and (first.default is first.empty or isinstance(first.default, Mapping | None))
 
 
 def _from_path(name: str) -> Any:
