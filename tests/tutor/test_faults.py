@@ -25,6 +25,7 @@ DECLARED = {
     "lr-too-high": {"lr_max"},
     "lr-too-low": {"lr_max", "lr_min"},
     "missing-division": {"accumulation"},
+    "rare-token-spike": {"clip"},
     "unclipped": {"lr_max", "lr_min", "clip", "schedule"},
 }
 

@@ -7,7 +7,6 @@ occurs five times in it), and no batch before has shown them. Nothing is clipped
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steadyrun.data import StratifiedBatchSampler
 from steadyrun.tutor.config import TutorConfig
 from steadyrun.tutor.data import Data
 from steadyrun.tutor.recipe import Fault, Recipe
@@ -35,6 +34,8 @@ def remedy(recipe: Recipe) -> Recipe:
     """No batch holds a rare token twice, so every sentence has its turn from the first epoch on; and a clip."""
 
     def batch_order(data: Data, config: TutorConfig) -> Iterator[list[int]]:
+        from steadyrun.data import StratifiedBatchSampler  # here: scripts of incidents take the tutor's files alone
+
         sampler = StratifiedBatchSampler(data.train, config.batch_size, seed=config.seed, drop_last=True)
         while True:
             yield from sampler
