@@ -65,6 +65,9 @@ class Capture:
     def watch(self, objects: Watched, step: int, *, compiled: bool) -> None:
         """Follow these objects from `step` on; called again when they were replaced."""
         self.unwatch()
+        if self._watched is not None:
+            self._begin_anew()
+            self._worker.wait()
         self._watched, self._next = objects, step
         self._checkpointing.restart()
         self._spotter = Spotter()
@@ -88,6 +91,8 @@ class Capture:
 
     def step_ended(self, row: Row, batch: Any, token_losses: Any) -> None:
         """Keep a step. Its numbers are read from `row` when they are written: some arrive later."""
+        if row.step < self._next:
+            self._begin_anew()
         self._next = row.step + 1
         crossed = self._boundary is not None and not self._boundary.disarm()
         kept = Kept(row.step, self._random or take(), self._forward, values=row.values)
@@ -163,6 +168,13 @@ class Capture:
         if not failed:
             self._worker.do(lambda: self._rolling.clear(keep=1))
         self._worker.finish()
+
+    def _begin_anew(self) -> None:
+        """The program went back to an earlier step, or has other objects: what was kept does not lead to what comes."""
+        self._accounts.passed(None, self._ring)
+        self._ring.clear()
+        self._checkpointing.restart()
+        self._worker.do(lambda: self._rolling.clear(keep=0))
 
     # -- between two steps -------------------------------------------------------------------------
 

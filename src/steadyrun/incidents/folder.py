@@ -49,6 +49,8 @@ class Account:
 def write_first(folder: Path, account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> None:
     """Make the folder. The incident file comes last: a folder that has one is whole."""
     folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("batches-*"), *folder.glob(f"{CHECKPOINT}.*")):  # an earlier attempt failed here, too
+        old.unlink(missing_ok=True)
     if checkpoint is not None:
         for source in checkpoint.files():
             target = folder / f"{CHECKPOINT}{source.suffix}"

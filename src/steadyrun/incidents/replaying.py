@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.incidents import proof as proving
 from steadyrun.incidents import state as training
 from steadyrun.incidents.boundary import Boundary
@@ -128,7 +128,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
             try:
                 with tokens:
                     loss = session.execute(step)
-            except UsageError:
+            except SteadyrunError:
                 raise
             except Exception as problem:
                 result.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
