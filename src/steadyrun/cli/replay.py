@@ -83,8 +83,10 @@ def replay(
     try:
         _require_torch()
         if list_incidents:
-            _list(path)
+            _list(path, as_json)
             return
+        if export is not None:
+            _require_free(export)
         result = replayed(path, factory, step, threads)
         if not only:
             explain(result, everything=everything, isolate=isolate, jobs=jobs)
@@ -113,14 +115,31 @@ def _require_torch() -> None:
             )
 
 
-def _list(path: Path) -> None:
-    from steadyrun.incidents.reading import incidents_of
+def _require_free(target: Path) -> None:
+    """Before minutes of replay, not after."""
+    from steadyrun.incidents.exporting import require_free
+
+    require_free(target.expanduser())
+
+
+def _list(path: Path, as_json: bool) -> None:
+    from steadyrun.incidents.forms import listed
+    from steadyrun.incidents.reading import readable_incidents
+    from steadyrun.store.jsonio import dumps
     from steadyrun.store.reader import open_run
 
     open_run(path)
-    for incident in incidents_of(path):
+    incidents, damaged = readable_incidents(path)
+    for problem in damaged:
+        say(f"left out: {problem}")
+    if as_json:
+        out(dumps(listed(path, incidents), indent=2) + "\n")
+        return
+    for incident in incidents:
         why = f"cannot be replayed: {incident.missing}" if incident.missing else incident.why
-        out(f"{incident.step:>8}  {incident.kind:<13}  {printable(why)}\n")
+        out(f"{incident.step:>8}  {printable(incident.kind):<13}  {printable(why)}\n")
+    if not incidents:
+        say("no incidents")
 
 
 def _tell(result: Replay, as_json: bool) -> None:

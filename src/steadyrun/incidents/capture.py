@@ -72,6 +72,9 @@ class Capture:
     def watch(self, objects: Watched, step: int, *, compiled: bool) -> None:
         """Follow these objects from `step` on; called again when they were replaced."""
         self.unwatch()
+        if self._watched is not None:
+            self._begin_anew()
+            self._worker.wait()
         self._watched, self._next, self._watched_from = objects, step, step
         self._resumes_at(step)
         self._checkpointing.restart()
@@ -96,6 +99,8 @@ class Capture:
 
     def step_ended(self, row: Row, batch: Any, token_losses: Any) -> None:
         """Keep a step. Its numbers are read from `row` when they are written: some arrive later."""
+        if row.step < self._next:
+            self._begin_anew()
         self._next = row.step + 1
         self._resumes_at(row.step)
         self._steps += 1
@@ -241,6 +246,13 @@ class Capture:
             self._rolling.earlier = keep_earlier(self._rolling.folder, attempt)
         except OSError as problem:
             self._problems.report("the checkpoint of the attempt before", problem, "could not be kept")
+
+    def _begin_anew(self) -> None:
+        """The program went back to an earlier step, or has other objects: what was kept does not lead to what comes."""
+        self._accounts.passed(None, self._ring)
+        self._ring.clear()
+        self._checkpointing.restart()
+        self._worker.do(lambda: self._rolling.clear(keep=0))
 
     # -- between two steps -------------------------------------------------------------------------
 

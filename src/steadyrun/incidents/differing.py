@@ -148,5 +148,6 @@ def _dtype(incident: Incident) -> str:
     autocast: Mapping[str, Any] | None = incident.checkpoint.get("autocast")
     if autocast:
         return str(autocast["dtype"])
-    kinds = incident.view.manifest.get("model", {}).get("parameter_dtypes", ["float32"])
-    return str(kinds[0]) if len(kinds) == 1 else "float32"
+    model = incident.view.manifest.get("model")
+    kinds = model.get("parameter_dtypes") if isinstance(model, dict) else None
+    return str(kinds[0]) if isinstance(kinds, list) and len(kinds) == 1 else "float32"

@@ -25,6 +25,7 @@ from steadyrun.incidents.sources import copy_to, modules_of
 from steadyrun.incidents.task import Factory, Task, takes_config
 from steadyrun.store.jsonio import dumps
 
+_MOST_SECONDS = 600
 _CHECK = """
 import runpy, sys
 try:
@@ -60,8 +61,7 @@ def export(result: Replay, target: Path) -> list[str]:
         raise UsageError("the replay is not what was recorded, so a script made of it would show something else")
     if result.raised or result.incident.raised:
         raise UsageError("the incident is an exception; a script is written for losses and parameters only")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is there already; give a new folder")
+    require_free(target)
     _require_importable(result.factory)
     exporting = _Exporting(result, result.factory)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +74,12 @@ def export(result: Replay, target: Path) -> list[str]:
             target.rmdir()
         shutil.move(folder, target)
     return [*told, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
+
+
+def require_free(target: Path) -> None:
+    """Nothing is written over."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is there already; give a new folder")
 
 
 def _require_importable(factory: Factory) -> None:
@@ -89,7 +95,13 @@ def _require_importable(factory: Factory) -> None:
 def _check(folder: Path) -> str:
     """Run the script as a stranger would; an error with its words where it shows something else."""
     command = [sys.executable, "-I", "-c", _CHECK, str(folder.resolve())]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired as problem:
+        raise SteadyrunError(
+            f"the exported script took more than {_MOST_SECONDS} seconds, so it was not kept: does importing the "
+            'program train? Put that under if __name__ == "__main__"'
+        ) from problem
     if done.returncode != 0:
         words = (done.stdout + done.stderr).strip().splitlines()[-3:]
         raise SteadyrunError(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 from steadyrun.store.jsonio import dumps, replace_file
 
 if TYPE_CHECKING:
@@ -87,6 +88,17 @@ def load_json(path: Path) -> dict[str, Any]:
     if content["schema"] > SCHEMA:
         raise RunDirectoryError(f"{path} has schema {content['schema']}, newer than this version knows ({SCHEMA})")
     return content
+
+
+@contextmanager
+def damage(what: object, how: str = "is damaged") -> Iterator[None]:
+    """Around code that takes apart what was read: whatever it stumbles over is a damaged file, not a bug."""
+    try:
+        yield
+    except SteadyrunError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as problem:
+        raise RunDirectoryError(f"{what} {how}: {type(problem).__name__} {problem}") from problem
 
 
 def checksum(path: Path) -> str:

@@ -59,6 +59,8 @@ def write_first(
     `earlier` is the checkpoint of the attempt before, where the incident comes soon after a resume.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("batches-*"), *folder.glob(f"{CHECKPOINT}.*")):  # an earlier attempt failed here, too
+        old.unlink(missing_ok=True)
     if checkpoint is not None:
         _link(checkpoint, folder / CHECKPOINT)
         account.checkpoint = checkpoint.step

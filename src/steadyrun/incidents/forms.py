@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steadyrun.incidents.files import damage
+from steadyrun.incidents.folder import BATCH
 from steadyrun.incidents.proof import CLOSE, EXACT, UNKNOWN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from steadyrun.incidents.outcome import Replay
+    from steadyrun.incidents.reading import Incident
     from steadyrun.incidents.violence import Change
     from steadyrun.incidents.why import Why
 
@@ -29,7 +35,7 @@ def as_json(result: Replay) -> dict[str, Any]:
             "kind": incident.kind,
             "why": incident.why,
             "folder": str(incident.folder),
-            "code": {key: incident.content.get("code", {}).get(key) for key in ("file", "line", "function")},
+            "code": {key: incident.code.get(key) for key in ("file", "line", "function")},
         },
         "window": {"first": incident.first_step, "last": max(result.losses, default=incident.first_step)},
         "proof": asdict(result.proof),
@@ -47,6 +53,18 @@ def as_json(result: Replay) -> dict[str, Any]:
         },
         "steps": [{"step": step, "loss": loss, "recorded": recorded.get(step)} for step, loss in result.losses.items()],
         "measurements": str(result.folder),
+    }
+
+
+def listed(run: Path, incidents: Sequence[Incident]) -> dict[str, Any]:
+    """The incidents of a run, as `steadyrun replay RUN --list --json` gives them."""
+    return {
+        "schema": SCHEMA,
+        "run": str(run),
+        "incidents": [
+            {"step": each.step, "kind": each.kind, "why": each.why, "missing": each.missing or None}
+            for each in incidents
+        ],
     }
 
 
@@ -139,7 +157,8 @@ def _unusual(facts: dict[str, Any]) -> list[str]:
     found = facts.get("unusual_tokens") or []
     if not found:
         return []
-    shown = ", ".join(f"{each['text']!r} {each['in_batch']}x (before: {each['before']})" for each in found[:5])
+    with damage(BATCH):
+        shown = ", ".join(f"{each['text']!r} {each['in_batch']}x (before: {each['before']})" for each in found[:5])
     return [f"Unusual tokens in its batch: {shown}"]
 
 

@@ -77,19 +77,24 @@ def environment(incident: Incident, device: torch.device) -> list[Difference]:
         if now is not None and now != then:
             kind = "threads" if name == "threads" else "flags"
             found.append(Difference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
-    versions = manifest.get("versions", {})
+    versions = _table(manifest.get("versions"))
     found += [
         Difference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
         for name in ("torch", "numpy", "python")
         if (now := _version(name)) is not None and versions.get(name, now) != now
     ]
-    then = {str(each).split(":")[0] for each in manifest.get("model", {}).get("devices", [])}
+    then = {str(each).split(":")[0] for each in _table(manifest.get("model")).get("devices") or []}
     if then and device.type not in then:
         found.append(Difference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}"))
-    code = incident.content.get("code", {})
-    if code.get("sha256") and fingerprint(code["file"]) not in (None, code["sha256"]):
-        found.append(Difference("code", f"{code['file']} has changed since the run"))
+    code = incident.code
+    if code.get("sha256") and fingerprint(str(code.get("file"))) not in (None, code["sha256"]):
+        found.append(Difference("code", f"{code.get('file')} has changed since the run"))
     return found
+
+
+def _table(held: Any) -> dict[str, Any]:
+    """A part of the manifest, empty where it is none: what is not known differs in nothing."""
+    return held if isinstance(held, dict) else {}
 
 
 def _apart(replayed: float, recorded: float) -> float:

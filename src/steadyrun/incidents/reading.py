@@ -28,14 +28,13 @@ class Incident:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.content = files.load_json(folder / INCIDENT)
-        try:
+        with files.damage(folder / INCIDENT):
             self.step = int(self.content["step"])
             self.kind, self.why = str(self.content["kind"]), str(self.content["why"])
             self.missing = str(self.content["missing"])
             self.severity = number(self.content.get("severity", "inf"))
             self.steps = sorted(int(step) for step in self.content["batches"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise RunDirectoryError(f"{folder / INCIDENT} is damaged: {type(problem).__name__} {problem}") from problem
+            self.code = dict(self.content.get("code") or {})
 
     @property
     def raised(self) -> bool:
@@ -57,7 +56,13 @@ class Incident:
 
     @cached_property
     def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return files.load(self.folder / CHECKPOINT)
+        content, tensors = files.load(self.folder / CHECKPOINT)
+        with files.damage(self.folder / f"{CHECKPOINT}.json"):
+            content["step"], content["flags"] = int(content["step"]), dict(content.get("flags") or {})
+            content["autocast"] = dict(content.get("autocast") or {}) or None
+            if not set(content["autocast"] or ("device", "dtype")) >= {"device", "dtype"} or "state" not in content:
+                raise KeyError("state, autocast")
+        return content, tensors
 
     @property
     def checkpoint(self) -> dict[str, Any]:
@@ -92,7 +97,7 @@ class Incident:
     def batch(self, step: int, device: torch.device) -> Any:
         """The batch of a step, where it was."""
         entry, tensors = self._entry(step)
-        return unpack(entry["tree"], tensors, device)
+        return unpack(entry.get("tree"), tensors, device)
 
     def random(self, step: int) -> tuple[RandomState, RandomState]:
         """The random states at the end of the step before, and before the forward pass."""
@@ -102,15 +107,16 @@ class Incident:
     def input_hash(self, step: int) -> int | None:
         """A hash of what the model was given, where it was taken."""
         found = self._entry(step)[0].get("input_hash")
-        return None if found is None else int(found)
+        return found if isinstance(found, int) else None
 
     def recorded(self, name: str) -> dict[int, float]:
         """The recorded numbers of one series, by step."""
         if name in self._recorded:
             return self._recorded[name]
-        table = self.content.get("recorded", {})
-        steps, values = table.get("steps", []), table.get(name, [])
-        kept = {int(step): number(value) for step, value in zip(steps, values, strict=False) if value is not None}
+        with files.damage(self.folder / INCIDENT):
+            table = self.content.get("recorded", {})
+            steps, values = table.get("steps", []), table.get(name, [])
+            kept = {int(step): number(value) for step, value in zip(steps, values, strict=False) if value is not None}
         if name in self.view.names():  # what was still on its way when the folder was written
             series = self.view.series(name)
             first = self.steps[0] if self.steps else self.step
@@ -145,25 +151,37 @@ class Incident:
             if found is None or not int(found[1]) <= step <= int(found[2]):
                 continue
             content, tensors = files.load(path.with_suffix(""))
-            try:
+            with files.damage(path):
                 self._take(content["steps"], tensors)
-            except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as problem:
-                raise RunDirectoryError(f"{path} is damaged: {type(problem).__name__} {problem}") from problem
 
     def _take(self, entries: list[dict[str, Any]], tensors: dict[str, Tensor]) -> None:
         randoms = zip(from_tensors(tensors), from_tensors(tensors, "forward"), strict=True)
         for entry, random in zip(entries, randoms, strict=True):
             prefix = f"{int(entry['step']):07d}/"
             own = {name.removeprefix(prefix): held for name, held in tensors.items() if name.startswith(prefix)}
-            self._entries[int(entry["step"])] = (entry, own)
+            self._entries[int(entry["step"])] = (dict(entry), own)
             self._randoms[int(entry["step"])] = random
 
 
 def incidents_of(run: Path) -> list[Incident]:
     """All incidents of a run, in the order of their steps."""
+    found, damaged = readable_incidents(run)
+    if damaged:
+        raise damaged[0]
+    return found
+
+
+def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
+    """Those that can be read, and what is wrong with the others: one damaged file does not hide the rest."""
+    found, damaged = [], []
     root = run / INCIDENTS
-    folders = sorted(path for path in root.iterdir() if _NAME.fullmatch(path.name)) if root.is_dir() else []
-    return [Incident(path) for path in folders if (path / INCIDENT).is_file()]
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if _NAME.fullmatch(path.name) and (path / INCIDENT).is_file():
+            try:
+                found.append(Incident(path))
+            except RunDirectoryError as problem:
+                damaged.append(problem)
+    return found, damaged
 
 
 def _gravity(incident: Incident) -> tuple[int, float, int]:
@@ -174,7 +192,10 @@ def _gravity(incident: Incident) -> tuple[int, float, int]:
 
 def choose(run: Path, step: int | None = None) -> Incident:
     """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
-    found = incidents_of(run)
+    found, damaged = readable_incidents(run)
+    at = [each for each in found if step is None or each.step == step]
+    if damaged and not at:
+        raise damaged[0]
     if not found:
         raise UsageError(
             f"{run} has no incidents. They are captured where run.watch was given a loss_fn and run.step its batch, "
@@ -182,7 +203,6 @@ def choose(run: Path, step: int | None = None) -> Incident:
         )
     if step is None:
         return min(found, key=_gravity)
-    at = [each for each in found if each.step == step]
     if not at:
         known = ", ".join(f"{each.step} ({each.kind})" for each in found)
         raise UsageError(f"{run} has no incident at step {step}; it has: {known}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.incidents import proof as proving
 from steadyrun.incidents import state as training
 from steadyrun.incidents.boundary import Boundary
@@ -69,7 +69,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
             try:
                 with tokens:
                     loss = session.execute(step)
-            except UsageError:
+            except SteadyrunError:
                 raise
             except Exception as problem:
                 result.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]

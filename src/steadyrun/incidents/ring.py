@@ -43,6 +43,10 @@ class Ring:
         while self._bytes > self._budget and self._steps:
             self._bytes -= self._steps.popleft().nbytes
 
+    def clear(self) -> None:
+        self._steps.clear()
+        self._bytes = 0
+
     def capacity(self) -> int:
         """How many steps like those of now fit in."""
         return int(self._budget * len(self._steps) / self._bytes) if self._bytes else 0

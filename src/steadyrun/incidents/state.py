@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
+from steadyrun.incidents.files import damage
 from steadyrun.incidents.packing import Packed, arrived, pack, unpack
 from steadyrun.probes.blocks import clean, unwrapped
 
@@ -78,6 +79,11 @@ def state_bytes(objects: Objects) -> int:
 def restore(objects: Objects, tree: Any, tensors: Mapping[str, Tensor]) -> None:
     """Put a state back; a clear error where the objects are others than those it was taken from."""
     saved = unpack(tree, tensors, _device(objects.model))
+    with damage("the stored state", "is damaged, or does not fit the task"):
+        _put_back(objects, saved)
+
+
+def _put_back(objects: Objects, saved: dict[str, Any]) -> None:
     _fill("parameter", saved["parameters"], _parameters(objects.model))
     _fill("buffer", saved["buffers"], _buffers(objects.model))
     _set_modules(objects.model, saved)
@@ -185,6 +191,8 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def _fill(what: str, saved: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> None:
+    if not all(isinstance(name, str) and isinstance(held, Tensor) for name, held in saved.items()):
+        raise TypeError(f"{what}s that are no tensors")
     if set(saved) != set(mine):
         raise UsageError(_differs(what, saved, mine))
     for name, tensor in saved.items():
