@@ -32,6 +32,10 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         return replace(found, differences=differences)
     if result.raised and not found.raised_again:
         differences.append(_raised_now(result))
+    if incident.lost and not found.holds:
+        differences.append(
+            Difference("data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}")
+        )
     differences += proving.environment(incident, session.device)
     if found.first_different is not None and before is not None:
         differences += _within(session, result, before, found.first_different)

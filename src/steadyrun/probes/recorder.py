@@ -248,7 +248,7 @@ class Run:
                 say("the incident is noted, but nothing is captured: give run.watch a loss_fn to make it replayable")
 
     def replay(self, step: int | None = None, **options: Any) -> Replay:
-        """Execute an incident again (the last one, or the one at `step`) with the objects being watched.
+        """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
 
         They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`.
         """
