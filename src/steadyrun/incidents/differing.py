@@ -96,6 +96,14 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         found.append(repeated)
     elif (changed := _changed_batch(session, step, restore)) is not None:
         found.append(changed)
+    if hasattr(session.task.model, "_orig_mod"):
+        found.append(
+            Difference(
+                "nondeterminism",
+                "the model is compiled: such code need not repeat itself from process to process, and random numbers "
+                "that the loop draws between two steps (a loader that shuffles) are not seen in front of it",
+            )
+        )
     root = _other_root(session, incident, step)
     if root is not None:
         found.append(root)

@@ -109,11 +109,13 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 def _numpy_mark() -> Mark:
-    """Where numpy's generator is used at all its state is read every time: it may also hold a number back."""
-    generator = np.random.mtrand._rand._bit_generator
-    if type(generator).__name__ != "MT19937":
+    """The words, and the object around them: it may hold a Gaussian back, which is drawn without any word."""
+    owner: Any = np.random.mtrand._rand
+    generator = owner._bit_generator
+    if type(generator).__name__ != "MT19937" or sys.implementation.name != "cpython":
         return None
-    return ctypes.string_at(generator.ctypes.state_address, _MT_BYTES)
+    held = ctypes.string_at(id(owner) + _OBJECT_HEAD, type(owner).__basicsize__ - _OBJECT_HEAD)
+    return ctypes.string_at(generator.ctypes.state_address, _MT_BYTES) + held
 
 
 def _python_mark() -> Mark:
