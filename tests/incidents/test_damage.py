@@ -1,6 +1,7 @@
 """Incident folders that were damaged or changed: a clear error, never a traceback, and the rest reads back."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def train(path: Path, steps: int = 8, fails_at: int | None = None, scale: float 
             made.optimizer.step()
             made.optimizer.zero_grad()
             run.step(loss, batch=batch, step=step)
+            time.sleep(0.005)  # the thread that writes gets its turn
             if step in (3, 6):
                 run.incident(f"at {step}")
     return path

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
+from steadyrun.incidents.randomness import take
 
 
 def noisy_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
@@ -74,3 +75,15 @@ def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:
     result = steadyrun.replay(run, lambda: task_with(mixed_loss))
     assert not result.proof.holds
     assert any(difference.what == "random" for difference in result.proof.differences), str(result)
+
+
+def test_a_gaussian_that_numpy_holds_back_is_seen_when_it_goes() -> None:
+    """It is drawn without a new word of the generator."""
+    np.random.seed(0)
+    np.random.standard_normal()
+    first = take()
+    np.random.standard_normal()
+    second = take(first)
+    assert first.numpy[3] == 1
+    assert second.numpy[3] == 0
+    assert take(second).numpy is not None

@@ -73,3 +73,32 @@ def test_a_dataclass_with_slots(tmp_path: Path) -> None:
             run.step(loss, batch=batch)
         run.incident("look")
     assert steadyrun.replay(tmp_path / "run", slotted_task).proof.verdict == "bit-equal"
+
+
+def listed_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    return nn.functional.mse_loss(model(batch["x"]), batch["y"] * len(batch.get("names", "a")))
+
+
+def listed_task() -> steadyrun.Task:
+    task = slotted_task()
+    task.loss_fn = listed_loss
+    return task
+
+
+@pytest.mark.parametrize("name", ["path", "names"], ids=["not looked at", "looked at"])
+def test_a_part_that_is_lost_matters_only_where_it_is_used(tmp_path: Path, name: str) -> None:
+    task = listed_task()
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(task.model, task.optimizer, loss_fn=task.loss_fn)
+        for _ in range(5):
+            batch = {"x": torch.randn(8, 4), "y": torch.randn(8, 1), name: range(3)}
+            loss = task.loss_fn(task.model, batch)
+            loss.backward()
+            task.optimizer.step()
+            task.optimizer.zero_grad()
+            run.step(loss, batch=batch)
+        run.incident("look")
+    result = steadyrun.replay(tmp_path / "run", listed_task)
+    assert result.proof.holds is (name == "path"), str(result)
+    if name == "names":
+        assert any("names (range)" in difference.message for difference in result.proof.differences)

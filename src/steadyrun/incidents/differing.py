@@ -32,6 +32,10 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         return replace(found, differences=differences)
     if result.raised and not found.raised_again:
         differences.append(_raised_now(result))
+    if incident.lost and not found.holds:
+        differences.append(
+            Difference("data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}")
+        )
     differences += proving.environment(incident, session.device)
     if found.first_different is not None and before is not None:
         differences += _within(session, result, before, found.first_different)
@@ -92,6 +96,14 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         found.append(repeated)
     elif (changed := _changed_batch(session, step, restore)) is not None:
         found.append(changed)
+    if hasattr(session.task.model, "_orig_mod"):
+        found.append(
+            Difference(
+                "nondeterminism",
+                "the model is compiled: such code need not repeat itself from process to process, and random numbers "
+                "that the loop draws between two steps (a loader that shuffles) are not seen in front of it",
+            )
+        )
     root = _other_root(session, incident, step)
     if root is not None:
         found.append(root)

@@ -23,6 +23,7 @@ CHECKPOINT = "checkpoint"
 BEFORE_SEAM = "before_seam"
 BATCH = "batch.json"
 REPLAY = "replay"
+_MOST_LOST = 20
 RAISED = frozenset({"exception", "out-of-memory"})
 
 
@@ -68,6 +69,7 @@ def write_first(
         _link(earlier, folder / BEFORE_SEAM)
         account.facts[BEFORE_SEAM] = earlier.step
     account.missing = _missing(account, checkpoint, steps)
+    account.facts["lost"] = lost(steps)[:_MOST_LOST]
     add_steps(folder, account, [each for each in steps if checkpoint is None or each.step >= checkpoint.step])
 
 
@@ -109,13 +111,18 @@ def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Ke
     held = {each.step for each in steps if each.batch is not None}
     # Of a step that raised the batch may be unknown: the window then ends before it.
     wanted = set(range(checkpoint.step, account.step + (account.kind not in RAISED or account.step in held)))
-    lost = sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
     if not wanted:
         return "the batch of the step that raised was not found, and no step lies between it and the checkpoint"
     if not wanted <= held:
         first = min(wanted - held)
         return f"the batch of step {first} was not kept (give run.step its batch, or a larger capture batch_bytes)"
-    return f"parts of the batches are no plain containers of tensors: {', '.join(lost[:3])}" if lost else ""
+    nothing = any(each.batch is not None and each.batch.lost and not each.batch.tensors for each in steps)
+    return f"the batches are no plain containers of tensors: {', '.join(lost(steps)[:3])}" if nothing else ""
+
+
+def lost(steps: Sequence[Kept]) -> list[str]:
+    """The parts of batches that could not be kept. A step that does not look at them can be executed all the same."""
+    return sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
 
 
 def _write_batches(folder: Path, steps: list[Kept]) -> None:

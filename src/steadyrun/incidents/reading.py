@@ -35,6 +35,7 @@ class Incident:
             self.severity = number(self.content.get("severity", "inf"))
             self.steps = sorted(int(step) for step in self.content["batches"])
             self.code = dict(self.content.get("code") or {})
+            self.lost = [str(name) for name in self.content.get("lost") or []]
 
     @property
     def raised(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -31,6 +32,11 @@ def execute_window(session: Session, *, until: int | None = None, on_step: OnSte
     """Execute the window from the checkpoint to the incident and what is kept after it, and compare."""
     incident = session.incident
     steps = _window(incident, until)
+    if not os.access(incident.folder, os.W_OK):
+        raise RunDirectoryError(
+            f"{incident.folder} cannot be written to, and a replay leaves its measurements there: copy the run "
+            "directory to a place where you may write, and replay the copy"
+        )
     if incident.replay_folder.exists():
         shutil.rmtree(incident.replay_folder)
     result = Replay(incident, session, proving.compare({}, {}, ""), {}, incident.replay_folder)

@@ -275,7 +275,7 @@ class Run:
         return done.to
 
     def replay(self, step: int | None = None, **options: Any) -> Replay:
-        """Execute an incident again (the last one, or the one at `step`) with the objects being watched.
+        """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
 
         They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`.
         """
