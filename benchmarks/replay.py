@@ -207,10 +207,6 @@ if __name__ == "__main__":
                 found.append(measure(case, seed, Path(place)))
                 row = found[-1]
                 mark = "ok " if row["verdict"] == row["expected"] else "NO "
-                print(
-                    mark,
-                    {key: row[key] for key in ("case", "program", "seed", "expected", "verdict", "why")},
-                    flush=True,
-                )
-    if not options.only:
-        (HERE / "replay.md").write_text(page(found), "utf-8")
+                print(mark, case.program, case.name, seed, row["verdict"], row["why"], sep=" | ", flush=True)
+                if not options.only:  # written again and again: what was measured is not lost
+                    (HERE / "replay.md").write_text(page(found), "utf-8")

@@ -61,9 +61,11 @@ def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     assert not before["root_cause"]["known"]
     lessons = (run.parent / "lessons.md").read_text()
     assert "(open)" in lessons
+    assert typed("replay", run, "--no-experiments").exit_code == 0
+    assert written(run)[1]["root_cause"]["by"] == "replay"
     assert typed("replay", run).exit_code == 0
     path, after = written(run)
-    assert after["root_cause"]["by"] == "replay"
+    assert after["root_cause"]["by"] == "experiments"
     assert after["root_cause"]["cause"] == "model-numerics"
     assert "log_of_zero.py" in after["remediation"][0]["change"]
     assert any("checkpoint.safetensors" in each["change"] for each in after["remediation"])

@@ -13,7 +13,8 @@ from steadyrun.cli import app
 
 
 def replay(*words: object) -> Result:
-    return CliRunner().invoke(app, ["replay", *map(str, words)])
+    """Without the experiments, which other tests run."""
+    return CliRunner().invoke(app, ["replay", "--no-experiments", *map(str, words)])
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def test_json(run: Path) -> None:
     assert measured.series("activation/model.blocks.0").steps.tolist() == every_step
 
 
+@pytest.mark.slow
 def test_a_second_replay_replaces_the_first(run: Path) -> None:
     assert replay(run).exit_code == 0
     assert replay(run).exit_code == 0

@@ -162,7 +162,8 @@ cnn().run({run!r}, 100000)
 @pytest.mark.parametrize("where", ["first checkpoint", "before the rename", "after the rename"])
 def test_killed_after_a_resume_the_checkpoint_before_it_stays(tmp_path: Path, where: str) -> None:
     go_on(cnn(), tmp_path / "run", 30)
-    code = textwrap.dedent(_KILLED).format(folder=str(Path(__file__).parent), run=str(tmp_path / "run"), where=where)
+    folder = Path(__file__).parents[2] / "benchmarks"
+    code = textwrap.dedent(_KILLED).format(folder=str(folder), run=str(tmp_path / "run"), where=where)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:

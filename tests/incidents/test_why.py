@@ -37,6 +37,7 @@ def rows(result: steadyrun.Replay) -> dict[str, bool | None]:
     return {row.factor: row.gone for row in result.why.table}
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_jumps(copied: Callable[..., Path]) -> None:
     result = explained(copied("lr-jump", steps=600))
     assert result.why is not None
@@ -46,6 +47,7 @@ def test_a_learning_rate_that_jumps(copied: Callable[..., Path]) -> None:
     assert rows(result)["other-batch"] is False
 
 
+@pytest.mark.slow
 def test_a_batch_of_one_token(copied: Callable[..., Path]) -> None:
     result = explained(copied("corrupt-batch", steps=600))
     assert result.why is not None
@@ -114,6 +116,7 @@ def test_a_nan_in_the_data(tmp_path: Path) -> None:
     assert result.why.verdict == "data", str(result)
 
 
+@pytest.mark.slow
 def test_the_full_table_and_several_processes(copied: Callable[..., Path]) -> None:
     run = copied("corrupt-batch", steps=600)
     alone = explained(run, everything=True)
