@@ -1,6 +1,8 @@
 """A step that draws before its forward pass, in a loop that draws before the step: replay finds where it began."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,3 +89,31 @@ def test_a_gaussian_that_numpy_holds_back_is_seen_when_it_goes() -> None:
     assert first.numpy[3] == 1
     assert second.numpy[3] == 0
     assert take(second).numpy is not None
+
+
+class Gone:
+    def __iter__(self) -> Iterator[Any]:
+        raise OSError("the data is elsewhere")
+
+
+def loaded_task(loader: Any = None) -> steadyrun.Task:
+    task = task_with(noisy_loss)
+    task.loader = loader or DataLoader(TensorDataset(torch.arange(64.0).reshape(8, 8)), 2, shuffle=True)
+    return task
+
+
+def test_a_loader_that_goes_on_from_the_seed_of_the_factory_is_the_same(tmp_path: Path) -> None:
+    task = loaded_task()
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(task.model, task.optimizer, loss_fn=task.loss_fn)
+        for batch in task.loader or ():
+            loss = task.loss_fn(task.model, batch)
+            loss.backward()
+            task.optimizer.step()
+            task.optimizer.zero_grad()
+            run.step(loss, batch=batch)
+        run.incident("look")
+    assert not steadyrun.replay(tmp_path / "run", lambda: loaded_task()).proof.differences
+    lost = steadyrun.replay(tmp_path / "run", lambda: loaded_task(Gone())).proof
+    assert lost.holds
+    assert "elsewhere" in lost.differences[0].message

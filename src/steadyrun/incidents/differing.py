@@ -26,7 +26,7 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     if result.raised:
         again = _raised_then(incident, result)
         found = replace(found, raised_again=again, verdict=found.verdict if again else proving.DIFFERENT)
-    loader = loader_difference(incident, session.task.loader)
+    loader = loader_difference(incident, session.task.loader, session.built)
     differences = [] if loader is None else [loader]
     if found.holds and found.verdict != proving.CLOSE:
         return replace(found, differences=differences)

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from steadyrun.incidents.proof import Difference
+from steadyrun.incidents.randomness import RandomState, put
 from steadyrun.incidents.reading import Incident
 from steadyrun.probes.batches import arrays_of, batch_hash, example_hashes
 from steadyrun.probes.examples import is_list_of_batches, joined
@@ -15,21 +16,32 @@ from steadyrun.probes.scalars import untouched_random_states
 _MOST = 500  # batches from the start of the run
 
 
-def loader_difference(incident: Incident, loader: Iterable[Any] | None) -> Difference | None:
-    """Go through the loader from its start, and compare hashes with those of the run's first steps."""
+def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: RandomState) -> Difference | None:
+    """Go through the loader from its start, as it is when built, and compare hashes with those of the first steps."""
     recorded = _from_the_start(incident)
     if loader is None or not recorded:
         return None
     pad = incident.view.manifest.get("config", {}).get("pad_id")
     with untouched_random_states():
-        for place, batch in enumerate(islice(_endless(loader), len(recorded))):
-            found = _hash(batch, pad if isinstance(pad, int) else None)
-            if found is not None and found != recorded[place]:
-                return Difference(
-                    "data",
-                    f"the task's loader gives another batch at step {place} than the run had: its order is not fixed "
-                    "by a seed, or the data changed. The kept batches are replayed; the run as a whole cannot be",
-                )
+        put(random)
+        try:
+            place = _first_other(loader, recorded, pad if isinstance(pad, int) else None)
+        except Exception as problem:
+            return Difference("data", f"the task's loader raised {type(problem).__name__}: {problem}")
+    if place is None:
+        return None
+    return Difference(
+        "data",
+        f"the task's loader gives another batch at step {place} than the run had: its order is not fixed by a seed in "
+        "the factory, or the data changed. The kept batches are replayed; the run as a whole cannot be",
+    )
+
+
+def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) -> int | None:
+    for place, batch in enumerate(islice(_endless(loader), len(recorded))):
+        found = _hash(batch, pad)
+        if found is not None and found != recorded[place]:
+            return place
     return None
 
 

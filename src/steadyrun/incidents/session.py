@@ -26,6 +26,7 @@ class Session:
         if incident.missing:
             raise RunDirectoryError(f"{incident.folder} cannot be replayed: {incident.missing}")
         self.incident, self.task = incident, task
+        self.built = take()  # the random states that the factory left: a loader that shuffles goes on from them
         self.stepper = Stepper(task, incident)
         self.unaligned: set[int] = set()  # steps that draw before the forward pass, from a state that is not known
         self._starts: dict[int, RandomState] = {}
