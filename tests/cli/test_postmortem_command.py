@@ -40,7 +40,12 @@ def written(run: Path, *options: object) -> tuple[Path, dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("fault", "cause"),
-    [("lr-jump", "learning-rate"), ("optimizer-reset", "optimizer-state"), ("log-of-zero", ""), ("corrupt-batch", "")],
+    [
+        ("lr-jump", "learning-rate"),
+        pytest.param("optimizer-reset", "optimizer-state", marks=pytest.mark.slow),
+        ("log-of-zero", ""),
+        pytest.param("corrupt-batch", "", marks=pytest.mark.slow),
+    ],
 )
 def test_the_broken_run_fails_its_own_list_and_the_healthy_one_passes(
     fault: str, cause: str, run_of: Callable[[str], Path], tutor_run: TutorRun

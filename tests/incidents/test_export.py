@@ -136,6 +136,7 @@ def test_the_script_fails_where_the_bug_is_mended(tmp_path: Path, program: str) 
     assert "parameters that are not finite: none" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_spike_keeps_its_whole_batch(tmp_path: Path, program: str) -> None:
     train(program, tmp_path / "run", bad=lambda batch: {**batch, "x": batch["x"] * 50})
     module = __import__(program)
@@ -155,6 +156,7 @@ def test_a_spike_keeps_its_whole_batch(tmp_path: Path, program: str) -> None:
     assert execute(tmp_path / "repro/repro.py").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_tutor_needs_no_factory_and_steadyrun_is_not_loaded(tmp_path: Path) -> None:
     from steadyrun.tutor.faults import load_recipe
     from steadyrun.tutor.train import train_recorded

@@ -279,7 +279,9 @@ def tutor(path: Path, bad: set[int], steps: int = 400) -> steadyrun.Report:
     return steadyrun.check(path, all=True)
 
 
-@pytest.mark.parametrize("bad", [{50}, {150}, {290}, {60, 260, 261}], ids=str)
+@pytest.mark.parametrize(
+    "bad", [*(pytest.param({step}, marks=pytest.mark.slow) for step in (50, 150, 290)), {60, 260, 261}], ids=str
+)
 def test_the_check_finds_nothing_strange(tmp_path: Path, bad: set[int]) -> None:
     """Back to step 0 in the warmup and after it, back in the decay, and several times."""
     report = tutor(tmp_path / "run", bad)

@@ -56,6 +56,7 @@ def test_a_batch_of_one_token(copied: Callable[..., Path]) -> None:
     assert "fresh-moments" in result.why.left_out  # it was decided before
 
 
+@pytest.mark.slow
 def test_a_logarithm_of_zero(copied: Callable[..., Path]) -> None:
     result = explained(copied("log-of-zero", steps=120))
     assert result.why is not None
