@@ -14,7 +14,7 @@ demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .
