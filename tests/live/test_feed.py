@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from loops import run_alone
+
 from steadyrun.live.feed import Event, Feed
 
 
@@ -10,7 +12,7 @@ def run(story: Callable[[Feed], Awaitable[None]], **bounds: int) -> None:
     async def main() -> None:
         await asyncio.wait_for(story(Feed(**bounds)), 10)
 
-    asyncio.run(main())
+    run_alone(main)
 
 
 async def take(feed: Feed, since: str, count: int) -> list[Event]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loops import run_alone
 
 import steadyrun
 from steadyrun.errors import RunDirectoryError
@@ -36,7 +37,7 @@ def story(root: Path, play: Any) -> None:
         await asyncio.wait_for(play(tailers, start, started), 20)
         tailers.close()
 
-    asyncio.run(main())
+    run_alone(main)
 
 
 async def gone(tailers: Tailers) -> None:
@@ -119,4 +120,4 @@ def test_a_long_rest_does_not_keep_what_nobody_watches(root: Path, monkeypatch: 
             pass
         await asyncio.wait_for(gone(tailers), 10)
 
-    asyncio.run(main())
+    run_alone(main)
