@@ -95,3 +95,17 @@ def test_the_ring_counts_what_a_step_takes_besides_its_batch() -> None:
     for step in range(100):
         ring.add(Kept(step, take()))
     assert len(ring) <= 40
+
+
+def test_a_parameter_that_the_loop_destroys_is_not_blamed_on_the_loss(tmp_path: Path) -> None:
+    task = task_with(plain)
+
+    def poke(run: steadyrun.Run, step: int) -> None:
+        if step == 20:
+            next(task.model.parameters()).data.fill_(float("nan"))
+
+    run = train(tmp_path / "run", task, poke)
+    result = steadyrun.replay(run, lambda: task_with(plain))
+    assert not result.proof.holds
+    assert [difference.what for difference in result.proof.differences] == ["unknown"]
+    assert result.culprit is None

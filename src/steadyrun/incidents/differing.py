@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,9 @@ def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> 
 def _other_root(session: Session, incident: Incident, step: int) -> Difference | None:
     """A loss given to backward() that is not the one given to run.step: only a train_step knows the other."""
     root, loss = (incident.recorded(name).get(step) for name in ("backward_loss", "loss"))
-    if session.task.train_step is not None or not root or not loss or abs(root - loss) <= 1e-3 * abs(loss):
+    if session.task.train_step is not None or not root or not loss or not math.isfinite(root - loss):
+        return None
+    if abs(root - loss) <= 1e-3 * abs(loss):
         return None
     if incident.recorded("backwards").get(step, 1.0) > 1 or incident.recorded("loss_scale").get(step):
         return None

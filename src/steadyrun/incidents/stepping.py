@@ -36,7 +36,8 @@ class Stepper:
         self._set_rates(step)
         parts = self._micro_batches(step, batch)
         losses = [self._backward(part, len(parts), step) for part in parts]
-        if self._recorded("optimizer_steps", step, 1.0) or self._recorded("skipped", step, 0.0):
+        skipped = self.task.scaler is not None and self._recorded("skipped", step, 0.0)  # by it: the scale moves
+        if self._recorded("optimizer_steps", step, 1.0) or skipped:
             self._update(step)
         return torch.stack([loss.detach() for loss in losses]).mean() if len(losses) > 1 else losses[0].detach()
 
