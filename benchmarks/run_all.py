@@ -25,6 +25,7 @@ COMMANDS = (
     ["capture.py", "gpt17m", "--steps", "600"],
     ["capture.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["hunt.py"],
+    ["replay.py"],
 )
 
 if __name__ == "__main__":

@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from steadyrun.probes.watcher import Watcher
 
 
+def check_options(on_fault: Any, monitor: bool, factory: Any, capture: Any) -> None:
+    """A clear error for what `run.watch` was given besides the objects, before training starts."""
+    from steadyrun.incidents.settings import settings_from
+
+    if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
+        raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
+    if on_fault is not None and not monitor:
+        raise UsageError("on_fault needs the monitor: leave out monitor=False")
+    if factory is not None and not (isinstance(factory, str) and ":" in factory):
+        raise UsageError(f"factory must name a function as 'module:function', not {factory!r}")
+    settings_from(capture)
+
+
 def begin_capture(
     writer: RunWriter,
     problems: Problems,

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.errors import UsageError
 from steadyrun.probes import ending
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.environment import describe_environment
+from steadyrun.probes.moments import Moments
 from steadyrun.probes.outbox import Outbox
 from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems, say
@@ -25,14 +25,13 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from torch import nn
 
-    from steadyrun.incidents.outcome import Replay
     from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 
 _ALIASES = {"lr": "lr/0"}
 
 
-class Run:
+class Run(Moments):
     """A run being recorded. Use it as a context manager, or call `close()` at the end."""
 
     def __init__(
@@ -106,17 +105,10 @@ class Run:
         the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
         "train:task", is suggested to whoever replays.
         """
-        if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
-            raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
-        if on_fault is not None and not monitor:
-            raise UsageError("on_fault needs the monitor: leave out monitor=False")
-        if factory is not None and not (isinstance(factory, str) and ":" in factory):
-            raise UsageError(f"factory must name a function as 'module:function', not {factory!r}")
-        from steadyrun.incidents.settings import settings_from
+        from steadyrun.probes.capturing import check_options
         from steadyrun.probes.watching import begin_watching
 
-        settings_from(capture)
-
+        check_options(on_fault, monitor, factory, capture)
         if self._watcher is not None:
             self._watcher.detach()
             self._watcher = None
@@ -236,65 +228,6 @@ class Run:
             with self._problems.contained("run.checkpoint"):
                 self._writer.event("checkpoint", self._steps.last, path=None if path is None else str(path))
 
-    def incident(self, why: str) -> None:
-        """Keep this moment: an incident folder at the last recorded step, as for a NaN or a fault."""
-        if not self._usable():
-            return
-        with self._problems.contained("run.incident"):
-            if self._outbox.capture is not None:
-                self._outbox.capture.open("asked", str(why), self._steps.last)
-            else:
-                self._writer.event("incident", self._steps.last, cause="asked", why=str(why), replayable=False)
-                say("the incident is noted, but nothing is captured: give run.watch a loss_fn to make it replayable")
-
-    def rollback(self, before: int | None = None) -> int:
-        """Go back to the last good checkpoint and on with the batches that come next; returns the checkpoint's step.
-
-        if not torch.isfinite(loss):
-            run.rollback()
-            continue
-
-        Model, optimizer, scheduler and scaler are as they were before that step, bit for bit; gradients are cleared.
-        The data loader and the random states are left as they are: the batches since then are skipped, and no dropout
-        mask that went wrong comes again. Steps are counted on, so that nothing recorded is lost. `before` asks
-        for a checkpoint of a step up to this one, where the loss went wrong long before it was noticed.
-
-        It needs capture (`run.watch` with a `loss_fn`). After three rollbacks to one checkpoint it takes the one
-        before; then it raises `UsageError`, as it does where there is no good checkpoint.
-        """
-        from steadyrun.probes.capturing import roll_back
-
-        if not self._usable():
-            raise UsageError("run.rollback: the run is closed")
-        self.flush()
-        capture = self._outbox.capture
-        done = roll_back(self._writer, self._problems, capture, self._watcher, before, self._turn)
-        self._steps.next = done.seam
-        self._batches += done.given_up
-        self._stepped_at = time.perf_counter()
-        return done.to
-
-    def replay(self, step: int | None = None, **options: Any) -> Replay:
-        """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
-
-        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`.
-        """
-        from steadyrun.incidents.live import replay_live
-
-        self.flush()
-        watcher, capture = self._watcher, self._outbox.capture
-        if watcher is not None:
-            watcher.detach()
-        if capture is not None:
-            capture.pause()
-        try:
-            return replay_live(self.path, self._program, step, **options)
-        finally:
-            if watcher is not None:
-                watcher.attach(self._turn)
-            if capture is not None and watcher is not None:
-                capture.go_on()
-
     def flush(self) -> None:
         """Write everything recorded so far to disk now; on an accelerator this waits for it."""
         if self._usable():
@@ -325,27 +258,6 @@ class Run:
         self.close(failure)
 
     # -- inside -----------------------------------------------------------------------------------
-
-    def _begin_capture(self, wanted: Any, loss_fn: Any, tokenizer: Any, loader: Any, factory: str | None) -> None:
-        assert self._watcher is not None
-        watcher = self._watcher
-        self._program = lambda: (*watcher.program, loss_fn)
-        if factory is not None:
-            self._writer.save_manifest(factory=factory)
-        from steadyrun.probes.capturing import begin_capture
-
-        with self._problems.contained("incident capture", "failed"):
-            self._outbox.capture = begin_capture(
-                self._writer,
-                self._problems,
-                watcher,
-                self._outbox.capture,
-                wanted=wanted,
-                loss_fn=loss_fn,
-                tokenizer=tokenizer,
-                loader=loader,
-                step=self._steps.next,
-            )
 
     def _conclude(self, failure: BaseException | None) -> None:
         """The end state is on disk: the monitor's last look, then what is left to write of incidents."""
