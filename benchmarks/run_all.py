@@ -17,7 +17,7 @@ COMMANDS = (
     ["dashboard_size.py"],
     ["dashboard_size.py", "--worst"],
     ["live.py"],
-    ["diagnosis.py"],
+    ["leaves.py"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["overhead.py", "tutor", "--steps", "2000", "--threads", "2"],
     ["overhead.py", "gpt17m", "--steps", "200"],

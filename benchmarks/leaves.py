@@ -1,8 +1,8 @@
 """How often the verdict is right: every fault of the tutor and the whole healthy fleet, walked.
 
-python benchmarks/diagnosis.py --runs build/diagnosis
+python benchmarks/leaves.py --runs build/leaves
 
-Writes benchmarks/diagnosis.md and the measured numbers beside the thresholds (src/steadyrun/questions/measured.json).
+Writes benchmarks/leaves.md and the measured numbers beside the thresholds (src/steadyrun/questions/measured.json).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded
 
 HERE = Path(__file__).parent
-PAGE = HERE / "diagnosis.md"
+PAGE = HERE / "leaves.md"
 MEASURED = HERE.parent / "src" / "steadyrun" / "questions" / "measured.json"
 SEEDS = (1, 2)
 PREFIXES = (10, 25, 50, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1500, 2000)
@@ -152,7 +152,7 @@ def page(faulty: list[Verdict], healthy: list[Verdict]) -> str:
     lines = [
         "# How often the verdict is right",
         "",
-        "Written by `python benchmarks/diagnosis.py` (part of `make bench`).",
+        "Written by `python benchmarks/leaves.py` (part of `make bench`).",
         f"Faults of the tutor: seeds {', '.join(map(str, SEEDS))}, each for as many steps as it needs to show "
         f"({min(lengths)} to {max(lengths)}). Healthy: `benchmarks/fleet.py`.",
         "",
@@ -242,7 +242,7 @@ def _round(value: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, default=Path("build/diagnosis"), help="where the runs are, or go")
+    parser.add_argument("--runs", type=Path, default=Path("build/leaves"), help="where the runs are, or go")
     folder: Path = parser.parse_args().runs
     torch.set_num_threads(1)
     paths = train_faults(folder / "faults")
