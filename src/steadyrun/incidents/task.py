@@ -28,7 +28,8 @@ class Task:
     program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
     step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
     iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
-    number of the step being executed; whoever executes it sets it.
+    number of the step being executed; whoever executes it sets it. `val_loader`, `tokenizer` and `config` (as of
+    `steadyrun.record`) tell preflight more.
     """
 
     model: nn.Module
@@ -39,6 +40,9 @@ class Task:
     train_step: Callable[[Task, Any], Any] | None = None
     loader: Iterable[Any] | None = None
     step: int = 0
+    val_loader: Iterable[Any] | None = None
+    tokenizer: Any | None = None
+    config: Mapping[str, Any] | None = None
 
     @property
     def optimizers(self) -> list[Any]:

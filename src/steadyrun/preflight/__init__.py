@@ -1,0 +1,17 @@
+"""Every probe of preflight by its code, in the order in which they are tried.
+
+P1 the data, P2 the loaders, P3 the loss and the model, P4 the parameters, P5 the step, P6 learning. A probe is a
+question whose answer is found by trying it on live objects.
+"""
+
+from steadyrun.preflight import p3_2_probabilities, p4_1_not_optimized
+from steadyrun.questions.form import Question
+
+_MODULES = (
+    p3_2_probabilities,
+    p4_1_not_optimized,
+)
+_DEEP: tuple[object, ...] = ()  # asked with `deep=True` alone: they train
+
+PROBES: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}
+DEEP: frozenset[str] = frozenset(module.QUESTION.code for module in _MODULES if module in _DEEP)

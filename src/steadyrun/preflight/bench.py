@@ -1,0 +1,232 @@
+"""The bench on which probes try a training program: its objects, its batches, and what one pass over them shows.
+
+A probe may do anything to the objects: the bench puts them back after it, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.errors import UsageError
+from steadyrun.incidents.randomness import put
+from steadyrun.incidents.task import Task
+from steadyrun.preflight.keeping import Kept, untouched
+from steadyrun.probes.blocks import clean, unwrapped
+from steadyrun.probes.forward import first_float
+from steadyrun.probes.lossgraph import LossGraph, read
+from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.schedule import number
+
+Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the model: what it was given, what it returned."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+    @property
+    def scores(self) -> Tensor | None:
+        """The output's logits where it names them, its first float tensor otherwise."""
+        named = getattr(self.output, "logits", None)
+        return named if isinstance(named, Tensor) else first_float(self.output)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that the model was given."""
+        return [held for held in (*self.args, *self.kwargs.values()) if isinstance(held, Tensor)]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass of the loss function, and (where asked for) what backward left."""
+
+    loss: float
+    graph: LossGraph
+    calls: list[Call]
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
+
+
+class Bench:
+    """The live objects. `find` of a probe gets it in the place of a run's signals."""
+
+    def __init__(
+        self,
+        task: Task,
+        batches: list[Any],
+        *,
+        val_batches: list[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        deep: bool = False,
+        resumed: Any = None,
+    ) -> None:
+        self.task = task
+        self.model: nn.Module = unwrapped(task.model)
+        self.batches = batches
+        self.val_batches = val_batches or []
+        self.config: Mapping[str, Any] = config or {}
+        self.deep = deep
+        self.resumed = resumed  # a `RunView` of the run that is being continued
+        self.passes = 0  # forward passes made so far
+        self.memo: dict[Any, Any] = {}
+        self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        self.start = Kept(task)
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By clean name, a tied one once."""
+        return {clean(name): held for name, held in self.model.named_parameters()}
+
+    @property
+    def optimized(self) -> list[Tensor]:
+        """Every tensor that an optimizer holds, as often as it is there."""
+        return [held for each in self.task.optimizers for group in each.param_groups for held in group["params"]]
+
+    def declared(self, name: str) -> float | None:
+        """A number of the configuration; None where it is not declared."""
+        return number(self.config.get(name))
+
+    def token(self, name: str) -> int | None:
+        """`pad_id` or `eos_id`: declared, or the tokenizer's own."""
+        told = self.declared(name)
+        if told is None:
+            held = getattr(self.task.tokenizer, f"{name.removesuffix('_id')}_token_id", None)
+            return held if isinstance(held, int) else None
+        return int(told)
+
+    def batch(self, place: int = 0) -> Any:
+        """One of the batches; a probe that needs more than there are cannot tell."""
+        if place >= len(self.batches):
+            raise MissingSignal("batches", f"this needs {place + 1} batches", "give preflight more batches")
+        return self.batches[place]
+
+    @property
+    def train_step(self) -> Callable[[Task, Any], Any]:
+        """The program's own step; without one, what only it can show cannot be told."""
+        if self.task.train_step is None:
+            how = "give the task a train_step(task, batch): one whole optimizer step as the program writes it"
+            raise MissingSignal("train_step", "the task has no train_step", how)
+        return self.task.train_step
+
+    # -- what is done -----------------------------------------------------------------------------
+
+    @contextmanager
+    def pristine(self) -> Iterator[None]:
+        """Whatever the body does to the program is undone, its draws from random generators too."""
+        with untouched(self.task):
+            yield
+
+    def reseed(self) -> None:
+        """Random generators as they were when preflight began: two passes after it draw the same."""
+        put(self.start.random)
+
+    def modes(self, training: bool) -> None:
+        """Every module into training or evaluation; `pristine` undoes it."""
+        self.model.train(training)
+
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch, as the program computes it."""
+        self.passes += 1
+        found = self.task.loss_fn(self.task.model, batch)
+        if isinstance(found, Tensor) and found.numel() == 1:
+            return found
+        raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(found)}")
+
+    def observe(self, batch: Any, *, edit: Edit | None = None, backward: bool = False) -> Pass:
+        """One pass, with everything seen: the model's calls, the graph of the loss, gradients where asked for.
+
+        `edit` changes what the model's first call is given. Gradients are cleared before.
+        """
+        with self.calls(edit) as calls, torch.enable_grad():
+            loss = self.loss(batch)
+        graph = read(loss) if loss.requires_grad else LossGraph()
+        gradients: dict[str, Tensor] = {}
+        if backward:
+            for held in self.parameters.values():
+                held.grad = None
+            loss.backward()  # type: ignore[no-untyped-call]
+            gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
+        return Pass(float(loss.detach()), graph, calls, gradients)
+
+    @contextmanager
+    def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
+        """The calls of the model within the body; `edit` changes what the first one is given."""
+        seen: list[Call] = []
+        pending: list[Edit] = [] if edit is None else [edit]
+
+        def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+            return pending.pop()(args, kwargs) if pending else None
+
+        def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            seen.append(Call(args, kwargs, output))
+
+        handles = [
+            self.model.register_forward_pre_hook(before, with_kwargs=True),
+            self.model.register_forward_hook(after, with_kwargs=True),
+        ]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def first_pass(self) -> Pass:
+        """The first batch, forward and backward, in training mode with the first random state; made once."""
+        if "first pass" not in self.memo:
+            with self.pristine():
+                self.reseed()
+                self.modes(True)
+                found = self.observe(self.batch(), backward=True)
+                kept = {name: held.detach().clone() for name, held in found.gradients.items()}
+                self.memo["first pass"] = Pass(found.loss, found.graph, found.calls, kept)
+        made: Pass = self.memo["first pass"]
+        return made
+
+    def quiet_scores(self, batch: Any, edit: Edit | None = None) -> Tensor:
+        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given."""
+        with self.pristine(), torch.no_grad(), self.calls(edit) as calls:
+            self.reseed()
+            self.modes(False)
+            self.loss(batch)
+        if not calls or calls[0].scores is None:
+            raise MissingSignal(
+                "the model's call",
+                "loss_fn did not call the model itself, or it returned no tensor of numbers",
+                "let loss_fn(model, batch) call model(…)",
+            )
+        return calls[0].scores.detach()
+
+    def plain_step(self, batch: Any) -> float:
+        """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step."""
+        for each in self.task.optimizers:
+            each.zero_grad(set_to_none=True)
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip = self.declared("clip")
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        for each in self.task.optimizers:
+            each.step()
+        return float(loss.detach())
+
+    def own_step(self, batch: Any) -> float:
+        """The program's own step where it has one, else an ordinary one."""
+        if self.task.train_step is None:
+            return self.plain_step(batch)
+        self.passes += 1
+        found = self.task.train_step(self.task, batch)
+        return float(found.detach()) if isinstance(found, Tensor) else float(found)
+
+
+def _shown(found: Any) -> str:
+    return f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
