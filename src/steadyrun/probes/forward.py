@@ -42,6 +42,8 @@ class ForwardSample:
     output_width: int | None = None
     compute_dtype: torch.dtype | None = None
     follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
+    order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
+    log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
 
 
 class ForwardProbe:
@@ -53,6 +55,7 @@ class ForwardProbe:
         self._outputs = {id(block.module): block for block in blocks if not block.input}
         self._inputs = {id(block.module): block for block in blocks if block.input}
         self._units = {id(tap.module): tap for tap in units}
+        self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
         self._handles: list[Any] = []
@@ -98,6 +101,8 @@ class ForwardProbe:
             key = id(module)
             if module is self._model:
                 self._pass_begins()
+            if key in self._owners and "objective" in self._wanted:
+                self._sample.order.setdefault(key)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, args)
             if key in self._outputs:
@@ -118,6 +123,8 @@ class ForwardProbe:
                 self._sample.output_width = self._sample.output_width or output_width(output)
             if output is None:  # the forward pass raised
                 return
+            if module is self._model and "objective" in self._wanted:
+                self._sample.log_z = log_normaliser(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
@@ -229,6 +236,16 @@ def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
 def first_float(held: Any) -> Tensor | None:
     """The first floating tensor with elements."""
     return next((tensor for tensor in floats_in(held) if tensor.numel() and tensor.dim()), None)
+
+
+def log_normaliser(output: Any) -> Tensor | None:
+    """The mean log of the sum of exponentials over the output's last dimension: 0 for log-probabilities."""
+    named = getattr(output, "logits", None)
+    scores = named if isinstance(named, Tensor) else first_float(output)
+    if scores is None or scores.dim() < 2 or scores.shape[-1] < 2:
+        return None
+    with torch.no_grad():
+        return torch.logsumexp(thinned(scores.detach()).float(), -1).mean()
 
 
 def output_width(output: Any) -> int | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from steadyrun.probes.lossgraph import Labels, LossGraph
 
 _SHORTEST = 4
+_MOST_CLASSES = 100_000
 OFFSETS = (0, 1, 2)  # a target is the token itself, the next one, the one after that
 
 
@@ -62,16 +63,27 @@ def ends(labels: Labels, tokens: Tensor, eos_id: int) -> Tensor:
     return torch.stack([(tokens[:, 1:] == eos_id).sum(), (labels.targets == eos_id).sum()]).float()
 
 
-def majority(labels: Labels) -> Tensor | None:
-    """The most frequent class of a batch and its share; None where targets are no classes of whole examples."""
+def class_counts(labels: Labels) -> Tensor | None:
+    """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
     targets = labels.targets
-    if targets.dim() != 1 or targets.shape[0] < 4:
+    if targets.dim() != 1 or targets.shape[0] < 2 or labels.classes > _MOST_CLASSES:
         return None
     keep = (targets != labels.ignore_index) & (targets >= 0) & (targets < labels.classes)
     counts = torch.zeros(labels.classes, device=targets.device)
-    counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
-    best, which = counts.max(0)
-    return torch.stack([which.float(), best / keep.sum().clamp(min=1)])
+    return counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
+
+
+def alike(counts: Tensor, earlier: Tensor | None) -> Tensor:
+    """How likely two targets of this batch are of one class; the same for one of this batch and one of `earlier`.
+
+    Both are unbiased: of data that is mixed they are the same on average, however few or uneven the classes are.
+    """
+    total = counts.sum()
+    within = (counts * (counts - 1)).sum() / (total * (total - 1)).clamp(min=1)
+    across = torch.full_like(within, float("nan"))
+    if earlier is not None:
+        across = (counts * earlier).sum() / (total * earlier.sum()).clamp(min=1)
+    return torch.stack([within, across, total])
 
 
 def per_row(targets: Tensor, rows: int, width: int) -> Tensor | None:

@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.probes import ending
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.environment import describe_environment
+from steadyrun.probes.loaders import loaders_near
 from steadyrun.probes.moments import Moments
 from steadyrun.probes.outbox import Outbox
 from steadyrun.probes.pending import Row
@@ -166,6 +167,8 @@ class Run(Moments):
         """
         if not self._usable():
             return
+        if not self._steps_are_called:
+            self._look_for_loaders(sys._getframe(1))
         try:
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
@@ -198,9 +201,9 @@ class Run(Moments):
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
-            self._writer.event("validation", at, values=shown)
-            if batches is not None:
-                self._outbox.examples.validation(batches, at)
+            modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
+            seen = {} if batches is None else {"data": self._outbox.examples.validation(batches, at)}
+            self._writer.event("validation", at, values=shown, **modes, **seen)
 
     def log(self, step: int | None = None, **values: Any) -> None:
         """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
@@ -302,6 +305,13 @@ class Run(Moments):
         self._outbox.flush_if_due(now, at, self._turn)
         if self._watcher is not None:
             self._watcher.prepare(self._turn)
+
+    def _look_for_loaders(self, frame: FrameType) -> None:
+        """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        with self._problems.contained("data loaders"):
+            found = loaders_near(frame)
+            if found:
+                self._writer.save_manifest(loaders=found)
 
     def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:

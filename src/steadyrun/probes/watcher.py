@@ -8,13 +8,17 @@ from typing import Any
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from steadyrun.probes import roots
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.blocks import find_blocks, groups_of
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.describe import dtype_name, named_parameters, something_was_compiled
+from steadyrun.probes.evaluation import EvaluationProbe
 from steadyrun.probes.forward import ForwardProbe, ForwardSample
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
 from steadyrun.probes.histograms import NAMES, magnitude_counts
+from steadyrun.probes.leftovers import LeftoverProbe
+from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizers import OptimizerFacts, OptimizerProbe
 from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.pending import Row, Unpack, Values
@@ -26,7 +30,7 @@ from steadyrun.probes.system import SystemProbe
 from steadyrun.probes.units import find_units
 from steadyrun.probes.updates import UpdateProbe
 
-FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms")
+FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MOST_HEADS = 256
 _MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up
 _NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
@@ -49,6 +53,7 @@ class Watcher:
         declared_clip: float | None,
         compiled: bool,
         collectives: bool,
+        tokens: dict[str, int],
     ) -> None:
         named = named_parameters(model)
         parameters = [parameter for _, parameter in named]
@@ -70,10 +75,14 @@ class Watcher:
         self._optimizer.after = [self._after_step]
         self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
         self._updates = UpdateProbe()
+        self._leftovers = LeftoverProbe(parameters, lambda: self._optimizer.optimizers)
+        self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
+        self._order: list[int] = []
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
         self._forward = ForwardProbe(model, self.blocks, self.units, problems)
+        self._evaluation = EvaluationProbe(model)
         self._compiled = compiled
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
         self._forward_seen = False
@@ -91,6 +100,10 @@ class Watcher:
     def compiled(self) -> bool:
         return self._compiled
 
+    def validated(self) -> dict[str, int]:
+        """In which mode the model was when it was validated since the last time this was asked."""
+        return self._evaluation.take()
+
     def attach(self, step: int) -> None:
         if self._sharded:
             self._problems.unavailable(
@@ -101,6 +114,7 @@ class Watcher:
             )
         else:
             self._gradients.attach()
+        roots.observe(self._backward_begins)
         self._optimizer.attach()
         if self._compiled:
             self._problems.unavailable(
@@ -113,6 +127,8 @@ class Watcher:
 
     def detach(self) -> None:
         self._forward.disarm()
+        roots.forget(self._backward_begins)
+        self._evaluation.disarm()
         self._optimizer.detach()
         self._gradients.detach()
 
@@ -120,6 +136,8 @@ class Watcher:
         """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
         self._forward.disarm()
         self._gradients.forget()
+        self._leftovers.forget()
+        self._objective.forget()
         self._optimizer.forget()
         self.prepare(step)
 
@@ -129,12 +147,20 @@ class Watcher:
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
         self._sampling = due
+        self._evaluation.arm()
         self._gradients.sample = "blocks" in due
+        self._leftovers.sample = "objective" in due and not self._sharded
+        self._objective.sample = "objective" in due and not self._compiled
         self._gradients.when_ended = self._count_gradients if "histograms" in due else None
         wanted = due & frozenset(FORWARD_PROBES)
         self._armed = wanted if not self._compiled and not self._problems.failed("forward probe") else frozenset()
         if self._armed:
             self._forward.arm(self._armed)
+
+    def _backward_begins(self, root: Tensor | None) -> None:
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.backward_begins)
+            self._contained("objective", self._objective.backward_begins, root)
 
     def _before_step(self, optimizer: Any) -> None:
         if self._scaler.search():
@@ -145,11 +171,14 @@ class Watcher:
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
 
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.before_step, optimizer)
         if "moments" in self._sampling:
             self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
 
     def _after_step(self, optimizer: Any) -> None:
         self._gradients.after_step()
+        self._leftovers.after_step()
         if "moments" in self._sampling:
             self._contained("update", self._updates.compare, optimizer, self._optimizer.first_group(optimizer))
 
@@ -167,8 +196,12 @@ class Watcher:
         if not self._sampling:
             return []
         samples = Row("samples", row.step, row.at)
+        self._order = []
         if self._armed:
             self._take_forward(samples)
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.fill, samples, gradients.backwards > 0)
+            self._contained("objective", self._objective.fill, samples, self._order)
         self._sample(samples)
         if gradients.sampled is not None:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
@@ -250,6 +283,8 @@ class Watcher:
                 row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
         for name, future in sample.future.items():
             row.put(f"future_attention/{name}", future)
+        self._order = list(sample.order)
+        row.put("log_z", sample.log_z)
         if sample.modules_in_eval is not None:
             row.put("modules_in_eval", float(sample.modules_in_eval))
 

@@ -30,6 +30,13 @@ SECTIONS = {
     "S5": "signatures of the weights",
     "S6": "signatures of dead units and heads",
     "S7": "signatures of the classes",
+    "A1": "audits of the step",
+    "A2": "audits of the modes",
+    "A3": "audits of the loss and its targets",
+    "A4": "audits of the parameters",
+    "A5": "audits of the data",
+    "A6": "audits of a resume",
+    "A7": "audits of the end",
 }
 
 
