@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.errors import UsageError
 from steadyrun.incidents.task import Task
 from steadyrun.report.checking import Report
+from steadyrun.report.naming import hint
 from steadyrun.report.thresholds import changes
 from steadyrun.signals.run import MissingSignal
 
@@ -61,13 +62,14 @@ def run(
     task: Task,
     *,
     name: str = "preflight",
+    again: str = "",
     resumed: str | os.PathLike[str] | None = None,
     deep: bool = False,
     only: Iterable[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Report:
-    """Preflight of a task."""
+    """Preflight of a task. `name` and `again` are for the report: what was tried, and what to type to try it again."""
     from steadyrun.preflight.trying import tried
     from steadyrun.store.reader import open_run
 
@@ -80,7 +82,9 @@ def run(
         resumed=None if resumed is None else open_run(resumed),
         progress=progress or (lambda _done, _all, _name: None),
     )
-    return Report(name, walked, "before training", needed=NEEDED if not only else ())
+    return Report(
+        name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again
+    )
 
 
 def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
@@ -98,8 +102,16 @@ def _chosen(deep: bool, only: list[str]) -> dict[str, Question]:
 
     if not only:
         return {code: probe for code, probe in PROBES.items() if deep or code not in DEEP}
+    wanted = known_probes(only)
+    return {code: probe for code, probe in PROBES.items() if any(code == w or code.startswith(f"{w}.") for w in wanted)}
+
+
+def known_probes(only: list[str]) -> list[str]:
+    """The codes of probes or sections as they are spelled; an unknown one is an error that helps."""
+    from steadyrun.preflight import PROBES
+
     wanted = [code.upper() for code in only]
     for code in wanted:
         if not any(known == code or known.startswith(f"{code}.") for known in PROBES):
-            raise UsageError(f"there is no probe {code!r}; there are: {', '.join(PROBES)}")
-    return {code: probe for code, probe in PROBES.items() if any(code == w or code.startswith(f"{w}.") for w in wanted)}
+            raise UsageError(f"there is no probe {code!r}; {hint(code, PROBES)}")
+    return wanted

@@ -33,6 +33,8 @@ class Report:
     last_step: int | None = None
     damage: tuple[str, ...] = field(default_factory=tuple)
     needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
+    command: str = "check"  # what made it: `preflight` has no run and no steps
+    again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
 
     @property
     def leaf(self) -> Asked | None:

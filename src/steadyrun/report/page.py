@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import STANDING, Outcome, Question, Threshold, shown
 from steadyrun.report.measured import Measured, measured
+from steadyrun.report.naming import everything
 from steadyrun.report.words import SYMBOLS, word
 from steadyrun.signals.run import HOW_TO_RECORD
 
-# What the sections are about: C configuration, D dynamics, S the signatures of the seven panels.
+# What the sections are about: C configuration, D dynamics, S the signatures of the seven panels, P preflight.
 SECTIONS = {
     "C1": "the first step",
     "C2": "the learning rate",
@@ -37,6 +37,12 @@ SECTIONS = {
     "A5": "audits of the data",
     "A6": "audits of a resume",
     "A7": "audits of the end",
+    "P1": "preflight: the data",
+    "P2": "preflight: the loaders",
+    "P3": "preflight: the loss and the model",
+    "P4": "preflight: the parameters",
+    "P5": "preflight: the step",
+    "P6": "preflight: learning",
 }
 
 
@@ -76,7 +82,7 @@ def how_to_record(need: str) -> str:
 
 def section(code: str) -> list[Question]:
     """The questions of a section, such as C3."""
-    return [question for question in QUESTIONS.values() if section_of(question) == code.upper()]
+    return [question for question in everything().values() if section_of(question) == code.upper()]
 
 
 def section_of(question: Question) -> str:
@@ -146,6 +152,8 @@ def _outcome(outcome: Outcome) -> Item:
         details.append(
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
         )
+    if outcome.explains:
+        details.append(f"explains faults of: {', '.join(outcome.explains)}")
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"

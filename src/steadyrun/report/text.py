@@ -132,5 +132,6 @@ def _next(report: Report, program: str) -> list[Text]:
     codes = [report.leaf.question.code] if report.leaf is not None else list(report.unanswered[:1])
     commands = [f"{program} explain {code}" for code in codes]
     if report.leaf is not None:
-        commands.append(f"{program} check NEW_RUN --after {shlex.quote(report.run)}")
+        mended = f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else report.again
+        commands += [f"{program} {mended}"] if mended else []
     return [Text("next", "bold"), *(Text(f"  {words.one_line(command)}") for command in commands)] if commands else []

@@ -42,6 +42,8 @@ def at_step(step: int | None) -> str:
 
 def standing(report: Report) -> str:
     """How far the run is, such as "finished, last step 299"."""
+    if report.command != "check":
+        return one_line(report.state)
     last = "no steps" if report.last_step is None else f"last step {report.last_step}"
     return one_line(f"{report.state}, {last}" if report.state else last)
 
