@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ from steadyrun.signals.run import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.questions.form import Question
 
-MOST_BATCHES = 64  # looked at; models see far fewer
 NEEDED = ("P3.3",)  # without the loss of a first batch nothing was tried
 
 
@@ -82,14 +80,7 @@ def run(
         resumed=None if resumed is None else open_run(resumed),
         progress=progress or (lambda _done, _all, _name: None),
     )
-    return Report(
-        name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again
-    )
-
-
-def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
-    """The first batches of a list or a loader."""
-    return [] if batches is None else list(itertools.islice(iter(batches), count))
+    return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
 
 
 def _no_loss(*_: Any) -> Any:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.drawing import first_of
 from steadyrun.preflight.keeping import Kept
-from steadyrun.preflight.opening import first_of
 from steadyrun.questions.form import Finding, Limits, Question
 from steadyrun.trees.walker import Changes, Walk, walk
 

@@ -49,7 +49,7 @@ def earlier_attempts(root: Path) -> list[dict[str, Any]]:
 def kept_of_the_beginning(root: Path) -> dict[str, Any]:
     """What the manifest says of how the run began, and a later attempt cannot see any more."""
     manifest = read_manifest(root)
-    return {"initial_weights": manifest["initial_weights"]} if "initial_weights" in manifest else {}
+    return {key: manifest[key] for key in ("initial_weights", "preflight") if key in manifest}
 
 
 def is_crash(failure: BaseException) -> bool:

@@ -73,6 +73,12 @@ def class_counts(labels: Labels) -> Tensor | None:
     return counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
 
 
+def entropy(counts: Tensor) -> Tensor:
+    """The loss of guessing by these frequencies alone, in nats."""
+    shares = counts / counts.sum().clamp(min=1)
+    return -(shares * shares.clamp(min=1e-30).log()).sum()
+
+
 def alike(counts: Tensor, earlier: Tensor | None) -> Tensor:
     """How likely two targets of this batch are of one class; the same for one of this batch and one of `earlier`.
 

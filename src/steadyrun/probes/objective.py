@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from steadyrun.probes.labels import alignment, alike, class_counts, ends, padding_supervised, supervised
+from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 from steadyrun.probes.lossgraph import LossGraph, read
 from steadyrun.probes.pending import Row, Values
 from steadyrun.probes.reach import Reach
@@ -95,6 +95,7 @@ class ObjectiveProbe:
             names = ["targets/alike", "targets/alike_across", "targets/count"]
             row.put_many(alike(counts, self._counts if same else None), _named(names))
             self._counts = self._counts + counts if same and self._counts is not None else counts
+            row.put("targets/entropy", entropy(self._counts))
 
 
 def _made_of(graphs: list[LossGraph]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from steadyrun.store.writer import RunWriter
 if TYPE_CHECKING:
     from torch import nn
 
+    from steadyrun.errors import FaultFound
     from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 
@@ -89,6 +90,7 @@ class Run(Moments):
         capture: bool | Mapping[str, Any] = True,
         loader: Any | None = None,
         factory: str | None = None,
+        preflight: bool | Sequence[Any] = False,
     ) -> None:
         """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
 
@@ -105,14 +107,26 @@ class Run(Moments):
         execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
         the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
         "train:task", is suggested to whoever replays.
+
+        `preflight=True` tries model, loss and optimizer on the first batches of `loader` before training (or on those
+        given: `preflight=[batch, …]`), puts everything back bit for bit, and keeps what it found with the run.
         """
         from steadyrun.probes.capturing import check_options
         from steadyrun.probes.watching import begin_watching
 
         check_options(on_fault, monitor, factory, capture)
+        stop = None
+        batches = self._batches_to_try(preflight, loss_fn, loader)
         if self._watcher is not None:
             self._watcher.detach()
             self._watcher = None
+        if batches is not None:
+            with self._problems.contained("preflight", "failed"):
+                objects = {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "scheduler": scheduler}
+                objects |= {"scaler": scaler, "tokenizer": tokenizer, "config": self.config}
+                stop = self._try(objects, batches, on_fault)
+            if stop is not None:
+                raise stop
         with self._problems.contained("first step after resume"):
             self._steps.infer_from(optimizer)
         self._watcher = begin_watching(
@@ -261,6 +275,18 @@ class Run(Moments):
         self.close(failure)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _batches_to_try(self, preflight: Any, loss_fn: Any, loader: Any) -> Any:
+        if preflight is False:
+            return None
+        from steadyrun.preflight.in_run import wanted
+
+        return wanted(preflight, loss_fn, loader)
+
+    def _try(self, objects: dict[str, Any], batches: Any, on_fault: Any) -> FaultFound | None:
+        from steadyrun.preflight.in_run import preflight_run
+
+        return preflight_run(self._writer, objects, batches, on_fault, self._steps.next)
 
     def _conclude(self, failure: BaseException | None) -> None:
         """The end state is on disk: the monitor's last look, then what is left to write of incidents."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import in_a_row, sampled
+from steadyrun.questions.auditing import count, in_a_row, reach, sampled
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.signals.run import Signals
 
@@ -14,6 +14,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     made = run.maybe("grad_norm")
     if made is None or not float(made.values.max()) > 0:
         raise NotApplicable("no backward pass gave a gradient that is not zero")
+    facts = reach(run)
+    if count(facts, "trained") <= count(facts, "unreached_count"):
+        raise NotApplicable("the gradient reaches nothing that the optimizer holds")
     empty = int(np.sum(used.values == 0))
     measured = {"steps": float(len(used)), "empty": float(empty)}
     first = in_a_row(used.values == 0, limit["steps"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import in_a_row, sampled
+from steadyrun.questions.auditing import in_a_row, of_targets
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent
 from steadyrun.signals.run import Signals
 
@@ -13,7 +13,7 @@ _MOST_AHEAD = 1e-3  # share of attention on later keys that is none
 
 def find(run: Signals, limit: Limits) -> Finding:
     why = "no cross-entropy over the tokens of an embedding was seen"
-    same, following, second = (sampled(run, f"targets/{name}", why) for name in ("same", "next", "second"))
+    same, following, second = (of_targets(run, f"targets/{name}", why) for name in ("same", "next", "second"))
     measured = {
         name: float(np.median(p.values)) for name, p in (("same", same), ("next", following), ("second", second))
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import HOW, in_a_row
+from steadyrun.questions.auditing import in_a_row, of_targets
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent
 from steadyrun.signals.run import MissingSignal, Signals
 
@@ -12,7 +12,8 @@ from steadyrun.signals.run import MissingSignal, Signals
 def find(run: Signals, limit: Limits) -> Finding:
     padding = run.maybe("targets/padding")
     if padding is None:
-        how = 'declare config={"pad_id": …}, or give run.watch the tokenizer' if run.has("targets/supervised") else HOW
+        of_targets(run, "targets/same", "the targets are no tokens beside those of the input")
+        how = 'declare config={"pad_id": …}, or give run.watch the tokenizer'
         raise MissingSignal("targets/padding", "whether padding is supervised is not known", how)
     share = float(np.median(padding.values))
     measured = {"share": share, "largest": float(np.max(padding.values))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import HOW
+from steadyrun.questions.auditing import of_targets
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.signals.run import MissingSignal, Signals
 
@@ -12,7 +12,8 @@ from steadyrun.signals.run import MissingSignal, Signals
 def find(run: Signals, limit: Limits) -> Finding:
     given, asked = run.maybe("targets/ends_given"), run.maybe("targets/ends_asked")
     if given is None or asked is None:
-        how = 'declare config={"eos_id": …}, or give run.watch the tokenizer' if run.has("targets/supervised") else HOW
+        of_targets(run, "targets/same", "the targets are no tokens beside those of the input")
+        how = 'declare config={"eos_id": …}, or give run.watch the tokenizer'
         raise MissingSignal("targets/ends_given", "whether ends of texts are supervised is not known", how)
     masked = run.maybe("targets/supervised")
     measured = {"given": float(np.sum(given.values)), "asked": float(np.sum(asked.values))}

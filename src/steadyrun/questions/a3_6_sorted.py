@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import sampled
+from steadyrun.questions.auditing import of_targets
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, percent
 from steadyrun.signals.run import MissingSignal, Signals
 
@@ -13,7 +13,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if run.config.get("shuffle") is False:
         raise NotApplicable("the run declares shuffle False: the order is meant")
     why = "no cross-entropy over the classes of whole examples was seen"
-    within, across = sampled(run, "targets/alike", why), sampled(run, "targets/alike_across", why)
+    within, across = (of_targets(run, f"targets/{name}", why) for name in ("alike", "alike_across"))
     _whole_examples(run, why)
     steps, mine, theirs = np.intersect1d(within.steps, across.steps, return_indices=True)
     if len(steps) < limit["batches"]:
@@ -35,7 +35,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 def _whole_examples(run: Signals, why: str) -> None:
     """Raise where there is not one target per example: the words of a text are alike by nature."""
-    count, examples = sampled(run, "targets/count", why), run.maybe("examples")
+    count, examples = of_targets(run, "targets/count", why), run.maybe("examples")
     if examples is None:
         raise MissingSignal("examples", how="give run.step(loss, batch=…) the batches")
     steps, mine, theirs = np.intersect1d(count.steps, examples.steps, return_indices=True)

@@ -13,6 +13,10 @@ def find(run: Signals, _limit: Limits) -> Finding:
         raise MissingSignal("backward_loss")
     given, root = run.raw("loss"), run.raw("backward_loss")
     steps, mine, theirs = np.intersect1d(given.steps, root.steps, return_indices=True)
+    if run.has("skipped"):  # what the scaler skipped is its business
+        skipped = run.raw("skipped")
+        keep = ~np.isin(steps, skipped.steps[skipped.values > 0])
+        steps, mine, theirs = steps[keep], mine[keep], theirs[keep]
     hidden = steps[np.isfinite(given.values[mine]) & ~np.isfinite(root.values[theirs])]
     measured = {"steps": float(len(steps)), "hidden": float(len(hidden))}
     if len(hidden):

@@ -10,9 +10,10 @@ def find(run: Signals, _limit: Limits) -> Finding:
     model = run.about("model")
     told = model.get("declares_tied")
     tied = model.get("tied")
-    if run.config.get("tied") is not True and told is not True:
+    declared = any(run.config.get(name) is True for name in ("tied", "tie_word_embeddings", "tie_weights"))
+    if not declared and told is not True:
         raise NotApplicable("the run does not declare tied weights")
-    who = "the run's config" if run.config.get("tied") is True else "the model's config"
+    who = "the run's config" if declared else "the model's config"
     if tied:
         return Finding("pass", f"{who} declares tied weights, and {' = '.join(map(str, tied[0]))}.")
     return Finding("untied", f"{who} declares tied weights, and no two parameters of the model are one tensor.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
+from steadyrun.records import Series
 from steadyrun.signals.order import period
 from steadyrun.signals.run import MissingSignal, Signals
 from steadyrun.signals.schedule import number
@@ -12,6 +13,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("batch_hash"):
         raise MissingSignal("batch_hash", how="give run.step(loss, batch=…) the batches")
     hashes = run.raw("batch_hash")
+    seams = [each.step for each in run.events("resume") if each.step is not None]
+    if seams:  # what repeats at a resume is another question
+        keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
+        hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
     length = period(hashes.values)
     if length is None:
         return Finding("pass", f"no order of batches was repeated in {len(hashes)} steps.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import number
 
@@ -52,6 +53,13 @@ def sampled(run: Signals, name: str, why: str = "") -> Points:
     if points is None:
         raise MissingSignal(name, why or f"{name} was not recorded", HOW)
     return points
+
+
+def of_targets(run: Signals, name: str, why: str) -> Points:
+    """A series about the targets; the question does not arise where the loss was read and has none such."""
+    if run.maybe(name) is None and isinstance(run.inferred.get("objective"), dict):
+        raise NotApplicable(why)
+    return sampled(run, name, why)
 
 
 def in_a_row(bad: Any, wanted: float) -> int | None:

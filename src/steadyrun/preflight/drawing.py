@@ -1,0 +1,50 @@
+"""Batches from a loader, and the loader as it was before: generators, samplers, workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+MOST_BATCHES = 64  # looked at; models see far fewer
+
+
+def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
+    """The first batches of a list or a loader, which is afterwards as it was."""
+    if batches is None:
+        return []
+    with untouched_loader(batches):
+        return list(itertools.islice(iter(batches), count))
+
+
+def can_be_drawn_from(loader: Any) -> bool:
+    """Whether batches can be taken from it without a trace: a list, or a torch loader over data with an index."""
+    if isinstance(loader, list | tuple):
+        return True
+    return hasattr(loader, "batch_sampler") and hasattr(getattr(loader, "dataset", None), "__getitem__")
+
+
+@contextmanager
+def untouched_loader(loader: Any) -> Iterator[None]:
+    """Whatever the body draws from a torch loader: its generators go back, workers that it started are ended."""
+    states = [(each, each.get_state()) for each in _generators(loader)]
+    running = getattr(loader, "_iterator", None)
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+        started = getattr(loader, "_iterator", None)
+        if started is not None and started is not running:
+            getattr(started, "_shutdown_workers", lambda: None)()
+            loader._iterator = running
+
+
+def _generators(loader: Any) -> list[Any]:
+    """The loader's own, its sampler's, and those that a sampler inside of a sampler has."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    holders = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
+    found = [getattr(each, "generator", None) for each in holders if each is not None]
+    unique = {id(each): each for each in found if hasattr(each, "get_state")}
+    return list(unique.values())
