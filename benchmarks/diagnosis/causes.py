@@ -105,7 +105,7 @@ CAUSES: dict[str, Cause] = {
     "A30": Cause("the graph is cut: layers before it get no gradient", (("A4.3", "cut-off"),)),
     "A31": Cause("gradients are erased between backward and step", (("C1.2", "erased"), ("A1.2", "erased"))),
     "A33": Cause("validation examples were trained on", (("C4.2", "leak"),)),
-    "A34": Cause("labels belong to other inputs", (("A5.5", "unrelated"),)),
+    "A34": Cause("labels belong to other inputs", (("S1.4", "unrelated"),)),
     "B1": Cause("gradients are clipped before they are unscaled", (("A1.3", "before-unscale"),)),
     "B2": Cause("gradients are clipped after the step", (("A1.3", "after-step"),)),
     "B4": Cause(
@@ -134,7 +134,10 @@ CAUSES: dict[str, Cause] = {
     "B20": Cause("the loss scale was lost at the resume", (("A6.1", "lost"),)),
     "B21": Cause("the data begin again at the resume", (("A5.2", "from-the-start"),)),
     "B22": Cause("the output matrix is declared as tied to the embedding and is not", (("A4.7", "untied"),)),
-    "B23": Cause("batches of two: batch normalisation has no statistics", (("A2.3", "unlike-in-evaluation"),)),
+    "B23": Cause(
+        "batches of two: batch normalisation has no statistics",
+        (("A2.3", "unlike-in-evaluation"), ("A2.3", "degenerate")),
+    ),
     "B26": Cause("validation is augmented like training", (("A5.3", "changed"),)),
     "B29": Cause("an embedding with deviation 1 is tied to the output", (("C5.1", "too-wide"),)),
     "B30": Cause("biases and norms are decayed", (("C6.1", "vectors-decayed"), ("C6.1", "declared-exempt"))),

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
@@ -43,6 +44,7 @@ class ForwardSample:
     compute_dtype: torch.dtype | None = None
     follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
+    batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
 
 
@@ -101,8 +103,8 @@ class ForwardProbe:
             key = id(module)
             if module is self._model:
                 self._pass_begins()
-            if key in self._owners and "objective" in self._wanted:
-                self._sample.order.setdefault(key)
+            if "objective" in self._wanted:
+                self._note_turn(module, args)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, args)
             if key in self._outputs:
@@ -138,6 +140,14 @@ class ForwardProbe:
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
+
+    def _note_turn(self, module: nn.Module, args: Any) -> None:
+        """Who runs after whom, and how many values a batch normalisation has for its statistics."""
+        if id(module) in self._owners:
+            self._sample.order.setdefault(id(module))
+        if isinstance(module, _BatchNorm) and module.training and (given := first_float(args)) is not None:
+            values = given.numel() // max(1, given.shape[1] if given.dim() > 1 else 1)
+            self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
 
     def _pass_begins(self) -> None:
         if self._passes:

@@ -285,6 +285,7 @@ class Watcher:
             row.put(f"future_attention/{name}", future)
         self._order = list(sample.order)
         row.put("log_z", sample.log_z)
+        row.put("batchnorm_values", sample.batchnorm_values)
         if sample.modules_in_eval is not None:
             row.put("modules_in_eval", float(sample.modules_in_eval))
 

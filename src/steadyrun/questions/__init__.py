@@ -2,7 +2,7 @@
 
 After the two trees come the signatures of the seven panels (S<panel>.<number>), in the order in which one reads a
 dashboard, which is not that of their codes: the loss, gradients, the learning rate, training against validation, the
-layers, the classes.
+layers, the classes; at last, where nothing else was found, whether labels belong to their inputs.
 
 Last come the audits (A…): what was seen happening in the loop and proves a cause. They are asked behind a fault, too.
 """
@@ -34,7 +34,6 @@ from steadyrun.questions import (
     a5_2_replayed_data,
     a5_3_validation_data,
     a5_4_degenerate,
-    a5_5_labels,
     a6_1_scale_at_seam,
     a7_1_ending,
     c1_1_initial_loss,
@@ -67,6 +66,7 @@ from steadyrun.questions import (
     s1_1_too_good,
     s1_2_early_spike,
     s1_3_parting,
+    s1_4_labels,
     s2_1_flat_rate,
     s2_2_early_minimum,
     s3_1_gradient_extremes,
@@ -125,6 +125,7 @@ _MODULES = (
     s6_2_stuck_heads,
     s7_1_tangled_classes,
     s7_2_irregular_first,
+    s1_4_labels,
     a1_1_leftovers,
     a1_2_erased,
     a1_3_clip_order,
@@ -151,7 +152,6 @@ _MODULES = (
     a5_2_replayed_data,
     a5_3_validation_data,
     a5_4_degenerate,
-    a5_5_labels,
     a6_1_scale_at_seam,
     a7_1_ending,
 )

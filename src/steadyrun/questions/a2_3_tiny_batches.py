@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.auditing import in_a_row
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -34,6 +35,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"{normed} layers of batch normalisation get {size:g} examples at a time"
     if size > limit["examples"]:
         return Finding("pass", f"{facts}.", measured)
+    values = run.maybe("batchnorm_values")
+    first = None if values is None else in_a_row(values.values <= limit["values"], 3)
+    if values is not None and first is not None:
+        measured["values"] = float(values.values[first])
+        message = f"{facts}, one of them {measured['values']:g} values per channel: nothing but their order is left"
+        return Finding("degenerate", f"{message}.", measured, values.step_at(first))
     gap = _gap(run)
     if gap is not None:
         measured["gap"] = gap
@@ -68,6 +75,7 @@ QUESTION = Question(
         Threshold(
             "examples", 2, "examples", "at most this many are too few", "", "the bug is known from batches of 1 or 2"
         ),
+        Threshold("values", 2, "values per channel", "at most this many leave only a sign", "", "arithmetic"),
         Threshold(
             "gap", 1.5, "times the training loss", "how far validation is above it", "", "beside the small batch", "gap"
         ),
@@ -81,6 +89,13 @@ QUESTION = Question(
             "Use GroupNorm or LayerNorm, larger batches, or SyncBatchNorm.",
             explains=("C4.2", "S1.3", "D4"),
             may_pass=True,
+        ),
+        Outcome(
+            "degenerate",
+            FAULT,
+            "normalised over two values every number becomes plus or minus one",
+            "Use LayerNorm or GroupNorm, or larger batches.",
+            explains=("C1", "C3", "C4", "D2", "D4", "S"),
         ),
         Outcome("few", NOTE, "batch normalisation on one or two examples", "Use GroupNorm, or larger batches."),
     ),

@@ -80,7 +80,7 @@ QUESTION = Question(
             FAULT,
             "the gradient vanishes on the way to the first blocks",
             "Use ReLU or GELU, residual connections and normalisation; initialise for the activation in use.",
-            explains=("C1.2", "C4", "S", "A5.5", "P6"),
+            explains=("C1.2", "C4", "S", "P6"),
         ),
         Outcome("weak", NOTE, "the gradient of the first blocks is far smaller than that of the last"),
     ),

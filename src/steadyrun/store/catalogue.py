@@ -67,6 +67,7 @@ CATALOGUE: tuple[Entry, ...] = (
         6,
     ),
     Entry("future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1),
+    Entry("batchnorm_values", "fewest values per channel that a batch normalisation had", "", "objective"),
     Entry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
     Entry("grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"),
     Entry("grad_norm_used", "norm of the gradients that the optimizer found when it stepped", "", "objective"),
