@@ -107,7 +107,7 @@ def make_scheduler(optimizer: Optimizer, config: Config) -> LRScheduler | Reduce
     if name == "cosine" and warmup == 0:
         return CosineAnnealingLR(optimizer, T_max=steps, eta_min=low)
     if name in ("cosine", "linear", "constant"):
-        return LambdaLR(optimizer, warmup_then(name, warmup, steps, low / peak))
+        return LambdaLR(optimizer, warmup_then(config, low / peak))
     if name == "one-cycle":
         return OneCycleLR(optimizer, max_lr=peak, total_steps=steps)
     if name == "cosine-warm-restarts":
@@ -119,10 +119,13 @@ def make_scheduler(optimizer: Optimizer, config: Config) -> LRScheduler | Reduce
     return None
 
 
-def warmup_then(name: str, warmup: int, steps: int, low: float) -> Callable[[int], float]:
+def warmup_then(config: Config, low: float) -> Callable[[int], float]:
+    name, steps, warmup = config["schedule"], config["total_steps"], config["warmup_steps"]
+    begin = 0 if config.get("warmup_from_zero") else 1
+
     def factor(step: int) -> float:
         if step < warmup:
-            return (step + 1) / warmup
+            return (step + begin) / warmup
         progress = min(1.0, (step - warmup) / max(1, steps - warmup))
         if name == "constant":
             return 1.0

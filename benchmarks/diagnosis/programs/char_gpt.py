@@ -75,7 +75,7 @@ class GPT(nn.Module):
         self.positions = nn.Embedding(LENGTH, WIDTH)
         blocks = [Block(config) for _ in range(LAYERS)]
         self.blocks: Any = blocks if config["bug"] == "A28" else nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm = nn.Identity() if config["bug"] == "C16" else nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, config["vocab_size"], bias=False)
         self.apply(self._initialise)
         if config["bug"] == "B29":
@@ -205,7 +205,8 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
     if bug == "B6":
         config["lr_max"], config["lr_min"], config["dtype"] = 1e-5, 1e-6, "bf16"
     if bug in ("C15", "C16"):
-        config |= {"lr_max": 0.03, "lr_min": 0.03, "clip": None, "schedule": "constant", "weight_decay": 0.0}
+        rate = 0.03 if bug == "C15" else 0.01
+        config |= {"lr_max": rate, "lr_min": rate, "clip": None, "schedule": "constant", "weight_decay": 0.0}
     return config | changes
 
 

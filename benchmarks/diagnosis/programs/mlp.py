@@ -140,6 +140,10 @@ def loaders(config: Config, epoch_seed: int = 0) -> tuple[DataLoader[Any], DataL
     return train, DataLoader(Subset(data, held_out), VAL_ROWS)
 
 
+def validation(config: Config) -> DataLoader[Any]:
+    return loaders(config)[1]
+
+
 def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
     kind = "number" if bug in REGRESSIONS else "yes-or-no" if bug in BINARY else "class"
     config = intended(
