@@ -225,10 +225,15 @@ class Bench:
         made: Pass = self.memo["first pass"]
         return made
 
-    def quiet_scores(self, batch: Any, edit: Edit | None = None) -> Tensor:
-        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given."""
+    def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
+        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
+
+        The random numbers are those of the beginning; with another `draw` they are others.
+        """
         with self.pristine(), torch.no_grad(), self.calls(edit) as calls:
             self.reseed()
+            if draw:
+                torch.manual_seed(draw)
             self.modes(False)
             self.loss(batch)
         if not calls or calls[0].scores is None:
