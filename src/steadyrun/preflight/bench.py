@@ -5,21 +5,26 @@ A probe may do anything to the objects: the bench puts them back after it, bit f
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from steadyrun.errors import UsageError
+from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
+from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
 from steadyrun.probes.blocks import clean, unwrapped
+from steadyrun.probes.examples import is_list_of_batches
 from steadyrun.probes.forward import first_float
 from steadyrun.probes.lossgraph import LossGraph, read
+from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
 
@@ -53,6 +58,19 @@ class Pass:
     graph: LossGraph
     calls: list[Call]
     gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A model's scores in evaluation mode."""
+
+    scores: Tensor
+    noise: float  # how far two passes over the same batch differ
+    size: float  # the largest score
+
+    def limit(self, relative: float) -> float:
+        """Beyond this a score has moved."""
+        return max(relative * self.size, 10 * self.noise)
 
 
 class Bench:
@@ -108,7 +126,21 @@ class Bench:
         """One of the batches; a probe that needs more than there are cannot tell."""
         if place >= len(self.batches):
             raise MissingSignal("batches", f"this needs {place + 1} batches", "give preflight more batches")
-        return self.batches[place]
+        held = self.batches[place]
+        micro = self.accumulation > 1 and is_list_of_batches(held) and len(held) == self.accumulation
+        return held[0] if micro else held
+
+    @property
+    def accumulation(self) -> int:
+        """The declared number of micro-batches of a step."""
+        return max(1, int(self.declared("accumulation") or 1))
+
+    def micro_batches(self, place: int = 0) -> list[Any]:
+        """The batches of one accumulated step: those in a list of micro-batches, or as many as are declared."""
+        held, count = self.batches[place % len(self.batches)] if self.batches else self.batch(), self.accumulation
+        if count > 1 and is_list_of_batches(held) and len(held) == count:
+            return list(held)
+        return [self.batches[(place * count + each) % len(self.batches)] for each in range(count)]
 
     @property
     def train_step(self) -> Callable[[Task, Any], Any]:
@@ -137,7 +169,8 @@ class Bench:
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch, as the program computes it."""
         self.passes += 1
-        found = self.task.loss_fn(self.task.model, batch)
+        with self.their_code("loss_fn"):
+            found = self.task.loss_fn(self.task.model, batch)
         if isinstance(found, Tensor) and found.numel() == 1:
             return found
         raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(found)}")
@@ -192,10 +225,15 @@ class Bench:
         made: Pass = self.memo["first pass"]
         return made
 
-    def quiet_scores(self, batch: Any, edit: Edit | None = None) -> Tensor:
-        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given."""
+    def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
+        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
+
+        The random numbers are those of the beginning; with another `draw` they are others.
+        """
         with self.pristine(), torch.no_grad(), self.calls(edit) as calls:
             self.reseed()
+            if draw:
+                torch.manual_seed(draw)
             self.modes(False)
             self.loss(batch)
         if not calls or calls[0].scores is None:
@@ -205,6 +243,15 @@ class Bench:
                 "let loss_fn(model, batch) call model(…)",
             )
         return calls[0].scores.detach()
+
+    def quiet(self) -> Quiet:
+        """The scores of the first batch in evaluation mode, and how far they move by themselves; made once."""
+        if "quiet" not in self.memo:
+            scores, again = self.quiet_scores(self.batch()), self.quiet_scores(self.batch())
+            noise = float(moved(scores, again).max()) if scores.shape == again.shape else float("inf")
+            self.memo["quiet"] = Quiet(scores, noise, size_of(scores))
+        made: Quiet = self.memo["quiet"]
+        return made
 
     def plain_step(self, batch: Any) -> float:
         """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step."""
@@ -223,9 +270,32 @@ class Bench:
         """The program's own step where it has one, else an ordinary one."""
         if self.task.train_step is None:
             return self.plain_step(batch)
-        self.passes += 1
-        found = self.task.train_step(self.task, batch)
-        return float(found.detach()) if isinstance(found, Tensor) else float(found)
+        self.passes += len(batch) if is_list_of_batches(batch) and len(batch) == self.accumulation else 1
+        with self.their_code("train_step"):
+            return _number(self.task.train_step(self.task, batch))
+
+    @contextmanager
+    def their_code(self, name: str) -> Iterator[None]:
+        """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
+        try:
+            yield
+        except (SteadyrunError, MissingSignal, NotApplicable):
+            raise
+        except Exception as problem:
+            last = traceback.extract_tb(problem.__traceback__)[-1]
+            why = f"{name} raised {type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
+            raise MissingSignal(name, why, f"{name} must run on the batches that preflight is given") from problem
+
+
+def _number(found: Any) -> float:
+    """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
+    if isinstance(found, Mapping):
+        found = found.get("loss", next(iter(found.values()), None))
+    elif isinstance(found, list | tuple):
+        found = next(iter(found), None)
+    if isinstance(found, Tensor):
+        return float(found.detach().float().mean()) if found.numel() else float("nan")
+    return float(found) if isinstance(found, int | float) else float("nan")
 
 
 def _shown(found: Any) -> str:

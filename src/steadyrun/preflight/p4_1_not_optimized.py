@@ -9,6 +9,8 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from steadyrun.preflight.bench import Bench
 
 
@@ -17,29 +19,59 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if not held:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
     optimized = {id(each) for each in held}
-    mine = {id(each) for each in bench.parameters.values()}
-    gradients = bench.first_pass().gradients
-    missing = [
-        name
+    seen = bench.first_pass()
+    missing = {
+        name: each
         for name, each in bench.parameters.items()
-        if each.requires_grad and id(each) not in optimized and name in gradients
-    ]
-    strange = [each for each in held if id(each) not in mine]
+        if each.requires_grad and id(each) not in optimized and name in seen.gradients
+    }
+    strange = _stale(bench, list(missing.values()))
     measured = {"missing": float(len(missing)), "strange": float(len(strange))}
+    if missing and _moved_by_others(bench, missing):
+        return Finding("others", f"{listed(list(missing))} are moved by an optimizer that preflight does not know.", measured)
     if missing and strange:
         return Finding(
             "stale",
-            f"{len(missing)} trainable parameters get a gradient and are in no optimizer ({listed(missing)}); the "
-            f"optimizer holds {len(strange)} tensors that are not in the model.",
+            f"{len(missing)} trainable parameters get a gradient and are in no optimizer ({listed(list(missing))}); the "
+            f"optimizer holds {len(strange)} tensors of the same shapes that are not in the model and get no gradient.",
             measured,
         )
     if missing and bench.config.get("init") == "random":
-        message = f"the model starts from random weights, and {listed(missing)} get gradients but are in no optimizer."
+        message = f"the model starts from random weights, and {listed(list(missing))} get gradients but are in no optimizer."
         return Finding("left-out", message, measured)
     if missing:
-        message = f"{len(missing)} trainable parameters get a gradient and are in no optimizer: {listed(missing)}."
+        message = f"{len(missing)} trainable parameters get a gradient and are in no optimizer: {listed(list(missing))}."
         return Finding("not-optimized", message, measured)
-    return Finding("pass", f"each of the {len(bench.parameters)} parameters that learn is in an optimizer.", measured)
+    learning = sum(each.requires_grad for each in bench.parameters.values())
+    return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)
+
+
+def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
+    """Tensors of the optimizers that the model and its loss know nothing of, shaped like a missing parameter.
+
+    Weights of a loss function or another network are no such thing: the loss reaches them.
+    """
+    shapes = {each.shape for each in missing}
+    known = {id(each) for each in [*bench.parameters.values(), *bench.first_pass().graph.leaves]}
+    return [each for each in bench.optimized if id(each) not in known and each.shape in shapes]
+
+
+def _moved_by_others(bench: Bench, missing: dict[str, Tensor]) -> bool:
+    """Whether the program's own step moves them all the same."""
+    import torch
+
+    if bench.task.train_step is None:
+        return False
+    from steadyrun.preflight.rehearsing import step_input
+
+    with bench.pristine():
+        bench.modes(True)
+        before = [each.detach().clone() for each in missing.values()]
+        try:
+            bench.own_step(step_input(bench, 0))
+        except MissingSignal:
+            return False
+        return all(not torch.equal(each, then) for each, then in zip(missing.values(), before, strict=True))
 
 
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
@@ -59,6 +91,7 @@ QUESTION = Question(
         Outcome("stale", FAULT, "the optimizer holds tensors of a model that was", _FIX, explains=_FOLLOWS),
         Outcome("left-out", FAULT, "random weights that nothing will ever move", _FIX, explains=_FOLLOWS),
         Outcome("not-optimized", NOTE, "nothing moves these; where that is meant, freeze them", _FIX),
+        Outcome("others", NOTE, "another optimizer moves these; give preflight all of them"),
     ),
     find=find,
 )

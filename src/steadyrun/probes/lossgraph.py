@@ -81,6 +81,11 @@ def read(loss: Tensor) -> LossGraph:
     return found
 
 
+def leaves(tensor: Tensor) -> list[Tensor]:
+    """Every tensor that a gradient of this one reaches; the graph may have been used already."""
+    return [node.variable for node in _nodes(tensor.grad_fn) if "AccumulateGrad" in node.name()]
+
+
 def _nodes(first: Any) -> Iterator[Any]:
     """Every node once, those near the loss first."""
     waiting = deque([first] if first is not None else [])
