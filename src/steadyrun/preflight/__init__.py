@@ -4,11 +4,32 @@ P1 the data, P2 the loaders, P3 the loss and the model, P4 the parameters, P5 th
 question whose answer is found by trying it on live objects.
 """
 
-from steadyrun.preflight import p3_2_probabilities, p4_1_not_optimized
+from steadyrun.preflight import (
+    p1_1_token_range,
+    p1_2_label_range,
+    p1_3_alignment,
+    p1_4_padding,
+    p1_5_end_of_text,
+    p3_1_broadcast,
+    p3_2_probabilities,
+    p3_3_initial_loss,
+    p3_4_smoothing,
+    p3_5_inputs_matter,
+    p4_1_not_optimized,
+)
 from steadyrun.questions.form import Question
 
 _MODULES = (
+    p1_1_token_range,
+    p1_2_label_range,
+    p1_3_alignment,
+    p1_4_padding,
+    p1_5_end_of_text,
+    p3_1_broadcast,
     p3_2_probabilities,
+    p3_3_initial_loss,
+    p3_4_smoothing,
+    p3_5_inputs_matter,
     p4_1_not_optimized,
 )
 _DEEP: tuple[object, ...] = ()  # asked with `deep=True` alone: they train

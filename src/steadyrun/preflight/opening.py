@@ -82,9 +82,7 @@ def run(
         resumed=None if resumed is None else open_run(resumed),
         progress=progress or (lambda _done, _all, _name: None),
     )
-    return Report(
-        name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again
-    )
+    return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
 
 
 def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:

@@ -1,0 +1,73 @@
+"""Changes to what a model is given, to see what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Change = Callable[[Tensor], Tensor]
+
+
+def edited(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """An edit that changes every tensor among the arguments, in tuples, lists and dicts, too."""
+    return lambda args, kwargs: (tuple(_each(arg, change) for arg in args), _each(kwargs, change))
+
+
+def tensors(held: Any) -> list[Tensor]:
+    """Every tensor in tuples, lists and dicts."""
+    found: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _each(held, keep)
+    return found
+
+
+def _each(held: Any, change: Change) -> Any:
+    if isinstance(held, Tensor):
+        return change(held)
+    if isinstance(held, dict):
+        return {key: _each(value, change) for key, value in held.items()}
+    if type(held) in (list, tuple):
+        return type(held)(_each(value, change) for value in held)
+    return held
+
+
+def later_tokens(tokens: Tensor, half: int) -> Any:
+    """Other tokens from a place on: those of the batch, in another order."""
+
+    def change(held: Tensor) -> Tensor:
+        if held.shape != tokens.shape or not torch.equal(held.to(tokens.device), tokens):
+            return held
+        changed = held.clone()
+        later = changed[:, half:]
+        changed[:, half:] = torch.where(later == later.amax(), later.amin(), later.amax())
+        return changed
+
+    return edited(change)
+
+
+def rolled(held: Tensor) -> Tensor:
+    """The rows one place further."""
+    return held.roll(1, 0) if held.dim() and held.shape[0] > 1 else held
+
+
+def rolled_inputs(call: Any) -> Change:
+    """Rows one place further in what is no label: labels that a model is given stay where they are."""
+    labels = {key: held for key, held in call.kwargs.items() if "label" in key or "target" in key}
+    kept = [id(held) for held in tensors(labels)]
+    return lambda held: held if id(held) in kept else rolled(held)
+
+
+def emptied(held: Tensor) -> Tensor:
+    """Numbers become zero; rows of whole numbers are read from another place on."""
+    if held.is_floating_point():
+        return torch.zeros_like(held)
+    if held.dtype == torch.bool or held.dim() < 2:
+        return rolled(held)
+    return held.roll(1, 1)
