@@ -10,12 +10,20 @@ from steadyrun.preflight import (
     p1_3_alignment,
     p1_4_padding,
     p1_5_end_of_text,
+    p1_6_class_order,
+    p1_7_duplicates,
+    p1_8_leak,
+    p1_9_tokenizer,
+    p2_1_worker_clones,
+    p2_2_order,
+    p2_3_validation_twice,
     p3_1_broadcast,
     p3_2_probabilities,
     p3_3_initial_loss,
     p3_4_smoothing,
     p3_5_inputs_matter,
     p4_1_not_optimized,
+    p5_8_schedule_units,
 )
 from steadyrun.questions.form import Question
 
@@ -25,12 +33,20 @@ _MODULES = (
     p1_3_alignment,
     p1_4_padding,
     p1_5_end_of_text,
+    p1_6_class_order,
+    p1_7_duplicates,
+    p1_8_leak,
+    p1_9_tokenizer,
+    p2_1_worker_clones,
+    p2_2_order,
+    p2_3_validation_twice,
     p3_1_broadcast,
     p3_2_probabilities,
     p3_3_initial_loss,
     p3_4_smoothing,
     p3_5_inputs_matter,
     p4_1_not_optimized,
+    p5_8_schedule_units,
 )
 _DEEP: tuple[object, ...] = ()  # asked with `deep=True` alone: they train
 

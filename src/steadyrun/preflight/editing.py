@@ -57,11 +57,10 @@ def rolled(held: Tensor) -> Tensor:
     return held.roll(1, 0) if held.dim() and held.shape[0] > 1 else held
 
 
-def rolled_inputs(call: Any) -> Change:
-    """Rows one place further in what is no label: labels that a model is given stay where they are."""
-    labels = {key: held for key, held in call.kwargs.items() if "label" in key or "target" in key}
-    kept = [id(held) for held in tensors(labels)]
-    return lambda held: held if id(held) in kept else rolled(held)
+def rolled_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An edit: rows one place further in what is no label; labels that a model is given stay where they are."""
+    named = {key: held if "label" in key or "target" in key else _each(held, rolled) for key, held in kwargs.items()}
+    return tuple(_each(arg, rolled) for arg in args), named
 
 
 def emptied(held: Tensor) -> Tensor:

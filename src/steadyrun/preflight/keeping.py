@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from steadyrun.incidents.randomness import RandomState, put, take
 from steadyrun.incidents.task import Task
+from steadyrun.preflight.generators import kept_generators
 from steadyrun.probes.blocks import clean, unwrapped
 
 _PLAIN = (bool, int, float, str)
@@ -66,6 +67,7 @@ class Kept:
         self._scheduler = copy.deepcopy(_state_dict(task.scheduler))
         self._scaler = copy.deepcopy(_state_dict(task.scaler))
         self._step = task.step
+        self._generators = kept_generators(task.loader, task.val_loader)
         self.random: RandomState = take()
 
     def put_back(self) -> None:
@@ -91,6 +93,8 @@ class Kept:
             _put_moments(optimizer, states)
         self._put_counters()
         self._task.step = self._step
+        for put_generator_back in self._generators:
+            put_generator_back()
         put(self.random)
 
     def differences(self) -> list[str]:

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.beside import pairs
     from steadyrun.probes.labels import alignment
 
-    shares = alignment(bench.first_pass().graph)
-    if shares is None:
+    beside = [shares for pair in pairs(bench.first_pass().graph) if (shares := alignment(pair.graph)) is not None]
+    if not beside:
         raise NotApplicable("no targets lie beside token ids")
-    same, following, after = (float(share) for share in shares)
+    same, following, after = (max(float(shares[offset]) for shares in beside) for offset in range(3))
     measured = {"same": same, "next": following, "after_next": after}
     facts = (
         f"of the targets that count {percent(same)} are the token at the same place, {percent(following)} the next, "
@@ -53,10 +54,11 @@ def _equal(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 def _looks_back_only(bench: Bench) -> bool:
     """Whether later tokens change later outputs and no earlier one."""
+    from steadyrun.preflight.beside import pairs
     from steadyrun.preflight.editing import later_tokens
 
     batch = bench.batch()
-    for tokens in bench.first_pass().graph.tokens:
+    for tokens in [pair.tokens for pair in pairs(bench.first_pass().graph)]:
         half = tokens.shape[1] // 2
         try:
             before, after = bench.quiet_scores(batch), bench.quiet_scores(batch, later_tokens(tokens, half))

@@ -18,18 +18,19 @@ from steadyrun.questions.form import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.beside import Pair
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    pairs = _pairs(bench)
-    if not pairs:
+    from steadyrun.preflight.beside import pairs
+
+    beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel()]
+    if not beside:
         raise NotApplicable("no targets lie beside token ids")
     pad = bench.token("pad_id")
     if pad is None:
-        share, token = max(_constant_tails(*pair, least=limit["tail"]) for pair in pairs)
+        share, token = max(_constant_tails(pair, limit["tail"]) for pair in beside)
         measured = {"share": share}
         if share >= limit["share"]:
             message = (
@@ -40,7 +41,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding(
             "pass", f"{percent(share)} of the targets that count are runs of one token to the end.", measured
         )
-    share = max(_padding(*pair, pad) for pair in pairs)
+    share = max(_padding(pair, pad) for pair in beside)
     measured = {"share": share, "pad_id": float(pad)}
     facts = f"at {percent(share)} of the targets that count, padding ({pad}) is asked to predict padding"
     if share >= limit["share"]:
@@ -48,40 +49,24 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("pass", f"{facts}.", measured)
 
 
-def _pairs(bench: Bench) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Tokens, targets beside them, and which of these count."""
-    from steadyrun.probes.labels import per_row
-
-    graph = bench.first_pass().graph
-    found = []
-    for labels in graph.labels:
-        for tokens in graph.tokens:
-            targets = per_row(labels.targets, *tokens.shape)
-            if targets is not None and tokens.shape[1] > 1:
-                found.append((tokens[:, : targets.shape[1]], targets, targets != labels.ignore_index))
-    return found
-
-
-def _padding(tokens: Tensor, targets: Tensor, keep: Tensor, pad: int) -> float:
+def _padding(pair: Pair, pad: int) -> float:
     """Only runs of padding at the beginning or at the end of a row: elsewhere the same id may be a token."""
-    given = tokens == pad
-    tail = given.flip(1).cummin(1).values.flip(1) if given.numel() else given
-    head = given.cummin(1).values if given.numel() else given
-    wrong = keep & (targets == pad) & (tail | head)
-    return float(wrong.sum() / keep.sum().clamp(min=1))
+    tokens = pair.tokens[:, : pair.targets.shape[1]]
+    given = (tokens == pad).int()
+    outside = given.flip(1).cummin(1).values.flip(1) | given.cummin(1).values
+    wrong = pair.keep & (pair.targets == pad) & outside.bool()
+    return float(wrong.sum() / pair.keep.sum().clamp(min=1))
 
 
-def _constant_tails(tokens: Tensor, targets: Tensor, keep: Tensor, least: float) -> tuple[float, int]:
+def _constant_tails(pair: Pair, least: float) -> tuple[float, int]:
     """Of what counts, the share in runs of one token, at least `least` long, that go to the end of their row."""
-    if not tokens.numel():
-        return 0.0, 0
+    tokens = pair.tokens[:, : pair.targets.shape[1]]
     last = tokens[:, -1:]
-    tail = (tokens == last).flip(1).cummin(1).values.flip(1)
-    tail = tail & (tail.sum(1, keepdim=True) >= least) & (tail.sum(1, keepdim=True) < tokens.shape[1])
-    wrong = keep & tail & (targets == last)
+    tail = (tokens == last).int().flip(1).cummin(1).values.flip(1)
+    length = tail.sum(1, keepdim=True)
+    wrong = pair.keep & tail.bool() & (length >= least) & (length < tokens.shape[1]) & (pair.targets == last)
     token = int(tokens[wrong].mode().values) if wrong.any() else 0
-    same = wrong & (tokens == token)
-    return float(same.sum() / keep.sum().clamp(min=1)), token
+    return float((wrong & (tokens == token)).sum() / pair.keep.sum().clamp(min=1)), token
 
 
 QUESTION = Question(

@@ -35,16 +35,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _ends(bench: Bench, eos: int) -> tuple[int, int]:
     """Ends of texts whose last token counts as a target: those at which the end does not count, and does."""
-    from steadyrun.probes.labels import per_row
+    from steadyrun.preflight.beside import pairs
 
-    graph = bench.first_pass().graph
-    best = (0, 0)
-    for labels in graph.labels:
-        for tokens in graph.tokens:
-            targets = per_row(labels.targets, *tokens.shape)
-            if targets is not None and (found := _counted(tokens, targets, labels.ignore_index, eos)) is not None:
-                best = max(best, found, key=sum)
-    return best
+    beside = pairs(bench.first_pass().graph)
+    counts = [_counted(pair.tokens, pair.targets, pair.ignored, eos) for pair in beside]
+    return max((each for each in counts if each is not None), key=sum, default=(0, 0))
 
 
 def _counted(tokens: Tensor, targets: Tensor, ignored: int, eos: int) -> tuple[int, int] | None:

@@ -49,8 +49,16 @@ def _unknown(bench: Bench, labels: list[Labels]) -> str:
         return f"the loss is made of {len(labels)} cross-entropies"
     if labels[0].reduction != "mean":
         return "the loss is no mean over the items"
+    if _chooses_examples(labels[0]):
+        return "the classes are the examples of the batch"
     plain = bench.first_pass().graph.plain
     return "" if plain else "the loss has other parts beside the cross-entropy, or a factor"
+
+
+def _chooses_examples(labels: Labels) -> bool:
+    """Whether each example is to find its own place in the batch, as in contrastive learning."""
+    targets = labels.targets.flatten().tolist()
+    return labels.classes >= len(targets) > 1 and targets == list(range(len(targets)))
 
 
 def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:

@@ -100,18 +100,21 @@ def _nudge(bench: Bench, batch: Any) -> None:
 
 def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
     """After some steps on one batch its loss must be worse with the inputs of other rows."""
-    from steadyrun.preflight.editing import edited, rolled_inputs
+    from steadyrun.preflight.editing import rolled_inputs
 
     with bench.pristine():
+        first = _quiet_loss(bench, batch, None)
         bench.modes(True)
         for _ in range(int(limit["steps"])):
             bench.own_step(batch)
-        call = bench.first_pass().calls[0]
         mine = _quiet_loss(bench, batch, None)
-        others = _quiet_loss(bench, batch, edited(rolled_inputs(call)))
-    measured = {"loss": mine, "loss_with_other_inputs": others}
-    facts = f"after {limit['steps']:g} steps on one batch its loss is {shown(mine)}, with other inputs {shown(others)}"
-    if others <= mine:
+        others = _quiet_loss(bench, batch, rolled_inputs)
+    measured = {"first": first, "loss": mine, "loss_with_other_inputs": others}
+    facts = (
+        f"{limit['steps']:g} steps on one batch take its loss from {shown(first)} to {shown(mine)}, with the inputs of "
+        f"other rows it is {shown(others)}"
+    )
+    if 0 < mine < (1 - limit["learned"]) * first and others <= mine:
         return Finding("not-used-yet", f"{facts}.", measured)
     return Finding("pass", f"outputs change with the inputs; {facts}.", measured)
 
@@ -136,11 +139,19 @@ QUESTION = Question(
     thresholds=(
         Threshold(
             "steps",
-            10,
+            20,
             "steps",
             "on one batch before its loss is compared with that of other inputs (deep)",
             "",
-            "ten are enough for most models to tell the rows of one batch apart; where they are not it is only a note",
+            "enough for most to tell the rows of one batch apart; with fewer the loss falls for all inputs alike",
+        ),
+        Threshold(
+            "learned",
+            0.2,
+            "of the first loss",
+            "by which it must have fallen before other inputs are tried (deep)",
+            "",
+            "below it, healthy models of the zoo learn how often each answer comes before they learn from the inputs",
         ),
     ),
     outcomes=(
