@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from steadyrun.preflight.generators import kept_generators
+
 MOST_BATCHES = 64  # looked at; models see far fewer
 
 
@@ -28,23 +30,14 @@ def can_be_drawn_from(loader: Any) -> bool:
 @contextmanager
 def untouched_loader(loader: Any) -> Iterator[None]:
     """Whatever the body draws from a torch loader: its generators go back, workers that it started are ended."""
-    states = [(each, each.get_state()) for each in _generators(loader)]
+    put_back = kept_generators(loader)
     running = getattr(loader, "_iterator", None)
     try:
         yield
     finally:
-        for generator, state in states:
-            generator.set_state(state)
+        for each in put_back:
+            each()
         started = getattr(loader, "_iterator", None)
         if started is not None and started is not running:
             getattr(started, "_shutdown_workers", lambda: None)()
             loader._iterator = running
-
-
-def _generators(loader: Any) -> list[Any]:
-    """The loader's own, its sampler's, and those that a sampler inside of a sampler has."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    holders = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
-    found = [getattr(each, "generator", None) for each in holders if each is not None]
-    unique = {id(each): each for each in found if hasattr(each, "get_state")}
-    return list(unique.values())

@@ -174,7 +174,9 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome("pass", PASS, "no output sees a later position"),
-        Outcome("not-causal", FAULT, "an output sees later positions, against what is declared", _FIX, explains=_FOLLOWS),
+        Outcome(
+            "not-causal", FAULT, "an output sees later positions, against what is declared", _FIX, explains=_FOLLOWS
+        ),
         Outcome("sees-target", FAULT, "an output sees the token it has to predict", _FIX, explains=_FOLLOWS),
         Outcome("declared-open", NOTE, "outputs see later positions, as declared; targets are the next tokens", _FIX),
     ),

@@ -33,7 +33,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     rows = int(scores.shape[0]) if scores.dim() else 0
     inputs = _inputs(bench, rows)
     if rows < 2 or not inputs:
-        raise NotApplicable(f"outputs of shape {tuple(scores.shape)} have no dimension in common with two or more inputs")
+        raise NotApplicable(
+            f"outputs of shape {tuple(scores.shape)} have no dimension in common with two or more inputs"
+        )
     if scores.shape[1:] == (rows,):
         raise NotApplicable(f"outputs of shape {tuple(scores.shape)} compare the examples with each other")
     bound = quiet.limit(limit["moved"] * (_HALF if _small(bench) else 1))

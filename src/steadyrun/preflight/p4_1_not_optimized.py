@@ -28,7 +28,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     strange = _stale(bench, list(missing.values()))
     measured = {"missing": float(len(missing)), "strange": float(len(strange))}
     if missing and _moved_by_others(bench, missing):
-        return Finding("others", f"{listed(list(missing))} are moved by an optimizer that preflight does not know.", measured)
+        return Finding(
+            "others", f"{listed(list(missing))} are moved by an optimizer that preflight does not know.", measured
+        )
     if missing and strange:
         return Finding(
             "stale",
@@ -37,10 +39,14 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             measured,
         )
     if missing and bench.config.get("init") == "random":
-        message = f"the model starts from random weights, and {listed(list(missing))} get gradients but are in no optimizer."
+        message = (
+            f"the model starts from random weights, and {listed(list(missing))} get gradients but are in no optimizer."
+        )
         return Finding("left-out", message, measured)
     if missing:
-        message = f"{len(missing)} trainable parameters get a gradient and are in no optimizer: {listed(list(missing))}."
+        message = (
+            f"{len(missing)} trainable parameters get a gradient and are in no optimizer: {listed(list(missing))}."
+        )
         return Finding("not-optimized", message, measured)
     learning = sum(each.requires_grad for each in bench.parameters.values())
     return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)

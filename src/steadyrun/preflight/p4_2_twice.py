@@ -26,7 +26,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     measured = {"within": float(len(within)), "across": float(len(across))}
     told = [names.get(key, "a tensor that is not in the model") for key in within or across]
     if within:
-        return Finding("twice", f"{len(within)} parameters are in one optimizer more than once: {listed(told)}.", measured)
+        return Finding(
+            "twice", f"{len(within)} parameters are in one optimizer more than once: {listed(told)}.", measured
+        )
     if across and (same := _same_gradient(bench, across)):
         message = f"{same} parameters are in several optimizers, which step on the same gradient: {listed(told)}."
         return Finding("two-steps", message, measured)

@@ -29,7 +29,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         )
     if found:
         names = [each.path for each in found]
-        return Finding("outside", f"{len(found)} tensors get a gradient outside of parameters(): {listed(names)}.", measured)
+        return Finding(
+            "outside", f"{len(found)} tensors get a gradient outside of parameters(): {listed(names)}.", measured
+        )
     return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)
 
 

@@ -38,7 +38,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     bound = limit["changed"] * max(abs(seen.loss), 1e-3)
     measured = {"changed": change, "silent": float(len(silent))}
     if not change > bound:
-        message = f"{len(silent)} optimized parameters take no part in the loss of the first batch: {listed(list(silent))}."
+        message = (
+            f"{len(silent)} optimized parameters take no part in the loss of the first batch: {listed(list(silent))}."
+        )
         return Finding("unused", message, measured)
     noise = _change_of_loss(bench, [])
     if change <= 10 * noise:

@@ -62,10 +62,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     far = [key for key in due if (ratio := ratios[key]) is not None and ratio > limit["far"]]
     facts = f"one step moves {len(due) - len(still)} parameters by {shown(measured['smallest'])} to {shown(measured['largest'])} of their size"
     if far:
-        return Finding("far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured)
+        return Finding(
+            "far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured
+        )
     if still:
         told = listed([names[key] for key in still])
-        return Finding("below-spacing", f"{facts}; the updates of {told} are below the spacing of their numbers.", measured)
+        return Finding(
+            "below-spacing", f"{facts}; the updates of {told} are below the spacing of their numbers.", measured
+        )
     return Finding("pass", f"{facts}.", measured)
 
 
@@ -191,7 +195,9 @@ QUESTION = Question(
             explains=("C4", "S", "P6"),
         ),
         Outcome("below-spacing", NOTE, "some updates are smaller than the spacing of the numbers they change"),
-        Outcome("far", NOTE, "a first step that moves a matrix by half of its size or more", "Lower the learning rate."),
+        Outcome(
+            "far", NOTE, "a first step that moves a matrix by half of its size or more", "Lower the learning rate."
+        ),
     ),
     find=find,
 )

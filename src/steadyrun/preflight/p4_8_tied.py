@@ -72,7 +72,10 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
         table, head = max(tied or pairs, key=lambda pair: pair[0].num_embeddings)
     if not _weight(table) or not _weight(head):
         return None, None
-    return (f"{names.get(id(table), 'embedding')}.weight", table.weight), (f"{names.get(id(head), 'head')}.weight", head.weight)
+    return (f"{names.get(id(table), 'embedding')}.weight", table.weight), (
+        f"{names.get(id(head), 'head')}.weight",
+        head.weight,
+    )
 
 
 def _asked(model: Any, name: str) -> Any:

@@ -39,7 +39,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             measured,
         )
     if made.left:
-        return Finding("pass", f"{len(made.left)} gradients stay after a step, and are cleared before the next.", measured)
+        return Finding(
+            "pass", f"{len(made.left)} gradients stay after a step, and are cleared before the next.", measured
+        )
     return Finding("pass", "a step leaves no gradients behind.", measured)
 
 

@@ -61,12 +61,18 @@ def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
     coming = any(event.kind in {STEP, UNSCALE} and event.members & clip.members for event in after)
     if stepped and not coming and not any(event.kind == CLIP for event in mine):
         return Finding("after-step", f"{facts} comes after optimizer.step(): it limits nothing.", measured)
-    if coming and not any(event.kind == BACKWARD for event in before) and any(event.kind == BACKWARD for event in after):
+    if (
+        coming
+        and not any(event.kind == BACKWARD for event in before)
+        and any(event.kind == BACKWARD for event in after)
+    ):
         return Finding("before-backward", f"{facts} comes before backward: it sees no gradient of this step.", measured)
     unscaled = any(event.kind == UNSCALE for event in mine)
     later = any(event.kind == UNSCALE and event.members & clip.members for event in after)
     if later and not unscaled:
-        message = f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
+        message = (
+            f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
+        )
         return Finding("before-unscale", message, measured)
     return None
 

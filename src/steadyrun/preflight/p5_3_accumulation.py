@@ -64,7 +64,9 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
     seen = rehearsal(bench).first
     if not seen.stepped:
         raise MissingSignal(
-            "a whole step", "the first call of train_step does not step", "let train_step take the list of micro-batches"
+            "a whole step",
+            "the first call of train_step does not step",
+            "let train_step take the list of micro-batches",
         )
     names = {id(each): name for name, each in bench.parameters.items()}
     factor = 1.0
@@ -163,7 +165,9 @@ QUESTION = Question(
             explains=("C3", "C4", "S"),
         ),
         Outcome("one-backward", NOTE, "accumulation is declared, and a step has one backward pass"),
-        Outcome("other", NOTE, "micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise"),
+        Outcome(
+            "other", NOTE, "micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise"
+        ),
     ),
     find=find,
 )

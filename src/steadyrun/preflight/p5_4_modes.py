@@ -44,7 +44,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if far > bound:
         return Finding("samples", f"{facts}: the model draws random numbers, and no dropout is at work.", measured)
     if stayed:
-        return Finding("stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured)
+        return Finding(
+            "stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured
+        )
     return Finding("pass", "evaluation mode is deterministic.", measured)
 
 
