@@ -11,18 +11,23 @@ def find(run: Signals, _limit: Limits) -> Finding:
     clipped = run.maybe("clipped")
     in_time = clipped is not None and float(clipped.values.max()) > 0
     if scaled:
-        message = (
-            "clip_grad_norm_ came before scaler.unscale_: it compared gradients that were multiplied by the scale."
-        )
+        message = f"clip_grad_norm_{_to(run)} came before scaler.unscale_: it compared gradients times the loss scale."
         return Finding("before-unscale", message, step=scaled[0].step)
     if late and in_time:
         return Finding("also-late", "gradients were clipped before some steps, and after others.", step=late[0].step)
     if late:
-        message = "clip_grad_norm_ came after the optimizer's step, and gradients were never clipped before it."
+        message = (
+            f"clip_grad_norm_{_to(run)} came after the optimizer's step, first at step {late[0].step}, never before."
+        )
         return Finding("after-step", message, step=late[0].step)
     if not run.has("clip_threshold"):
         raise NotApplicable("nothing was clipped")
     return Finding("pass", "gradients were clipped between backward and the optimizer's step, unscaled.")
+
+
+def _to(run: Signals) -> str:
+    points = run.maybe("clip_threshold")
+    return "" if points is None else f" (to {points.values[0]:g})"
 
 
 QUESTION = Question(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.auditing import objective
+from dataclasses import replace
+
+from steadyrun.questions.auditing import count, objective
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
-    return judged(objective(run))
+    facts = objective(run)
+    found = judged(facts)
+    seen = f" Seen in {count(facts, 'samples') or 1} sampled steps." if found.outcome != "pass" else ""
+    return replace(found, message=f"{found.message}{seen}")
 
 
 def judged(found: object) -> Finding:

@@ -16,7 +16,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     who = "the run's config" if declared else "the model's config"
     if tied:
         return Finding("pass", f"{who} declares tied weights, and {' = '.join(map(str, tied[0]))}.")
-    return Finding("untied", f"{who} declares tied weights, and no two parameters of the model are one tensor.")
+    return Finding("untied", f"{who} declares tied weights, and 0 pairs of the model's parameters are one tensor.")
 
 
 QUESTION = Question(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
     failure = run.about("failure")
     if not failure:
-        return Finding("pass", "no exception ended the run.")
+        raise NotApplicable("no exception ended the run")
     step = run.manifest.get("last_step")
     at = step if isinstance(step, int) else None
     facts = f"{failure.get('type')}: {failure.get('message')}"
@@ -31,11 +31,10 @@ QUESTION = Question(
     asks="Did an exception end the run, and do its frames show the cause?",
     why="A token id beyond the embedding, or a label beyond the classes, is an error about an index; the frames of the "
     "exception still hold the numbers.",
-    needs=(),
+    needs=("loss",),
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "the run was not ended by an exception"),
         Outcome(
             "token-out-of-range",
             FAULT,
