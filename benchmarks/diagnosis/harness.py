@@ -91,9 +91,9 @@ def make_optimizer(name: str, groups: Any, lr: float, weight_decay: float) -> Op
     return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
 
 
-def split_decay(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices are decayed; biases and norms are not."""
-    parameters = [each for each in model.parameters() if each.requires_grad]
+def split_decay(model: nn.Module, weight_decay: float, *, frozen: bool = False) -> list[dict[str, Any]]:
+    """Matrices are decayed; biases and norms are not. With `frozen`, also what has no gradient is handed over."""
+    parameters = [each for each in model.parameters() if each.requires_grad or frozen]
     return [
         {"params": [each for each in parameters if each.ndim >= 2], "weight_decay": weight_decay},
         {"params": [each for each in parameters if each.ndim < 2], "weight_decay": 0.0},

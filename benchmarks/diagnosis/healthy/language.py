@@ -119,7 +119,7 @@ def task(config: Config) -> steadyrun.Task:
         model.head.requires_grad_(True)
     groups: Any = split_decay(model, config["weight_decay"])
     if kind == "frozen-body":  # all parameters are handed over; those that are frozen have no gradient
-        groups = model.parameters()
+        groups = split_decay(model, config["weight_decay"], frozen=True)
     if kind == "probe":
         groups = model.head.parameters()
     optimizer = torch.optim.AdamW(groups, lr=config["lr_max"], weight_decay=config["weight_decay"])

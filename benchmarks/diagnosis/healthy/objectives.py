@@ -53,7 +53,9 @@ def batches(config: Config) -> Iterator[list[Tensor]]:
 
 def validation(config: Config) -> list[list[Tensor]]:
     x, y = mixture(config["seed"] + 300, 400)
-    return [batch_of(x, y, config["kind"], torch.Generator().manual_seed(config["seed"] + 300))]
+    draw = torch.Generator().manual_seed(config["seed"] + 300)
+    parts = zip(x.split(BATCH), y.split(BATCH), strict=True)  # a contrast depends on how many there are
+    return [batch_of(*part, config["kind"], draw) for part in parts]
 
 
 class Net(nn.Module):
@@ -64,22 +66,26 @@ class Net(nn.Module):
         self.kind, narrow = kind, 16 if kind == "vae" else 8
         self.encoder = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, narrow))
         out = FEATURES if kind in ("autoencoder", "denoising", "vae") else GROUPS
-        self.head = nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, out))
-        self.second = nn.Linear(8, {"auxiliary": GROUPS, "multi-task": 1}.get(kind, 1))
+        if kind != "contrastive":
+            self.head = nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, out))
+        if kind in ("auxiliary", "multi-task"):
+            self.second = nn.Linear(8, GROUPS if kind == "auxiliary" else 1)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> Any:
         code = self.encoder(x)
         if self.kind == "vae":
             mean, log_variance = code.chunk(2, dim=1)
             code = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
             return self.head(code), mean, log_variance
-        return self.head(code), code, self.second(code)
+        if self.kind == "contrastive":
+            return code
+        return self.head(code), code, self.second(code) if hasattr(self, "second") else None
 
 
 def make_loss(kind: str) -> Any:
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         if kind == "contrastive":
-            first, second = (normalize(model(view)[1], dim=1) for view in batch)
+            first, second = (normalize(model(view), dim=1) for view in batch)
             return cross_entropy(first @ second.T / 0.2, torch.arange(len(first)))
         out, code, more = model(batch[0])
         if kind in ("autoencoder", "denoising"):

@@ -17,11 +17,16 @@ from diagnosis.healthy.objectives import FEATURES, GROUPS, WIDTH, mixture
 ROWS = 2000
 
 
+def table(config: Config, seed: int, count: int) -> tuple[Tensor, Tensor]:
+    if config["kind"] != "imbalance":
+        return mixture(seed, count)
+    x, y = mixture(seed, 6 * count)  # 95 rows of one class to 5 of the others
+    keep = (y == 0) | (torch.rand(len(y), generator=torch.Generator().manual_seed(seed)) < 0.0075)
+    return x[keep][:count], y[keep][:count]
+
+
 def batches(config: Config) -> Iterator[list[Tensor]]:
-    x, y = mixture(config["seed"], ROWS)
-    if config["kind"] == "imbalance":  # 95 rows of one class to 5 of the others
-        keep = (y == 0) | (torch.rand(ROWS, generator=torch.Generator().manual_seed(1)) < 0.0075)
-        x, y = x[keep], y[keep]
+    x, y = table(config, config["seed"], ROWS)
     size, draw = min(config["batch_size"], len(x)), torch.Generator().manual_seed(config["seed"])
     while True:
         order = torch.randperm(len(x), generator=draw) if config["shuffle"] else torch.arange(len(x))
@@ -32,7 +37,7 @@ def batches(config: Config) -> Iterator[list[Tensor]]:
 
 def validation(config: Config) -> list[list[Tensor]]:
     drawn = config["drawn_at"] if config["kind"] == "random-validation" else 0
-    return [list(mixture(config["seed"] + 300 + drawn, 400))]
+    return [list(table(config, config["seed"] + 300 + drawn, 400))]
 
 
 class Net(nn.Module):
@@ -75,7 +80,7 @@ def configure(seed: int, kind: str, steps: int = 300, **changes: Any) -> Config:
 def task(config: Config) -> steadyrun.Task:
     torch.manual_seed(config["seed"])
     model = Net(config)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config["lr_max"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr_max"], weight_decay=config["weight_decay"])
     built = steadyrun.Task(model, optimizer, loss_fn, loader=Batches(lambda: batches(config)))
     if config["kind"] == "looks-in-between":
         built.train_step = looks_in_between(config)

@@ -124,10 +124,7 @@ def make_model(config: Config) -> nn.Module:
         hidden_dropout_prob=config["dropout"],
         attention_probs_dropout_prob=config["dropout"],
     )
-    model = BertForSequenceClassification(shape)
-    if config["frozen"]:
-        model.bert.requires_grad_(False)
-    return model
+    return BertForSequenceClassification(shape)
 
 
 def make_loss(config: Config) -> Any:
@@ -163,7 +160,6 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
         pad_id=PAD,
         dropout=0.1,
         smoothing=0.0,
-        frozen=False,
     )
     return config | changes
 

@@ -137,7 +137,7 @@ def loaders(config: Config, epoch_seed: int = 0) -> tuple[DataLoader[Any], DataL
     order = torch.Generator().manual_seed(config["seed"] + epoch_seed)
     shuffled = bug != "A10" and config["shuffle"]
     train = DataLoader(Rows(data, bug), size, shuffle=shuffled, drop_last=True, generator=order)
-    return train, DataLoader(Subset(data, held_out), VAL_ROWS)
+    return train, DataLoader(Subset(data, held_out), size if config["reduction"] == "sum" else VAL_ROWS)
 
 
 def validation(config: Config) -> DataLoader[Any]:

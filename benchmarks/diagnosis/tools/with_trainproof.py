@@ -29,8 +29,6 @@ def findings(log: Path, case: Case) -> list[Finding]:
 
 def objective(case: Case) -> list[dict[str, Any]]:
     """For programs that predict tokens: every loss here takes labels that are shifted already."""
-    if case.bug is None and case.program not in ("char_gpt", "seq2seq"):
-        return []
     if case.program not in ("char_gpt", "seq2seq"):
         return []
     steps = {"steps": case.changes["steps"]} if "steps" in case.changes else {"steps": 400}
