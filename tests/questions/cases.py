@@ -497,5 +497,5 @@ CASES: list[tuple[str, str, Synthetic]] = [
         ),
     ),
     ("C6.3", "not-applicable", run(config={"accumulation": 4, "reduction": "sum"}, backward_loss=4 * FALLING)),
-    ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0))),
+    ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), without=("backward_loss",))),
 ]

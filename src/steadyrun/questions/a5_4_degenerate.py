@@ -22,7 +22,7 @@ from steadyrun.signals.run import Signals
 def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("repeated_tokens"):
         raise NotApplicable("no batches of tokens were given to run.step")
-    share = run.raw("repeated_tokens")
+    share = run.points("repeated_tokens")
     usual = float(np.median(share.values))
     high = float(np.quantile(share.values, 0.98))
     bad = np.flatnonzero(share.values > limit["share"])
