@@ -51,7 +51,7 @@ AUDITED: dict[str, Any] = {
     "targets/ends_given": (SAMPLED, np.full(8, 9.0)),
     "targets/ends_asked": (SAMPLED, np.full(8, 9.0)),
     "targets/alike": (SAMPLED, np.linspace(0.11, 0.09, 8)),
-    "targets/alike_across": (SAMPLED[1:], np.linspace(0.1, 0.1, 7)),
+    "targets/alike_overall": (SAMPLED, np.full(8, 0.1)),
     "targets/entropy": (SAMPLED, np.full(8, math.log(512))),
     "targets/count": (SAMPLED, np.full(8, 32.0)),
 }

@@ -113,7 +113,7 @@ NAMES = [
     "dead_heads/a", "low_entropy_share/a/0", "lowest_head_entropy/a", "future_attention/a", "future_attention/b",
     "update_decay/0", "activation/embed", "grad_norm_left", "grad_norm_used", "training", "stalled", "modules_in_eval",
     "targets/same", "targets/next", "targets/second", "targets/supervised", "targets/padding", "targets/ends_given",
-    "targets/ends_asked", "targets/alike", "targets/alike_across", "targets/entropy", "targets/count", "log_z",
+    "targets/ends_asked", "targets/alike", "targets/alike_overall", "targets/entropy", "targets/count", "log_z",
     "ignored_labels", "repeated_tokens", "batchnorm_values",
 ]  # fmt: skip
 

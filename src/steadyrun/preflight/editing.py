@@ -1,4 +1,5 @@
-"""What a model is given, changed in one place: a tensor inside of tuples, mappings and objects exchanged for another."""
+"""What a model is given, changed in one place: a tensor inside of tuples, mappings and objects exchanged for "
+"another."""
 
 from __future__ import annotations
 

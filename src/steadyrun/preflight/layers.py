@@ -37,7 +37,8 @@ def looked_at(bench: Bench, batch: Any, look: Looker, *, training: bool = False)
 
 
 def call_order(bench: Bench) -> tuple[list[tuple[str, nn.Module]], Tensor | None, dict[str, Tensor]]:
-    """The layers with weights of their own in the order they were first called, the scores, and what each gave; once."""
+    """The layers with weights of their own in the order they were first called, the scores, and what each gave; "
+    "once."""
     if "call order" not in bench.memo:
         order: dict[str, nn.Module] = {}
         given: dict[str, Tensor] = {}

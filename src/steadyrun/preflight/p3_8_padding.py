@@ -77,7 +77,8 @@ def _padded_batch(bench: Bench, pad: int) -> int | None:
 
 
 def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], attends: list[bool]) -> Tensor:
-    """The scores with other vectors in the place of padding (None: as they are); notes where that was, and whether there is attention."""
+    """The scores with other vectors in the place of padding (None: as they are); notes where that was, and whether "
+    "there is attention."""
     import torch
 
     from steadyrun.preflight.tokens import embedding, noting, padding

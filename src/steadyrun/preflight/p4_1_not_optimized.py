@@ -34,7 +34,8 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if missing and strange:
         return Finding(
             "stale",
-            f"{len(missing)} trainable parameters get a gradient and are in no optimizer ({listed(list(missing))}); the "
+            f"{len(missing)} trainable parameters get a gradient and are in no optimizer ({listed(list(missing))}); "
+            "the "
             f"optimizer holds {len(strange)} tensors of the same shapes that are not in the model and get no gradient.",
             measured,
         )

@@ -119,7 +119,8 @@ QUESTION = Question(
     code="P4.5",
     name="connected to the loss",
     asks="Does a part of the model change the loss without getting a gradient?",
-    why="A detach, a .data, a no_grad or a trip through numpy cuts the graph: what lies before it never learns, and the "
+    why="A detach, a .data, a no_grad or a trip through numpy cuts the graph: what lies before it never learns, and "
+    "the "
     "rest does, so the loss still falls a little.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
@@ -130,7 +131,8 @@ QUESTION = Question(
             "of the loss",
             "a larger change proves that the parameters take part in the loss",
             "",
-            "the same pass with the same draws is the same number bit for bit on a CPU; an encoder disturbed by a third "
+            "the same pass with the same draws is the same number bit for bit on a CPU; an encoder disturbed by a "
+            "third "
             "of its own deviation moves a loss by 1e-3 and more",
         ),
     ),
@@ -140,7 +142,8 @@ QUESTION = Question(
             "cut-off",
             FAULT,
             "the graph is cut between these parameters and the loss",
-            "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and take "
+            "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
+            "take "
             "them out of the optimizer.",
             explains=("C4", "S", "P6"),
         ),

@@ -49,7 +49,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if stalled > limit["stalled"] and (share := _stalled_at_peak(bench, due)) > limit["stalled"]:
         return Finding(
             "rounded-away",
-            f"{percent(share)} of the numbers in fp16 or bf16 parameters do not move in a step, though they have a gradient "
+            f"{percent(share)} of the numbers in fp16 or bf16 parameters do not move in a step, though they have a "
+            "gradient "
             f"(limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
             measured | {"stalled": share},
         )
@@ -156,7 +157,8 @@ QUESTION = Question(
             "share of numbers",
             "fp16 and bf16 numbers with a gradient that a step leaves where they are",
             "GN > 0 but most changes exactly 0",
-            "AdamW at 3e-4 on bf16 weights of a small transformer leaves about a third where they are, and still learns; "
+            "AdamW at 3e-4 on bf16 weights of a small transformer leaves about a third where they are, and still "
+            "learns; "
             "at 1e-6 it leaves 99%",
             of="stalled",
         ),

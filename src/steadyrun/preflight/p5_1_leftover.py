@@ -22,7 +22,8 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         told = [names.get(key, "another network's tensor") for key in erased]
         return Finding(
             "erased",
-            f"{len(erased)} parameters got a gradient in backward and have none when the optimizer steps: {listed(told)}.",
+            f"{len(erased)} parameters got a gradient in backward and have none when the optimizer steps: "
+            f"{listed(told)}.",
             {"erased": float(len(erased))},
         )
     if made.first.closure:

@@ -124,7 +124,8 @@ QUESTION = Question(
     code="P5.3",
     name="accumulation is a mean",
     asks="Is the gradient of an accumulated step the mean of its micro-batches' gradients?",
-    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam hardly "
+    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam "
+    "hardly "
     "shows it, and the learning rate means something else.",
     needs=("train_step", "loss_fn", "accumulation"),
     panel=None,
@@ -143,7 +144,8 @@ QUESTION = Question(
             "cosine",
             "below it the two gradients are of different losses",
             "",
-            "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only where "
+            "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only "
+            "where "
             "lengths are alike",
         ),
     ),

@@ -46,7 +46,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _only_numbers(bench: Bench, unsaved: list[str]) -> bool:
-    """Whether all that is missing are plain numbers of modules, which a program may well save beside its state_dicts."""
+    """Whether all that is missing are plain numbers of modules, which a program may well save beside its "
+    "state_dicts."""
     modules = dict(bench.model.named_modules())
     found = [(modules.get(path), name) for path, _, name in (each.rpartition(".") for each in unsaved)]
     return bool(found) and all(
@@ -58,7 +59,8 @@ QUESTION = Question(
     code="P5.6",
     name="save, load, go on",
     asks="Is the step after save and load the step that would have come?",
-    why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is lost "
+    why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is "
+    "lost "
     "with the process, and a resumed run is another one.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,

@@ -79,17 +79,14 @@ def entropy(counts: Tensor) -> Tensor:
     return -(shares * shares.clamp(min=1e-30).log()).sum()
 
 
-def alike(counts: Tensor, earlier: Tensor | None) -> Tensor:
-    """How likely two targets of this batch are of one class; the same for one of this batch and one of `earlier`.
+def alike(counts: Tensor) -> Tensor:
+    """How likely two different targets are of one class.
 
-    Both are unbiased: of data that is mixed they are the same on average, however few or uneven the classes are.
+    It is unbiased: of data that is mixed it is the same on average for one batch and for all batches together, however
+    few or uneven the classes are.
     """
     total = counts.sum()
-    within = (counts * (counts - 1)).sum() / (total * (total - 1)).clamp(min=1)
-    across = torch.full_like(within, float("nan"))
-    if earlier is not None:
-        across = (counts * earlier).sum() / (total * earlier.sum()).clamp(min=1)
-    return torch.stack([within, across, total])
+    return (counts * (counts - 1)).sum() / (total * (total - 1)).clamp(min=1)
 
 
 def per_row(targets: Tensor, rows: int, width: int) -> Tensor | None:

@@ -92,9 +92,9 @@ class ObjectiveProbe:
         counts = class_counts(labels)
         if counts is not None:
             same = self._counts is not None and self._counts.shape == counts.shape
-            names = ["targets/alike", "targets/alike_across", "targets/count"]
-            row.put_many(alike(counts, self._counts if same else None), _named(names))
             self._counts = self._counts + counts if same and self._counts is not None else counts
+            seen = torch.stack([alike(counts), alike(self._counts), counts.sum()])
+            row.put_many(seen, _named(["targets/alike", "targets/alike_overall", "targets/count"]))
             row.put("targets/entropy", entropy(self._counts))
 
 

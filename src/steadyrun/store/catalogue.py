@@ -79,7 +79,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("targets/ends_given", "how often the end of a text stands in the inputs, after their start", "", "objective"),
     Entry("targets/ends_asked", "how often the end of a text is a target", "", "objective"),
     Entry("targets/alike", "how likely two targets of the batch are of one class", "", "objective"),
-    Entry("targets/alike_across", "the same for one of the batch and one of the batches before", "", "objective"),
+    Entry("targets/alike_overall", "the same of all batches sampled so far together", "", "objective"),
     Entry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
     Entry("targets/count", "class targets that count in the batch", "", "objective"),
     Entry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
