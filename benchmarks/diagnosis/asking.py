@@ -57,7 +57,8 @@ def _preflight(case: Case, folder: Path) -> dict[str, Any]:
     try:
         task = case.module.task(config)
         more = {name: getattr(task, name) for name in ("scheduler", "scaler", "train_step", "loader")}
-        more["tokenizer"] = getattr(task, "tokenizer", None)
+        tokenizer = getattr(case.module, "Tokenizer", None)
+        more["tokenizer"] = None if tokenizer is None else tokenizer()
         validate = getattr(case.module, "validation", None)
         more["val_batches"] = None if validate is None else list(islice(validate(config), 4))
         batches = list(islice(task.loader, 8))

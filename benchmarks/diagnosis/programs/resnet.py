@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ def task(config: Config) -> steadyrun.Task:
     if bug == "A16":
         scheduler = CosineAnnealingLR(optimizer, T_max=config["total_steps"] * BATCH // TRAIN_ROWS)
     built = steadyrun.Task(model, optimizer, make_loss(config), scheduler=scheduler)
-    built.loader = Batches(lambda: batches(config), config["accumulation"])
+    built.loader = Batches(partial(batches, config), config["accumulation"])
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 
@@ -265,7 +266,7 @@ def train(
         if saved is not None:
             resume(built, saved, config)
         start = 0 if bug == "B21" else first
-        data = iter(Batches(lambda start=start: batches(config, start), config["accumulation"]))
+        data = iter(Batches(partial(batches, config, start), config["accumulation"]))
         with record(folder, config=config) as run:
             run.watch(
                 built.model,
