@@ -221,7 +221,7 @@ def train(
     **changes: Any,
 ) -> Log:
     config = configure(bug, seed, steps, **changes)
-    log, saved = Log(), None
+    log, saved = Log(log_file(folder)), None
     for first, last in attempts(config):
         built = task(config)
         if saved is not None:
@@ -241,5 +241,5 @@ def train(
                     log.val(val_loss)
                     run.val(val_loss, batches=validation(config))
         saved = state_of(built)
-    log.write(log_file(folder))
+    log.write()
     return log
