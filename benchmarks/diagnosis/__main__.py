@@ -18,7 +18,7 @@ if BENCHMARKS not in sys.path:
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 
-from diagnosis.cases import cases  # noqa: E402
+from diagnosis.cases import cases, left_out  # noqa: E402
 from diagnosis.page import write_page  # noqa: E402
 from diagnosis.running import missing, results  # noqa: E402
 from diagnosis.tools import TOOLS, why_not  # noqa: E402
@@ -40,6 +40,9 @@ def main() -> None:
     chosen = cases(options.seeds, options.only)
     if not chosen:
         parser.error(f"no case is called {options.only!r}")
+    for program, package in left_out(chosen).items():
+        print(f"{program}: left out, it needs {package} (benchmarks/diagnosis/requirements-tools.txt)")
+        chosen = [case for case in chosen if case.program != program]
     tools = ["steadyrun", *TOOLS] if options.tools == "all" else options.tools.split(",")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:

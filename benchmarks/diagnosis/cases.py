@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import importlib
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from diagnosis.causes import CAUSES
@@ -63,6 +64,9 @@ PROGRAMS_OF: dict[str, str] = {
     "C18": "mlp",
     "C19": "mlp",
 }
+
+# What a program needs beside torch; where it is not installed, its cases are left out.
+NEEDS = {"bert": "transformers", "masked_lm": "transformers"}
 
 # Name: program and the settings that make it different. All of them are as they should be.
 HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
@@ -168,6 +172,12 @@ class Case:
             if problem.name != f"diagnosis.programs.{self.program}":
                 raise
             return importlib.import_module(f"diagnosis.healthy.{self.program}")
+
+
+def left_out(chosen: list[Case]) -> dict[str, str]:
+    """Programs that cannot be run here, and the package they need."""
+    programs = {case.program for case in chosen} & NEEDS.keys()
+    return {name: NEEDS[name] for name in sorted(programs) if find_spec(NEEDS[name]) is None}
 
 
 def cases(seeds: int = 3, only: str = "*") -> list[Case]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,24 +46,28 @@ class Silent:
         return lambda *_arguments, **_settings: None
 
 
-@dataclass
 class Log:
-    """What an ordinary logger keeps: one row per step."""
+    """What an ordinary logger keeps: one row per step, in a file that survives an exception."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, path: Path) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", "utf-8")
 
     def step(self, step: int, loss: torch.Tensor, rate: float, grad_norm: torch.Tensor | None) -> None:
         row: dict[str, Any] = {"step": step, "loss": float(loss.detach()), "lr": rate}
         if grad_norm is not None:
             row["grad_norm"] = float(grad_norm)
         self.rows.append(row)
+        if len(self.rows) % 50 == 0:
+            self.write()
 
     def val(self, loss: torch.Tensor) -> None:
         self.rows[-1]["val_loss"] = float(loss)
 
-    def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows), "utf-8")
+    def write(self) -> None:
+        self._path.write_text("".join(json.dumps(row) + "\n" for row in self.rows), "utf-8")
 
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:

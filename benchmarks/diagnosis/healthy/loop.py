@@ -53,7 +53,7 @@ def trainer(
         folder: Path, _bug: str | None = None, seed: int = 1, *, record: Record = steadyrun.record, **changes: Any
     ) -> Log:
         config = configure(seed, **changes)
-        built, log = task(config), Log()
+        built, log = task(config), Log(log_file(folder))
         data = iter(built.loader or ())
         with record(folder, config=config) as run:
             run.watch(built.model, built.optimizer, scheduler=built.scheduler, loss_fn=built.loss_fn)
@@ -73,7 +73,7 @@ def trainer(
                     val_loss = evaluate(built, held_out)
                     log.val(val_loss)
                     run.val(val_loss, batches=held_out)
-        log.write(log_file(folder))
+        log.write()
         return log
 
     return train

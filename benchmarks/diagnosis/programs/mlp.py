@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def task(config: Config) -> steadyrun.Task:
     if config["dtype"] == "fp16":
         scaler = torch.amp.GradScaler("cpu", init_scale=config["loss_scale"], growth_interval=50)
     built = steadyrun.Task(model, optimizer, make_loss(config), scheduler=scheduler, scaler=scaler)
-    built.loader = Batches(lambda: endless(config, 0), config["accumulation"])
+    built.loader = Batches(partial(endless, config, 0), config["accumulation"])
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 
@@ -269,14 +270,14 @@ def train(
     **changes: Any,
 ) -> Log:
     config = configure(bug, seed, steps, **changes)
-    log, saved = Log(), None
+    log, saved = Log(log_file(folder)), None
     for first, last in attempts(config):
         built = task(config)
         if saved is not None:
             resume(built, saved, config)
         train_loader, val_loader = loaders(config)
         start = 0 if bug == "B21" else first
-        data = iter(Batches(lambda start=start: endless(config, start), config["accumulation"]))
+        data = iter(Batches(partial(endless, config, start), config["accumulation"]))
         with record(folder, config=config) as run:
             run.watch(
                 built.model,
@@ -300,5 +301,5 @@ def train(
                     log.val(val_loss)
                     run.val(val_loss, batches=val_loader)
         saved = state_of(built)
-    log.write(log_file(folder))
+    log.write()
     return log

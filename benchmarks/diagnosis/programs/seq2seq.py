@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -168,7 +169,7 @@ def task(config: Config) -> steadyrun.Task:
     if bug == "A27":
         model.heads[1] = nn.Linear(WIDTH, VOCABULARY)
     built = steadyrun.Task(model, optimizer, loss_fn, scheduler=make_scheduler(optimizer, config))
-    built.loader = Batches(lambda: batches(config), config["accumulation"])
+    built.loader = Batches(partial(batches, config), config["accumulation"])
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 
@@ -220,13 +221,13 @@ def train(
     **changes: Any,
 ) -> Log:
     config = configure(bug, seed, steps, **changes)
-    log, saved = Log(), None
+    log, saved = Log(log_file(folder)), None
     for first, last in attempts(config):
         built = task(config)
         if saved is not None:
             resume(built, saved, config)
         start = 0 if bug == "B21" else first
-        data = iter(Batches(lambda start=start: batches(config, start), config["accumulation"]))
+        data = iter(Batches(partial(batches, config, start), config["accumulation"]))
         with record(folder, config=config) as run:
             run.watch(built.model, built.optimizer, scheduler=built.scheduler, loss_fn=loss_fn, tokenizer=Tokenizer())
             for step in range(first, last):
@@ -240,5 +241,5 @@ def train(
                     log.val(val_loss)
                     run.val(val_loss, batches=validation(config))
         saved = state_of(built)
-    log.write(log_file(folder))
+    log.write()
     return log

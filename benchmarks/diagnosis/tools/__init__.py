@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import tempfile
 import time
 from importlib.util import find_spec
@@ -62,7 +63,7 @@ def _from_log(case: Case, adapter: Any, tool: str, run: Path) -> list[Finding]:
             trained(case, run, record=Silent)
         rows = Log.read(log_file(run)) if log_file(run).is_file() else []
         rows = means_of_ten(rows) if tool.endswith(MEANS) else rows
-        plain = Log(rows)
-        plain.write(Path(place) / "metrics.jsonl")
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (Path(place) / "metrics.jsonl").write_text(lines, "utf-8")
         found: list[Finding] = adapter.findings(Path(place) / "metrics.jsonl", case)
         return found

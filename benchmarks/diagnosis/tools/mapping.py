@@ -66,7 +66,8 @@ AMONG: Table = {
         # "a single bad batch, or an unstable op (log/sqrt/division near zero, attention logits overflowing)", fp16
         "non_finite": ("B4", "B9", "B10", "B14"),
         "divergence": ("A10", "A12", "B30"),  # among its remedies
-        "grad_spikes": ("B31",),
+        "loss_spikes": ("A6",),
+        "grad_spikes": ("A6", "B31"),
         "val_below_train": ("A33",),
     },
     "trainproof": {"TP-GRAD-SPIKE": ("B31",)},

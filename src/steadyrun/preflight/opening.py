@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ def preflight(
     scheduler: Any | None = None,
     scaler: Any | None = None,
     train_step: Callable[[Task, Any], Any] | None = None,
+    loader: Iterable[Any] | None = None,
     val_batches: Iterable[Any] | None = None,
     tokenizer: Any | None = None,
     config: Mapping[str, Any] | None = None,
@@ -41,7 +43,7 @@ def preflight(
     """Try a model, its optimizer and its loss on its own batches, and put everything back bit for bit.
 
     `model` may be a `steadyrun.Task`, which has all the rest. `batches` is a list of batches or the training loader,
-    `val_batches` the same of validation. `loss_fn(model, batch)` gives the loss; `train_step(task, batch)` is one
+    `loader` the loader where `batches` is a list, `val_batches` the same of validation. `loss_fn(model, batch)` gives the loss; `train_step(task, batch)` is one
     whole optimizer step as the program writes it: what only it can show (clip order, zero_grad, resume) is asked
     with it alone. `config` declares intent, as for `steadyrun.record`. `resumed` is the run that is being continued.
     `deep` asks those probes, too, that train for a while. `only` names the probes to ask. `progress(done, all, name)`
@@ -49,11 +51,10 @@ def preflight(
     """
     given = [] if optimizer is None else optimizer
     task = model if isinstance(model, Task) else Task(model, given, loss_fn or _no_loss, scheduler, scaler, train_step)
-    task.tokenizer = tokenizer if tokenizer is not None else task.tokenizer
-    task.config = config if config is not None else task.config
-    task.loader = batches if batches is not None else task.loader
-    task.val_loader = val_batches if val_batches is not None else task.val_loader
-    return run(task, resumed=resumed, deep=deep, only=only, progress=progress, thresholds=thresholds)
+    more: dict[str, Any] = {"tokenizer": tokenizer, "config": config, "val_loader": val_batches}
+    more["loader"] = loader if loader is not None else batches
+    task = replace(task, **{name: held for name, held in more.items() if held is not None})
+    return run(task, batches=batches, resumed=resumed, deep=deep, only=only, progress=progress, thresholds=thresholds)
 
 
 def run(
@@ -61,6 +62,7 @@ def run(
     *,
     name: str = "preflight",
     again: str = "",
+    batches: Iterable[Any] | None = None,
     resumed: str | os.PathLike[str] | None = None,
     deep: bool = False,
     only: Iterable[str] = (),
@@ -76,6 +78,7 @@ def run(
         task,
         chosen,
         changes(thresholds or {}, Path.cwd()),
+        batches=task.loader if batches is None else batches,
         deep=deep,
         resumed=None if resumed is None else open_run(resumed),
         progress=progress or (lambda _done, _all, _name: None),

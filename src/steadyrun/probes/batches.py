@@ -108,6 +108,15 @@ def repeated_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tens
     return None
 
 
+def label_hash(arrays: Sequence[Array]) -> Array | None:
+    """A hash of the class labels alone: the order of examples shows in it, however their inputs are augmented."""
+    for array in reversed(arrays):
+        if array.ndim == 1 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[0] > 1:
+            wide = array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
+            return batch_hash(wide)
+    return None
+
+
 def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
     """The share of labels that torch's losses skip, of the last array of integers; None where none is skipped."""
     for array in reversed(arrays):

@@ -20,6 +20,7 @@ from steadyrun.probes.batches import (
     count_tokens,
     example_hashes,
     ignored_labels,
+    label_hash,
     repeated_tokens,
 )
 from steadyrun.probes.pending import Row, Values
@@ -61,6 +62,8 @@ class ExampleProbe:
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
         row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
         row.put("ignored_labels", ignored_labels(parts[0]))
+        labels = label_hash(parts[0])
+        row.put("label_hash", float(labels) if isinstance(labels, np.generic) else labels)
         if isinstance(examples, np.ndarray):
             row.put("batch_hash", float(batch_hash(examples)))
             self._keep("train", examples, row.step)

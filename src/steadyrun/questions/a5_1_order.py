@@ -12,12 +12,9 @@ from steadyrun.signals.schedule import number
 def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("batch_hash"):
         raise MissingSignal("batch_hash", how="give run.step(loss, batch=…) the batches")
-    hashes = run.raw("batch_hash")
-    seams = [each.step for each in run.events("resume") if each.step is not None]
-    if seams:  # what repeats at a resume is another question
-        keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
-        hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
-    length = period(hashes.values)
+    length, hashes = _period(run, "batch_hash")
+    if length is None and run.has("label_hash"):  # augmented inputs differ each time, their labels do not
+        length, hashes = _period(run, "label_hash")
     if length is None:
         return Finding("pass", f"no order of batches was repeated in {len(hashes)} steps.")
     if length < limit["batches"]:
@@ -28,6 +25,16 @@ def find(run: Signals, limit: Limits) -> Finding:
     if who:
         return Finding("not-reshuffled", f"{facts}, although {who}.", measured, length)
     return Finding("fixed", f"{facts}.", measured, length)
+
+
+def _period(run: Signals, name: str) -> tuple[int | None, Series]:
+    """After how many batches the same sequence begins again, within one attempt."""
+    hashes = run.raw(name)
+    seams = [each.step for each in run.events("resume") if each.step is not None]
+    if seams:  # what repeats at a resume is another question
+        keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
+        hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
+    return period(hashes.values), hashes
 
 
 def shuffles(run: Signals, batches: int) -> str:

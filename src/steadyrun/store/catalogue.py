@@ -35,6 +35,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("step_time", "time since the last `run.step`", "s"),
     Entry("batch_index", "number of the batch: counted from the start of the attempt, or as given"),
     Entry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
+    Entry("label_hash", "the same of the batch's class labels alone"),
     Entry("examples", "examples in the batch"),
     Entry("tokens", "tokens in the batch, without padding where `pad_id` is declared"),
     Entry("repeated_tokens", "share of the batch's tokens that are the token before them, without padding"),
