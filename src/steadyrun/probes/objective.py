@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 from steadyrun.probes.lossgraph import LossGraph, read
-from steadyrun.probes.pending import Row, Values
+from steadyrun.probes.pending import Row
 from steadyrun.probes.reach import Reach
+from steadyrun.probes.sampling import by_names
 
 
 @dataclass
@@ -76,7 +76,7 @@ class ObjectiveProbe:
     def _put_targets(self, row: Row, graph: LossGraph) -> None:
         shares = alignment(graph)
         if shares is not None:
-            row.put_many(shares, _named(["targets/same", "targets/next", "targets/second"]))
+            row.put_many(shares, by_names(["targets/same", "targets/next", "targets/second"]))
         if not graph.labels:
             return
         labels = graph.labels[0]
@@ -88,13 +88,13 @@ class ObjectiveProbe:
                 row.put("targets/padding", padding)
                 break
         if eos is not None and graph.tokens:
-            row.put_many(ends(labels, graph.tokens[0], eos), _named(["targets/ends_given", "targets/ends_asked"]))
+            row.put_many(ends(labels, graph.tokens[0], eos), by_names(["targets/ends_given", "targets/ends_asked"]))
         counts = class_counts(labels)
         if counts is not None:
             same = self._counts is not None and self._counts.shape == counts.shape
             self._counts = self._counts + counts if same and self._counts is not None else counts
             seen = torch.stack([alike(counts), alike(self._counts), counts.sum()])
-            row.put_many(seen, _named(["targets/alike", "targets/alike_overall", "targets/count"]))
+            row.put_many(seen, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
             row.put("targets/entropy", entropy(self._counts))
 
 
@@ -114,7 +114,3 @@ def _made_of(graphs: list[LossGraph]) -> dict[str, Any]:
             if labels.smoothing:
                 facts["smoothing"] = round(labels.smoothing, 6)
     return facts
-
-
-def _named(names: list[str]) -> Callable[[npt.NDArray[Any]], Values]:
-    return lambda array: {name: value for name, value in zip(names, array.tolist(), strict=True) if value == value}
