@@ -119,10 +119,10 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "learns", 0.1, "of the first loss", "gone in 30 steps where something is learned", "", "beyond noise"
+            "learns", 0.05, "of the first loss", "gone in 30 steps where something is learned", "", "beyond noise"
         ),
         Threshold(
-            "little", 0.25, "of what a lower rate learns", "too high learns less than this", "", "healthy: 0.9 and more"
+            "little", 0.5, "of what a lower rate learns", "too high learns less than this", "", "healthy: 0.9 and more"
         ),
         Threshold(
             "nothing", 0.02, "of what the best rate learns", "too low learns less than this", "", "the linear range"
