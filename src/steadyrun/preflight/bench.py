@@ -8,7 +8,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,57 +19,15 @@ from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
+from steadyrun.preflight.passes import Call, Pass, Quiet
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
-from steadyrun.probes.forward import first_float
 from steadyrun.probes.lossgraph import LossGraph, read
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the model: what it was given, what it returned."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-
-    @property
-    def scores(self) -> Tensor | None:
-        """The output's logits where it names them, its first float tensor otherwise."""
-        named = getattr(self.output, "logits", None)
-        return named if isinstance(named, Tensor) else first_float(self.output)
-
-    def tensors(self) -> list[Tensor]:
-        """The tensors that the model was given."""
-        return [held for held in (*self.args, *self.kwargs.values()) if isinstance(held, Tensor)]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass of the loss function, and (where asked for) what backward left."""
-
-    loss: float
-    graph: LossGraph
-    calls: list[Call]
-    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
-
-
-@dataclass(frozen=True)
-class Quiet:
-    """A model's scores in evaluation mode."""
-
-    scores: Tensor
-    noise: float  # how far two passes over the same batch differ
-    size: float  # the largest score
-
-    def limit(self, relative: float) -> float:
-        """Beyond this a score has moved."""
-        return max(relative * self.size, 10 * self.noise)
 
 
 class Bench:
@@ -262,8 +219,9 @@ class Bench:
         clip = self.declared("clip")
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        for each in self.task.optimizers:
-            each.step()
+        with self.their_code("optimizer.step"):
+            for each in self.task.optimizers:
+                each.step()
         return float(loss.detach())
 
     def own_step(self, batch: Any) -> float:

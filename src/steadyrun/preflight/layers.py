@@ -37,14 +37,14 @@ def looked_at(bench: Bench, batch: Any, look: Looker, *, training: bool = False)
 
 
 def call_order(bench: Bench) -> tuple[list[tuple[str, nn.Module]], Tensor | None, dict[str, Tensor]]:
-    """The layers with weights of their own in the order they were first called, the scores, and what each gave; once."""
+    """The layers with weights in the order they were first called, the scores, and what each gave; made once."""
     if "call order" not in bench.memo:
         order: dict[str, nn.Module] = {}
         given: dict[str, Tensor] = {}
 
         def look(name: str, module: nn.Module, _args: Any, output: Any) -> None:
             tensor = first_float(output)
-            if tensor is not None and list(module.parameters(recurse=False)):
+            if tensor is not None and not tensor.is_nested and list(module.parameters(recurse=False)):
                 order.setdefault(name, module)
                 given[name] = tensor.detach()
 

@@ -70,14 +70,14 @@ def _padded_batch(bench: Bench, pad: int) -> int | None:
     ends = _ends_text(bench, pad)
     for place in range(min(8, len(bench.batches))):
         for held in tensors_in(bench.batch(place)):
-            if held.dim() == 2 and not held.is_floating_point() and held.numel() and held.dtype.itemsize > 1:
-                if bool(padding(held, pad, ends_text=ends).any()):
-                    return place
+            tokens = held.dim() == 2 and not held.is_floating_point() and held.numel() and held.dtype.itemsize > 1
+            if tokens and bool(padding(held, pad, ends_text=ends).any()):
+                return place
     return None
 
 
 def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], attends: list[bool]) -> Tensor:
-    """The scores with other vectors in the place of padding (None: as they are); notes where that was, and whether there is attention."""
+    """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
     import torch
 
     from steadyrun.preflight.tokens import embedding, noting, padding

@@ -34,7 +34,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     clips = [e for e in seen.events if e.kind == CLIP and e.clip is not None and e.clip.max_norm < _ONLY_MEASURED]
     declared = bench.declared("clip")
     if not clips:
-        return _unseen(bench, seen, declared, limit)
+        return _unseen(seen, declared, limit)
     for clip in clips:
         if finding := _misplaced(seen, clip):
             return finding
@@ -61,17 +61,23 @@ def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
     coming = any(event.kind in {STEP, UNSCALE} and event.members & clip.members for event in after)
     if stepped and not coming and not any(event.kind == CLIP for event in mine):
         return Finding("after-step", f"{facts} comes after optimizer.step(): it limits nothing.", measured)
-    if coming and not any(event.kind == BACKWARD for event in before) and any(event.kind == BACKWARD for event in after):
+    if (
+        coming
+        and not any(event.kind == BACKWARD for event in before)
+        and any(event.kind == BACKWARD for event in after)
+    ):
         return Finding("before-backward", f"{facts} comes before backward: it sees no gradient of this step.", measured)
     unscaled = any(event.kind == UNSCALE for event in mine)
     later = any(event.kind == UNSCALE and event.members & clip.members for event in after)
     if later and not unscaled:
-        message = f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
+        message = (
+            f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
+        )
         return Finding("before-unscale", message, measured)
     return None
 
 
-def _unseen(bench: Bench, seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
+def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
     """No clip was seen: against a declared one, the gradient at the step tells."""
     import torch
 

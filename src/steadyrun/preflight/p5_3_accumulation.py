@@ -64,7 +64,9 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
     seen = rehearsal(bench).first
     if not seen.stepped:
         raise MissingSignal(
-            "a whole step", "the first call of train_step does not step", "let train_step take the list of micro-batches"
+            "a whole step",
+            "the first call of train_step does not step",
+            "let train_step take the list of micro-batches",
         )
     names = {id(each): name for name, each in bench.parameters.items()}
     factor = 1.0
@@ -95,7 +97,7 @@ def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         for part in parts:
             found = dict(bench.observe(part, backward=True).gradients)
             for name, each in found.items():
-                total[name] = each / len(parts) + (total[name] if name in total else 0)
+                total[name] = each / len(parts) + total.get(name, 0)
         return total, found
 
 
@@ -122,8 +124,8 @@ QUESTION = Question(
     code="P5.3",
     name="accumulation is a mean",
     asks="Is the gradient of an accumulated step the mean of its micro-batches' gradients?",
-    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam hardly "
-    "shows it, and the learning rate means something else.",
+    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam "
+    "hardly shows it, and the learning rate means something else.",
     needs=("train_step", "loss_fn", "accumulation"),
     panel=None,
     thresholds=(
@@ -141,8 +143,8 @@ QUESTION = Question(
             "cosine",
             "below it the two gradients are of different losses",
             "",
-            "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only where "
-            "lengths are alike",
+            "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only "
+            "where lengths are alike",
         ),
     ),
     outcomes=(
@@ -163,7 +165,9 @@ QUESTION = Question(
             explains=("C3", "C4", "S"),
         ),
         Outcome("one-backward", NOTE, "accumulation is declared, and a step has one backward pass"),
-        Outcome("other", NOTE, "micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise"),
+        Outcome(
+            "other", NOTE, "micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise"
+        ),
     ),
     find=find,
 )

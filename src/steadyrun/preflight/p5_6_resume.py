@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steadyrun.preflight.words import listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
 from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:
@@ -35,18 +46,20 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _only_numbers(bench: Bench, unsaved: list[str]) -> bool:
-    """Whether all that is missing are plain numbers of modules, which a program may well save beside its state_dicts."""
+    """Whether only plain numbers of modules are missing, which a program may well save beside its state_dicts."""
     modules = dict(bench.model.named_modules())
     found = [(modules.get(path), name) for path, _, name in (each.rpartition(".") for each in unsaved)]
-    return bool(found) and all(owner is not None and isinstance(getattr(owner, name, None), int | float) for owner, name in found)
+    return bool(found) and all(
+        owner is not None and isinstance(getattr(owner, name, None), int | float) for owner, name in found
+    )
 
 
 QUESTION = Question(
     code="P5.6",
     name="save, load, go on",
     asks="Is the step after save and load the step that would have come?",
-    why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is lost "
-    "with the process, and a resumed run is another one.",
+    why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is "
+    "lost with the process, and a resumed run is another one.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(

@@ -93,8 +93,8 @@ QUESTION = Question(
             "ratio",
             "a smaller ratio is out of reach of the optimizer, where Adam's eps does not help",
             "first/last GN < 1e-4",
-            "transformers before and after norm, ResNets, plain CNNs, GRUs and LoRA have 1e-3 to 1e2; ten sigmoid layers "
-            "1e-9",
+            "transformers before and after norm, ResNets, plain CNNs, GRUs and LoRA have 1e-3 to 1e2; twelve sigmoid "
+            "layers 1e-10",
             of="-ratio",
         ),
         Threshold(
@@ -112,7 +112,7 @@ QUESTION = Question(
             "vanishes",
             FAULT,
             "the first layers get no gradient to speak of",
-            "Use ReLU or GELU in the place of sigmoid and tanh, residual connections, norms, and an init made for them.",
+            "Use ReLU or GELU in the place of sigmoid and tanh, residual connections, norms, and an init for them.",
             explains=("C4", "S"),
         ),
         Outcome("small", NOTE, "the first layers get a much smaller gradient than the last"),

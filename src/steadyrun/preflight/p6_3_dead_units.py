@@ -66,7 +66,9 @@ QUESTION = Question(
             "",
             "a sparse layer (a dictionary, experts) has active units on every row; a dead one on none",
         ),
-        Threshold("rows", 8, "rows", "fewer rows prove little", "", "a healthy unit is zero on 8 rows once in 256 times"),
+        Threshold(
+            "rows", 8, "rows", "fewer rows prove little", "", "a healthy unit is zero on 8 rows once in 256 times"
+        ),
     ),
     outcomes=(
         Outcome("pass", PASS, "units are alive"),

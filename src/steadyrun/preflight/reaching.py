@@ -57,7 +57,7 @@ def hidden(model: nn.Module) -> list[Hidden]:
         (f"{path}.{name}" if path else name, value, 0)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if not name.startswith("_") or isinstance(value, nn.Module | list | dict | Tensor) and name not in _OWN
+        if not name.startswith("_") or (isinstance(value, nn.Module | list | dict | Tensor) and name not in _OWN)
     )
     while waiting and len(seen) < _MOST:
         path, held, depth = waiting.popleft()
@@ -97,7 +97,7 @@ def reached(task: Task) -> Reached:
     waiting = deque((each, 0) for each in first)
     while waiting and len(seen) < _MOST:
         held, depth = waiting.popleft()
-        if isinstance(held, _PLAIN) or isinstance(held, Tensor) or id(held) in seen:
+        if isinstance(held, (*_PLAIN, Tensor)) or id(held) in seen:
             continue
         seen.add(id(held))
         if not _sorted_in(found, held) and depth < _DEEPEST:
