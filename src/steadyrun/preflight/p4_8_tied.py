@@ -63,6 +63,8 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
 
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
     table, head = _asked(bench.model, "get_input_embeddings"), _asked(bench.model, "get_output_embeddings")
+    if hasattr(bench.model, "get_output_embeddings") and head is None:
+        return None, None
     if table is None or head is None:
         tables = [each for each in bench.model.modules() if isinstance(each, nn.Embedding)]
         heads = [each for each in bench.model.modules() if isinstance(each, nn.Linear)]
