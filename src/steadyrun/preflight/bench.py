@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,9 @@ class Bench:
         if backward:
             for held in self.parameters.values():
                 held.grad = None
-            loss.backward()  # type: ignore[no-untyped-call]
+            if loss.requires_grad:
+                with self.their_code("loss.backward"):
+                    loss.backward()  # type: ignore[no-untyped-call]
             gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
         return Pass(float(loss.detach()), graph, calls, gradients)
 
@@ -173,7 +175,7 @@ class Bench:
     def first_pass(self) -> Pass:
         """The first batch, forward and backward, in training mode with the first random state; made once."""
         if "first pass" not in self.memo:
-            with self.pristine():
+            with self.pristine(), self._noting_inner_gradients():
                 self.reseed()
                 self.modes(True)
                 found = self.observe(self.batch(), backward=True)
@@ -182,12 +184,32 @@ class Bench:
         made: Pass = self.memo["first pass"]
         return made
 
+    @contextmanager
+    def _noting_inner_gradients(self) -> Iterator[None]:
+        """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
+        original = torch.autograd.grad
+
+        def noted(*args: Any, **options: Any) -> Any:
+            self.memo["needs gradients"] = True
+            return original(*args, **options)
+
+        torch.autograd.grad = noted
+        try:
+            yield
+        finally:
+            torch.autograd.grad = original
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        """`no_grad`, unless the program needs gradients for its forward pass."""
+        self.first_pass()
+        return torch.enable_grad() if "needs gradients" in self.memo else torch.no_grad()
+
     def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
         """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
 
         The random numbers are those of the beginning; with another `draw` they are others.
         """
-        with self.pristine(), torch.no_grad(), self.calls(edit) as calls:
+        with self.pristine(), self.without_gradients(), self.calls(edit) as calls:
             self.reseed()
             if draw:
                 torch.manual_seed(draw)
@@ -215,7 +237,8 @@ class Bench:
         for each in self.task.optimizers:
             each.zero_grad(set_to_none=True)
         loss = self.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.their_code("loss.backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
         clip = self.declared("clip")
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)

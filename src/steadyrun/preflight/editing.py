@@ -60,6 +60,8 @@ def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple
 
 def moved(one: Tensor, other: Tensor) -> Tensor:
     """How far each element moved; where only one of the two is a finite number, infinitely far."""
+    if one.is_complex() and other.is_complex():
+        one, other = torch.view_as_real(one.detach()), torch.view_as_real(other.detach())
     wide = torch.float64 if one.device.type in {"cpu", "cuda"} else torch.float32
     one, other = one.detach().to(wide), other.detach().to(wide)
     difference = (one - other).abs()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
@@ -28,7 +27,7 @@ def looked_at(bench: Bench, batch: Any, look: Looker, *, training: bool = False)
         bench.modes(training)
         handles = [each.register_forward_hook(after) for each in bench.model.modules() if not list(each.children())]
         try:
-            with torch.no_grad(), bench.calls() as calls:
+            with bench.without_gradients(), bench.calls() as calls:
                 bench.loss(batch)
         finally:
             for handle in handles:

@@ -93,7 +93,8 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
                 size = float(each.float().std(correction=0)) or 0.02
                 steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
                 each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
-        loss = float(bench.loss(bench.batch()))
+        with bench.without_gradients():
+            loss = float(bench.loss(bench.batch()))
     before = bench.first_pass().loss
     return abs(loss - before) if loss == loss else float("inf")
 

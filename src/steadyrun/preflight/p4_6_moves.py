@@ -99,7 +99,7 @@ def _has_number(seen: StepSeen, key: int) -> bool:
 def _ratio(seen: StepSeen, key: int) -> float | None:
     """The move against the size of a matrix; None for what may well begin at zero."""
     before = seen.before[key]
-    size = float(before.float().norm())
+    size = float(before.abs().float().norm())
     return float(seen.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
 
 
@@ -146,7 +146,7 @@ def _too_small(seen: StepSeen, key: int) -> bool:
     from steadyrun.preflight.watching import dense
 
     before, gradient = seen.before[key], dense(seen.gradients[key]).float()
-    spacing = torch.finfo(before.dtype).eps * float(before.float().abs().max()) if before.is_floating_point() else 1.0
+    spacing = torch.finfo(before.dtype).eps * float(before.abs().max()) if before.numel() else 1.0
     return seen.rates[key] * float(gradient.abs().max()) < spacing
 
 

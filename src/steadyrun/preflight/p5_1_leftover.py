@@ -25,7 +25,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(told)}.",
             {"erased": float(len(erased))},
         )
-    if made.first.closure:
+    if made.first.closure or made.second.closure:
         raise NotApplicable("the optimizer calls backward itself")
     if not made.first.stepped or not made.second.stepped:
         raise NotApplicable("no optimizer steps on every call: gradients are kept on purpose, or a step was skipped")

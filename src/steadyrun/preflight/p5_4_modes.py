@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,8 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
         bench.model.register_forward_hook(lambda *_: inside.__setitem__(0, inside[0] - 1)),
     ]
     try:
-        with noting(note):
+        with noting(note), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using `torch.compile")  # global hooks are gone in a moment
             scores = bench.quiet_scores(bench.batch(), draw=1)
     finally:
         for handle in handles:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.comparing import first_difference
 from steadyrun.preflight.keeping import Kept
 from steadyrun.preflight.watching import StepSeen, any_number, dense, watched
 from steadyrun.probes.blocks import clean
@@ -31,6 +32,7 @@ class Rehearsal:
     carried: set[int] = field(default_factory=set)  # of those, the ones that the second step's gradient contains
     accumulates: bool = False  # no optimizer steps yet, and the second call adds to the gradients of the first
     loaded: StepSeen | None = None  # the second step after save and load
+    control: StepSeen | None = None  # the second step once more, without loading, where that differed
     why_not_loaded: str = ""
     unsaved: list[str] = field(default_factory=list)  # what the first step changed and no state_dict holds
 
@@ -166,6 +168,10 @@ def _load_and_step(bench: Bench, found: Rehearsal, saved: bytes, start: Kept, la
     later.put_back_surroundings()
     bench.task.step = 1
     found.loaded = watched(bench, batch)
+    if first_difference(bench, found.second, found.loaded) is not None:
+        later.put_back()
+        bench.task.step = 1
+        found.control = watched(bench, batch)
 
 
 def _counts(owner: Any, name: str, bench: Bench) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
@@ -84,7 +83,7 @@ def _measured(bench: Bench) -> list[Units]:
         bench.modes(False)
         handles = [held for tap in taps.values() for held in _hooks(tap.module, before, after)]
         try:
-            with torch.no_grad():
+            with bench.without_gradients():
                 for place in range(min(BATCHES, len(bench.batches))):
                     bench.loss(bench.batch(place))
         finally:
