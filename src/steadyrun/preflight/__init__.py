@@ -3,8 +3,8 @@
 P1 the data, P2 the loaders, P3 the loss and the model, P4 the parameters, P5 the step, P6 learning. A probe is a
 question whose answer is found by trying it on live objects.
 
-`steadyrun.preflight` is this room and the function that users call: Python puts a package that was imported in the place
-of a function of the same name, so the room can be called, too.
+`steadyrun.preflight` is this room and the function that users call: Python puts a package that was imported in the
+place of a function of the same name, so the room can be called, too.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 _PLAIN = (bool, int, float, str, type(None))
 _OWN = frozenset(vars(nn.Module())) | {"state", "param_groups", "defaults"}
+_CONTAINERS = (list, dict, set, deque, defaultdict, OrderedDict, Counter)
 _LONGEST = 4_096
 
 
@@ -32,6 +33,23 @@ class Held:
                 self.tensor.data = self.copy.clone()
             elif not same(self.tensor, self.copy):
                 self.tensor.data.copy_(self.copy)
+
+
+@dataclass
+class _Other:
+    """Any other object, put back as it is; a tuple's tensors keep their values."""
+
+    held: Any
+    tensors: list[Held]
+
+    @classmethod
+    def of(cls, held: Any) -> _Other:
+        inside = held if isinstance(held, tuple) else ()
+        return cls(held, [Held.of(each) for each in inside if isinstance(each, Tensor)])
+
+    def put_back(self) -> None:
+        for each in self.tensors:
+            each.put_back()
 
 
 @dataclass
@@ -68,7 +86,7 @@ class Attributes:
             for name in [name for name, value in vars(held).items() if name not in known and _kind(value)]:
                 del vars(held)[name]  # a cache, a counter that was not there before
             for name, value in attributes.items():
-                if isinstance(value, Held | _Container):
+                if isinstance(value, Held | _Container | _Other):
                     value.put_back()
                 vars(held)[name] = _content(value)
 
@@ -85,6 +103,11 @@ class Attributes:
 def same(one: Tensor, other: Tensor) -> bool:
     """Bit for bit; NaN is the same as NaN."""
     one = one.detach()
+    if one.is_sparse or other.is_sparse:
+        if one.layout != other.layout or one.shape != other.shape:
+            return False
+        one, other = one.coalesce(), other.detach().coalesce()
+        return torch.equal(one.indices(), other.indices()) and same(one.values(), other.values())
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if torch.equal(one, other):
@@ -105,19 +128,21 @@ def _of(held: Any) -> dict[str, Any]:
             kept[name] = value
         elif isinstance(value, Tensor):
             kept[name] = Held.of(value) if value.device.type != "meta" else value
-        elif type(value) in (list, dict, set, deque) and len(value) <= _LONGEST:
+        elif type(value) in _CONTAINERS and len(value) <= _LONGEST:
             kept[name] = _Container.of(value)
+        else:
+            kept[name] = _Other.of(value)
     return kept
 
 
 def _kind(value: Any) -> bool:
-    return type(value) in (*_PLAIN, list, dict, set, deque) or isinstance(value, Tensor)
+    return type(value) in (*_PLAIN, *_CONTAINERS, tuple) or isinstance(value, Tensor)
 
 
 def _content(value: Any) -> Any:
     if isinstance(value, Held):
         return value.tensor
-    return value.held if isinstance(value, _Container) else value
+    return value.held if isinstance(value, _Container | _Other) else value
 
 
 def _unchanged(now: Any, then: Any) -> bool:
@@ -125,4 +150,6 @@ def _unchanged(now: Any, then: Any) -> bool:
         return isinstance(now, Tensor) and same(now, then.copy)
     if isinstance(then, _Container):
         return len(now or ()) == len(then.members) and all(same(each.tensor, each.copy) for each in then.tensors)
+    if isinstance(then, _Other):
+        return now is then.held and all(same(each.tensor, each.copy) for each in then.tensors)
     return type(now) is type(then) and now == then

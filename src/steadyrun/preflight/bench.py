@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
 from steadyrun.preflight.looking import Look, OutOfRange, look
+from steadyrun.preflight.passes import Call, Pass, Quiet
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
-from steadyrun.probes.forward import first_float
 from steadyrun.probes.lossgraph import LossGraph, counting, read
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
@@ -33,48 +32,6 @@ from steadyrun.signals.schedule import number
 _FIRST = 4  # batches that are looked at until one can be run
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the model: what it was given, what it returned."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-
-    @property
-    def scores(self) -> Tensor | None:
-        """The output's logits where it names them, its first float tensor otherwise."""
-        named = getattr(self.output, "logits", None)
-        return named if isinstance(named, Tensor) else first_float(self.output)
-
-    def tensors(self) -> list[Tensor]:
-        """The tensors that the model was given."""
-        return [held for held in (*self.args, *self.kwargs.values()) if isinstance(held, Tensor)]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass of the loss function, and (where asked for) what backward left."""
-
-    loss: float
-    graph: LossGraph
-    calls: list[Call]
-    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
-
-
-@dataclass(frozen=True)
-class Quiet:
-    """A model's scores in evaluation mode."""
-
-    scores: Tensor
-    noise: float  # how far two passes over the same batch differ
-    size: float  # the largest score
-
-    def limit(self, relative: float) -> float:
-        """Beyond this a score has moved."""
-        return max(relative * self.size, 10 * self.noise)
 
 
 class Bench:
@@ -195,7 +152,8 @@ class Bench:
             for held in self.parameters.values():
                 held.grad = None
             if loss.requires_grad:
-                graph = self._backward(loss, graph)
+                with self.their_code("loss.backward"):
+                    graph = self._backward(loss, graph)
             gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
         return Pass(float(loss.detach()), graph, calls, gradients)
 
@@ -236,7 +194,7 @@ class Bench:
         """The first batch, forward and backward, in training mode with the first random state; made once."""
         if "first pass" not in self.memo:
             self.looks()
-            with self.pristine():
+            with self.pristine(), self._noting_inner_gradients():
                 self.reseed()
                 self.modes(True)
                 found = self.observe(self.batch(), backward=True)
@@ -263,12 +221,32 @@ class Bench:
                 break
         return found
 
+    @contextmanager
+    def _noting_inner_gradients(self) -> Iterator[None]:
+        """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
+        original = torch.autograd.grad
+
+        def noted(*args: Any, **options: Any) -> Any:
+            self.memo["needs gradients"] = True
+            return original(*args, **options)
+
+        torch.autograd.grad = noted
+        try:
+            yield
+        finally:
+            torch.autograd.grad = original
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        """`no_grad`, unless the program needs gradients for its forward pass."""
+        self.first_pass()
+        return torch.enable_grad() if "needs gradients" in self.memo else torch.no_grad()
+
     def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
         """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
 
         The random numbers are those of the beginning; with another `draw` they are others.
         """
-        with self.pristine(), torch.no_grad(), self.calls(edit) as calls:
+        with self.pristine(), self.without_gradients(), self.calls(edit) as calls:
             self.reseed()
             if draw:
                 torch.manual_seed(draw)
@@ -296,12 +274,14 @@ class Bench:
         for each in self.task.optimizers:
             each.zero_grad(set_to_none=True)
         loss = self.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.their_code("loss.backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
         clip = self.declared("clip")
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        for each in self.task.optimizers:
-            each.step()
+        with self.their_code("optimizer.step"):
+            for each in self.task.optimizers:
+                each.step()
         return float(loss.detach())
 
     def own_step(self, batch: Any) -> float:

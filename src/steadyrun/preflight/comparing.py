@@ -21,8 +21,7 @@ class Difference:
 
 
 def first_difference(bench: Bench, one: StepSeen, other: StepSeen) -> Difference | None:
-    """The first difference in the order in which a step computes: loss, gradient, parameter; None where there is "
-    "none."""
+    """The first difference in the order of a step: loss, gradient, parameter; None where there is none."""
     if one.loss != other.loss and not (one.loss != one.loss and other.loss != other.loss):
         size = max(abs(one.loss), abs(other.loss), 1e-12)
         return Difference(f"the loss ({one.loss:.9g} and {other.loss:.9g})", abs(one.loss - other.loss) / size)

@@ -1,5 +1,4 @@
-"""What a model is given, changed in one place: a tensor inside of tuples, mappings and objects exchanged for "
-"another."""
+"""What a model is given, changed in one place: a tensor in tuples, mappings and objects exchanged for another."""
 
 from __future__ import annotations
 
@@ -46,11 +45,11 @@ def changed(held: Any, change: Change, depth: int = _DEEPEST) -> Any:
     if type(held) in (list, tuple):
         return type(held)(changed(each, change, depth - 1) for each in held)
     if is_dataclass(held) and not isinstance(held, type):
-        other = copy.copy(held)
+        twin: Any = copy.copy(held)
         for part in fields(held):
             if hasattr(held, part.name):
-                object.__setattr__(other, part.name, changed(getattr(held, part.name), change, depth - 1))
-        return other
+                object.__setattr__(twin, part.name, changed(getattr(held, part.name), change, depth - 1))
+        return twin
     return held
 
 
@@ -61,6 +60,8 @@ def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple
 
 def moved(one: Tensor, other: Tensor) -> Tensor:
     """How far each element moved; where only one of the two is a finite number, infinitely far."""
+    if one.is_complex() and other.is_complex():
+        one, other = torch.view_as_real(one.detach()), torch.view_as_real(other.detach())
     wide = torch.float64 if one.device.type in {"cpu", "cuda"} else torch.float32
     one, other = one.detach().to(wide), other.detach().to(wide)
     difference = (one - other).abs()

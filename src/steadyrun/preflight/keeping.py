@@ -207,7 +207,8 @@ def _put_copied(state: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 def _devices() -> list[int]:
-    return list(range(torch.cuda.device_count())) if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    started: bool = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return list(range(torch.cuda.device_count())) if started else []
 
 
 def _generator_state(held: Any) -> Any:

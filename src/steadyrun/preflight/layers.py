@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
@@ -28,7 +27,7 @@ def looked_at(bench: Bench, batch: Any, look: Looker, *, training: bool = False)
         bench.modes(training)
         handles = [each.register_forward_hook(after) for each in bench.model.modules() if not list(each.children())]
         try:
-            with torch.no_grad(), bench.calls() as calls:
+            with bench.without_gradients(), bench.calls() as calls:
                 bench.loss(batch)
         finally:
             for handle in handles:
@@ -37,15 +36,14 @@ def looked_at(bench: Bench, batch: Any, look: Looker, *, training: bool = False)
 
 
 def call_order(bench: Bench) -> tuple[list[tuple[str, nn.Module]], Tensor | None, dict[str, Tensor]]:
-    """The layers with weights of their own in the order they were first called, the scores, and what each gave; "
-    "once."""
+    """The layers with weights in the order they were first called, the scores, and what each gave; made once."""
     if "call order" not in bench.memo:
         order: dict[str, nn.Module] = {}
         given: dict[str, Tensor] = {}
 
         def look(name: str, module: nn.Module, _args: Any, output: Any) -> None:
             tensor = first_float(output)
-            if tensor is not None and list(module.parameters(recurse=False)):
+            if tensor is not None and not tensor.is_nested and list(module.parameters(recurse=False)):
                 order.setdefault(name, module)
                 given[name] = tensor.detach()
 

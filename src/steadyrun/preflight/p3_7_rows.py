@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import (
@@ -39,7 +40,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if scores.shape[1:] == (rows,):
         raise NotApplicable(f"outputs of shape {tuple(scores.shape)} compare the examples with each other")
     bound = quiet.limit(limit["moved"] * (_HALF if _small(bench) else 1))
-    far, pair = _furthest(bench, scores, inputs, rows)
+    far, pair = _furthest(bench, scores, rows)
     measured = {"moved": far}
     if far <= bound:
         return Finding("pass", f"exchanging one of {rows} examples moves the output of no other.", measured)
@@ -64,13 +65,13 @@ def _inputs(bench: Bench, rows: int) -> list[Tensor]:
     return [each for each in given(calls[0]) if each.dim() and each.shape[0] == rows]
 
 
-def _furthest(bench: Bench, scores: Tensor, inputs: list[Tensor], rows: int) -> tuple[float, tuple[int, int]]:
+def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int, int]]:
     """The furthest that another example moved, of two exchanges: (the changed one, the moved one)."""
     from steadyrun.preflight.editing import editing, moved
 
     furthest, pair, tried = 0.0, (0, 0), 0
     for changed, source in ((0, rows - 1), (rows - 1, 0)):
-        change = editing(lambda held, changed=changed, source=source: _row(held, rows, changed, source))
+        change = editing(partial(_row, rows, changed, source))
         try:
             edited = bench.quiet_scores(bench.batch(), change)
         except MissingSignal:  # lengths that must be sorted, for example
@@ -91,7 +92,7 @@ def _furthest(bench: Bench, scores: Tensor, inputs: list[Tensor], rows: int) -> 
     return furthest, pair
 
 
-def _row(held: Tensor, rows: int, changed: int, source: int) -> Tensor | None:
+def _row(rows: int, changed: int, source: int, held: Tensor) -> Tensor | None:
     if not held.dim() or held.shape[0] != rows:
         return None
     other = held.detach().clone()

@@ -64,29 +64,48 @@ def _ends_text(bench: Bench, pad: int) -> bool:
 
 def _padded_batch(bench: Bench, pad: int) -> int | None:
     """The first batch with padding at the ends of its rows; of the first ones, by the tokens in it."""
-    from steadyrun.preflight.editing import tensors_in
     from steadyrun.preflight.tokens import padding
 
     ends = _ends_text(bench, pad)
     for place in range(min(8, len(bench.batches))):
-        for held in tensors_in(bench.batch(place)):
-            if held.dim() == 2 and not held.is_floating_point() and held.numel() and held.dtype.itemsize > 1:
-                if bool(padding(held, pad, ends_text=ends).any()):
-                    return place
+        if any(bool(padding(held, pad, ends_text=ends).any()) for held in _tokens(bench, place)):
+            return place
     return None
 
 
+def _tokens(bench: Bench, place: int) -> list[Tensor]:
+    """Rows of ids in a batch; not those of two kinds only, which are masks and segments."""
+    from steadyrun.preflight.editing import tensors_in
+
+    whole = [held for held in tensors_in(bench.batch(place)) if held.dim() == 2 and held.numel()]
+    return [held for held in whole if not held.is_floating_point() and held.dtype.itemsize > 1 and int(held.max()) > 1]
+
+
+def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
+    """Whether these ids are the batch's own, perhaps without the first or the last column.
+
+    Positions, segments and relative distances go through tables, too, and may have the padding's number.
+    """
+    import torch
+
+    for held in tokens:
+        for part in (held, held[:, :-1], held[:, 1:]):
+            if part.shape == ids.shape and torch.equal(part.to(ids.device), ids):
+                return True
+    return False
+
+
 def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], attends: list[bool]) -> Tensor:
-    """The scores with other vectors in the place of padding (None: as they are); notes where that was, and whether "
-    "there is attention."""
+    """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
     import torch
 
     from steadyrun.preflight.tokens import embedding, noting, padding
 
     ends = pad is not None and _ends_text(bench, pad)
+    tokens = _tokens(bench, place)
 
     def change(ids: Tensor, vectors: Tensor) -> Tensor:
-        if pad is None or ids.dim() != 2 or vectors.shape[:2] != ids.shape:
+        if pad is None or vectors.shape[:2] != ids.shape or not _among(ids, tokens):
             return vectors
         where = padding(ids, pad, ends_text=ends)
         if not bool(where.any()):

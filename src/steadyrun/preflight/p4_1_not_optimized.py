@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
 from steadyrun.signals.run import MissingSignal
 
@@ -26,28 +27,22 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         if each.requires_grad and id(each) not in optimized and name in seen.gradients
     }
     strange = _stale(bench, list(missing.values()))
+    names = listed(list(missing))
     measured = {"missing": float(len(missing)), "strange": float(len(strange))}
     if missing and _moved_by_others(bench, missing):
-        return Finding(
-            "others", f"{listed(list(missing))} are moved by an optimizer that preflight does not know.", measured
-        )
+        return Finding("others", f"moved by an optimizer that preflight does not know: {names}.", measured)
     if missing and strange:
         return Finding(
             "stale",
-            f"{len(missing)} trainable parameters get a gradient and are in no optimizer ({listed(list(missing))}); "
-            "the "
-            f"optimizer holds {len(strange)} tensors of the same shapes that are not in the model and get no gradient.",
+            f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer ({names}); the "
+            f"optimizer holds {counted(len(strange), 'tensor')} of the same shapes without gradient, not in the model.",
             measured,
         )
     if missing and bench.config.get("init") == "random":
-        message = (
-            f"the model starts from random weights, and {listed(list(missing))} get gradients but are in no optimizer."
-        )
+        message = f"the model starts from random weights; with a gradient and in no optimizer: {names}."
         return Finding("left-out", message, measured)
     if missing:
-        message = (
-            f"{len(missing)} trainable parameters get a gradient and are in no optimizer: {listed(list(missing))}."
-        )
+        message = f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer: {names}."
         return Finding("not-optimized", message, measured)
     learning = sum(each.requires_grad for each in bench.parameters.values())
     return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)
@@ -63,7 +58,7 @@ def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
     return [each for each in bench.optimized if id(each) not in known and each.shape in shapes]
 
 
-def _moved_by_others(bench: Bench, missing: dict[str, Tensor]) -> bool:
+def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
     """Whether the program's own step moves them all the same."""
     import torch
 

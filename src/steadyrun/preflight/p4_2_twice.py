@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
 from steadyrun.signals.run import MissingSignal
 
@@ -27,13 +27,15 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     told = [names.get(key, "a tensor that is not in the model") for key in within or across]
     if within:
         return Finding(
-            "twice", f"{len(within)} parameters are in one optimizer more than once: {listed(told)}.", measured
+            "twice", f"{counted(len(within), 'parameter')} more than once in one optimizer: {listed(told)}.", measured
         )
     if across and (same := _same_gradient(bench, across)):
-        message = f"{same} parameters are in several optimizers, which step on the same gradient: {listed(told)}."
+        message = f"{counted(same, 'parameter')} in several optimizers that step on the same gradient: {listed(told)}."
         return Finding("two-steps", message, measured)
     if across:
-        return Finding("shared", f"{len(across)} parameters are in several optimizers: {listed(told)}.", measured)
+        return Finding(
+            "shared", f"{counted(len(across), 'parameter')} in several optimizers: {listed(told)}.", measured
+        )
     return Finding("pass", f"each of the {len(holders)} tensors in optimizers is there once.", measured)
 
 

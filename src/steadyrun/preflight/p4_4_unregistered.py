@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
 
 if TYPE_CHECKING:
@@ -23,14 +23,16 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if lost:
         return Finding(
             "unregistered",
-            f"{len(lost)} tensors get a gradient and make the model's outputs, but are not in model.parameters(): "
+            f"{counted(len(lost), 'tensor')} with a gradient, used for the model's outputs, not in model.parameters(): "
             f"{listed(lost)}.",
             measured,
         )
     if found:
         names = [each.path for each in found]
         return Finding(
-            "outside", f"{len(found)} tensors get a gradient outside of parameters(): {listed(names)}.", measured
+            "outside",
+            f"{counted(len(found), 'tensor')} with a gradient outside of parameters(): {listed(names)}.",
+            measured,
         )
     return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -38,16 +38,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     bound = limit["changed"] * max(abs(seen.loss), 1e-3)
     measured = {"changed": change, "silent": float(len(silent))}
     if not change > bound:
-        message = (
-            f"{len(silent)} optimized parameters take no part in the loss of the first batch: {listed(list(silent))}."
-        )
+        message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
         return Finding("unused", message, measured)
     noise = _change_of_loss(bench, [])
     if change <= 10 * noise:
         raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
     names = _those_that_matter(bench, silent, max(bound, 10 * noise))
     message = (
-        f"{len(names)} optimized parameters get no gradient, although disturbing them changes the loss by "
+        f"{counted(len(names), 'optimized parameter')} without a gradient, though disturbing them changes the loss by "
         f"{shown(change)} (limit {shown(bound)}): {listed(names)}."
     )
     return Finding("cut-off", message, measured)
@@ -95,7 +93,8 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
                 size = float(each.float().std(correction=0)) or 0.02
                 steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
                 each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
-        loss = float(bench.loss(bench.batch()))
+        with bench.without_gradients():
+            loss = float(bench.loss(bench.batch()))
     before = bench.first_pass().loss
     return abs(loss - before) if loss == loss else float("inf")
 
@@ -120,8 +119,7 @@ QUESTION = Question(
     name="connected to the loss",
     asks="Does a part of the model change the loss without getting a gradient?",
     why="A detach, a .data, a no_grad or a trip through numpy cuts the graph: what lies before it never learns, and "
-    "the "
-    "rest does, so the loss still falls a little.",
+    "the rest does, so the loss still falls a little.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -132,8 +130,7 @@ QUESTION = Question(
             "a larger change proves that the parameters take part in the loss",
             "",
             "the same pass with the same draws is the same number bit for bit on a CPU; an encoder disturbed by a "
-            "third "
-            "of its own deviation moves a loss by 1e-3 and more",
+            "third of its own deviation moves a loss by 1e-3 and more",
         ),
     ),
     outcomes=(
@@ -143,8 +140,7 @@ QUESTION = Question(
             FAULT,
             "the graph is cut between these parameters and the loss",
             "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
-            "take "
-            "them out of the optimizer.",
+            "take them out of the optimizer.",
             explains=("C4", "S", "P6"),
         ),
         Outcome("unused", NOTE, "optimized parameters that the loss does not use, such as an unused pooler"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.rehearsing import Rehearsal
     from steadyrun.preflight.watching import StepSeen
 
 
@@ -34,7 +35,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     names = {id(each): name for name, each in bench.parameters.items()}
     due = [key for key in names if key in seen.gradients and key in seen.after and _has_number(seen, key)]
     if not seen.stepped and not any(bool(seen.change(key).ne(0).any()) for key in seen.after):
-        return _nothing(bench, made.second)
+        return _nothing(bench, made)
     if not due:
         raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
     if all(seen.rates[key] == 0 for key in due):
@@ -50,23 +51,25 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding(
             "rounded-away",
             f"{percent(share)} of the numbers in fp16 or bf16 parameters do not move in a step, though they have a "
-            "gradient "
-            f"(limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
+            f"gradient (limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
             measured | {"stalled": share},
         )
-    if lost := [key for key in still if not _too_small(bench, seen, key)]:
+    if lost := [key for key in still if not _too_small(seen, key)]:
         message = (
-            f"{len(lost)} parameters have a gradient and a learning rate above 0 and do not move: "
+            f"{counted(len(lost), 'parameter')} with a gradient and a learning rate above 0 not moved by a step: "
             f"{listed([names[key] for key in lost])}."
         )
         return Finding("still", message, measured)
     far = [key for key in due if (ratio := ratios[key]) is not None and ratio > limit["far"]]
-    facts = f"one step moves {len(due) - len(still)} parameters by {shown(measured['smallest'])} to {shown(measured['largest'])} of their size"
+    facts = (
+        f"one step moves {counted(len(due) - len(still), 'parameter')}, matrices by {shown(measured['smallest'])} to "
+        f"{shown(measured['largest'])} of their size"
+    )
     if far:
         return Finding(
             "far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured
         )
-    if still:
+    if any(_small_format(seen.before[key]) for key in still):
         told = listed([names[key] for key in still])
         return Finding(
             "below-spacing", f"{facts}; the updates of {told} are below the spacing of their numbers.", measured
@@ -74,14 +77,15 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("pass", f"{facts}.", measured)
 
 
-def _nothing(bench: Bench, second: StepSeen) -> Finding:
+def _nothing(bench: Bench, made: Rehearsal) -> Finding:
     """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
     rates = [float(group.get("lr", 1.0)) for each in bench.task.optimizers for group in each.param_groups]
     if rates and not any(rates):
         return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
     if bench.task.scaler is not None or bench.accumulation > 1:
         raise NotApplicable("the first step was skipped by the loss scaler, or only accumulates gradients")
-    if second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
+    second = made.second
+    if made.accumulates or second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
         raise NotApplicable("the program does not step on every call")
     return Finding("no-step", "two whole steps of the program changed no parameter, and no optimizer stepped.")
 
@@ -95,14 +99,18 @@ def _has_number(seen: StepSeen, key: int) -> bool:
 def _ratio(seen: StepSeen, key: int) -> float | None:
     """The move against the size of a matrix; None for what may well begin at zero."""
     before = seen.before[key]
-    size = float(before.float().norm())
+    size = float(before.abs().float().norm())
     return float(seen.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
 
 
-def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int]:
+def _small_format(held: Tensor) -> bool:
     import torch
 
-    if before.dtype not in (torch.float16, torch.bfloat16) or gradient.is_sparse:
+    return held.dtype in (torch.float16, torch.bfloat16)
+
+
+def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int]:
+    if not _small_format(before) or gradient.is_sparse:
         return 0, 0
     due = gradient.ne(0)
     return int((due & change.eq(0)).sum()), int(due.sum())
@@ -131,14 +139,14 @@ def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
     return _stalled_share(seen, [key for key in due if key in seen.gradients])
 
 
-def _too_small(bench: Bench, seen: StepSeen, key: int) -> bool:
+def _too_small(seen: StepSeen, key: int) -> bool:
     """Whether an ordinary update (rate times gradient, or times its sign) would be lost in rounding."""
     import torch
 
     from steadyrun.preflight.watching import dense
 
     before, gradient = seen.before[key], dense(seen.gradients[key]).float()
-    spacing = torch.finfo(before.dtype).eps * float(before.float().abs().max()) if before.is_floating_point() else 1.0
+    spacing = torch.finfo(before.dtype).eps * float(before.abs().max()) if before.numel() else 1.0
     return seen.rates[key] * float(gradient.abs().max()) < spacing
 
 
@@ -158,8 +166,7 @@ QUESTION = Question(
             "fp16 and bf16 numbers with a gradient that a step leaves where they are",
             "GN > 0 but most changes exactly 0",
             "AdamW at 3e-4 on bf16 weights of a small transformer leaves about a third where they are, and still "
-            "learns; "
-            "at 1e-6 it leaves 99%",
+            "learns; at 1e-6 it leaves 99%",
             of="stalled",
         ),
         Threshold(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +63,8 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
 
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
     table, head = _asked(bench.model, "get_input_embeddings"), _asked(bench.model, "get_output_embeddings")
+    if hasattr(bench.model, "get_output_embeddings") and head is None:
+        return None, None
     if table is None or head is None:
         tables = [each for each in bench.model.modules() if isinstance(each, nn.Embedding)]
         heads = [each for each in bench.model.modules() if isinstance(each, nn.Linear)]
@@ -69,13 +72,25 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
         if not pairs:
             return None, None
         tied = [pair for pair in pairs if pair[0].weight is pair[1].weight]
-        table, head = max(tied or pairs, key=lambda pair: pair[0].num_embeddings)
+        last = [pair for pair in pairs if pair[1] is _output(bench)]
+        table, head = max(tied or last or pairs, key=lambda pair: pair[0].num_embeddings)
     if not _weight(table) or not _weight(head):
         return None, None
     return (f"{names.get(id(table), 'embedding')}.weight", table.weight), (
         f"{names.get(id(head), 'head')}.weight",
         head.weight,
     )
+
+
+def _output(bench: Bench) -> Any:
+    """The layer that makes the scores, where it can be told."""
+    from steadyrun.preflight.layers import output_layer
+
+    try:
+        found = output_layer(bench)
+    except MissingSignal:
+        return None
+    return None if found is None else found[1]
 
 
 def _asked(model: Any, name: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
 
 if TYPE_CHECKING:
@@ -17,26 +18,24 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     from steadyrun.preflight.rehearsing import rehearsal
 
     made = rehearsal(bench)
-    names = {id(each): name for name, each in bench.parameters.items()}
     if erased := _erased(made.first):
-        told = [names.get(key, "another network's tensor") for key in erased]
+        told = _told(bench, erased)
         return Finding(
             "erased",
-            f"{len(erased)} parameters got a gradient in backward and have none when the optimizer steps: "
-            f"{listed(told)}.",
+            f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(told)}.",
             {"erased": float(len(erased))},
         )
-    if made.first.closure:
+    if made.first.closure or made.second.closure:
         raise NotApplicable("the optimizer calls backward itself")
     if not made.first.stepped or not made.second.stepped:
         raise NotApplicable("no optimizer steps on every call: gradients are kept on purpose, or a step was skipped")
     measured = {"left": float(len(made.left)), "carried": float(len(made.carried))}
     if made.carried:
-        told = [names.get(key, "another network's tensor") for key in made.carried]
+        told = _told(bench, made.carried)
         return Finding(
             "carried",
-            f"the gradient of the first step is still in that of the second, in {len(made.carried)} parameters: "
-            f"{listed(told)}.",
+            f"the gradient of the first step is still in that of the second, in "
+            f"{counted(len(made.carried), 'parameter')}: {listed(told)}.",
             measured,
         )
     if made.left:
@@ -44,6 +43,12 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             "pass", f"{len(made.left)} gradients stay after a step, and are cleared before the next.", measured
         )
     return Finding("pass", "a step leaves no gradients behind.", measured)
+
+
+def _told(bench: Bench, keys: Collection[int]) -> list[str]:
+    """Names in the order of the model, then what is not in it."""
+    names = {id(each): name for name, each in bench.parameters.items()}
+    return [name for key, name in names.items() if key in keys] + ["another tensor" for key in keys if key not in names]
 
 
 def _erased(seen: StepSeen) -> list[int]:

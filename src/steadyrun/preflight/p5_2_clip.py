@@ -34,7 +34,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     clips = [e for e in seen.events if e.kind == CLIP and e.clip is not None and e.clip.max_norm < _ONLY_MEASURED]
     declared = bench.declared("clip")
     if not clips:
-        return _unseen(bench, seen, declared, limit)
+        return _unseen(seen, declared, limit)
     for clip in clips:
         if finding := _misplaced(seen, clip):
             return finding
@@ -77,24 +77,32 @@ def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
     return None
 
 
-def _unseen(bench: Bench, seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
+def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
     """No clip was seen: against a declared one, the gradient at the step tells."""
-    import torch
-
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.watching import STEP, dense
 
     if declared is None:
         raise NotApplicable("no clip_grad_norm_ was seen in a step, and config declares no clip")
     gradients = [dense(each).float() for each in seen.gradients.values()]
     if not gradients:
         raise NotApplicable("no gradient was seen at the optimizer's step")
-    norm = float(torch.stack([each.norm() for each in gradients]).norm())
+    norm = max(_norm(seen, event.members) for event in seen.events if event.kind == STEP)
     largest = max(float(each.abs().max()) for each in gradients if each.numel())
     measured = {"norm": norm, "declared": declared, "largest": largest}
     facts = f"config declares a clip of {declared:g}; the gradient at the step has a norm of {shown(norm)}"
     if norm <= declared * (1 + limit["same"]) or largest <= declared * (1 + limit["same"]):
         return Finding("within", f"{facts}, and no clip_grad_norm_ was seen.", measured)
     return Finding("not-clipped", f"{facts}: nothing clips it.", measured)
+
+
+def _norm(seen: StepSeen, members: frozenset[int]) -> float:
+    """The norm of what one optimizer stepped on."""
+    import torch
+
+    from steadyrun.preflight.watching import dense
+
+    mine = [dense(each).float().norm() for key, each in seen.gradients.items() if key in members]
+    return float(torch.stack(mine).norm()) if mine else 0.0
 
 
 _FIX = "The order is: backward, scaler.unscale_(optimizer) where there is a scaler, clip_grad_norm_, step, zero_grad."

@@ -97,7 +97,7 @@ def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         for part in parts:
             found = dict(bench.observe(part, backward=True).gradients)
             for name, each in found.items():
-                total[name] = each / len(parts) + (total[name] if name in total else 0)
+                total[name] = each / len(parts) + total.get(name, 0)
         return total, found
 
 
@@ -125,8 +125,7 @@ QUESTION = Question(
     name="accumulation is a mean",
     asks="Is the gradient of an accumulated step the mean of its micro-batches' gradients?",
     why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam "
-    "hardly "
-    "shows it, and the learning rate means something else.",
+    "hardly shows it, and the learning rate means something else.",
     needs=("train_step", "loss_fn", "accumulation"),
     panel=None,
     thresholds=(
@@ -145,8 +144,7 @@ QUESTION = Question(
             "below it the two gradients are of different losses",
             "",
             "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only "
-            "where "
-            "lengths are alike",
+            "where lengths are alike",
         ),
     ),
     outcomes=(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
+import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.words import listed
+from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from steadyrun.preflight.bench import Bench
+
+
+_LONGEST_CALL = 6  # lines
 
 
 @dataclass
@@ -34,15 +41,15 @@ def find(bench: Bench, limit: Limits) -> Finding:
     measured = {"moved": far, "dropouts": float(seen.default + seen.told + len(seen.modules))}
     facts = f"in evaluation mode two passes differ by {shown(far)} (limit {shown(bound)})"
     if far > bound and seen.default:
-        return Finding("functional", f"{facts}: {seen.default} dropouts that are not told the mode.", measured)
+        return Finding("functional", f"{facts}: {counted(seen.default, 'dropout')} not told the mode.", measured)
     if far > bound and seen.modules:
         known = set(seen.modules) <= set(stayed)
         message = f"{facts}: eval() does not reach {listed(seen.modules)}."
         return Finding("stays" if known and not _all_stay(bench, stayed) else "unreached", message, measured)
     if far > bound and seen.told:
-        return Finding("on-purpose", f"{facts}: {seen.told} calls of dropout with training=True.", measured)
+        return Finding("on-purpose", f"{facts}: {counted(seen.told, 'call')} of dropout with training=True.", measured)
     if far > bound:
-        return Finding("samples", f"{facts}: the model draws random numbers, and no dropout is at work.", measured)
+        return Finding("samples", f"{facts}: something draws random numbers, and no dropout is at work.", measured)
     if stayed:
         return Finding(
             "stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured
@@ -79,11 +86,10 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
             seen.default += bool(args[4] if len(args) > 4 else kwargs.get("dropout_p"))
         if function in kinds and inside[0] and not seen.inside:
             rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-            given = args[2] if len(args) > 2 else kwargs.get("training")
-            if rate and given is None:
-                seen.default += 1
-            elif rate and given:
-                seen.told += 1
+            at_work = args[2] if len(args) > 2 else kwargs.get("training", True)
+            if rate and at_work:
+                told = _told_the_mode()
+                seen.default, seen.told = seen.default + (not told), seen.told + told
 
     with bench.pristine():
         bench.modes(False)
@@ -95,12 +101,44 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
         bench.model.register_forward_hook(lambda *_: inside.__setitem__(0, inside[0] - 1)),
     ]
     try:
-        with noting(note):
+        with noting(note), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using `torch.compile")  # global hooks are gone in a moment
             scores = bench.quiet_scores(bench.batch(), draw=1)
     finally:
         for handle in handles:
             handle.remove()
     return seen, scores, stayed
+
+
+def _told_the_mode() -> bool:
+    """Whether the program's own line that called dropout says `training`; True where its source is not known."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch.", "steadyrun.preflight")):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return True
+    name = frame.f_code.co_filename
+    lines = [
+        linecache.getline(name, each, frame.f_globals) for each in range(frame.f_lineno, frame.f_lineno + _LONGEST_CALL)
+    ]
+    source = "".join(lines)
+    start = source.find("dropout")
+    try:
+        call = _first_call(source[start:])
+    except SyntaxError:
+        return True
+    return call is None or len(call.args) > 2 or any(each.arg in {"training", None} for each in call.keywords)
+
+
+def _first_call(source: str) -> ast.Call | None:
+    """The call with which a piece of source begins."""
+    depth = 0
+    for place, letter in enumerate(source):
+        depth += (letter == "(") - (letter == ")")
+        if letter == ")" and depth == 0:
+            found = ast.parse(source[: place + 1], mode="eval").body
+            return found if isinstance(found, ast.Call) else None
+    return None
 
 
 def _all_stay(bench: Bench, stayed: list[str]) -> bool:

@@ -31,6 +31,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if made.loaded is None:
         raise MissingSignal("state_dict", made.why_not_loaded, "let model and optimizer give state_dicts that load")
     itself = first_difference(bench, made.first, made.again)
+    if itself is None and made.control is not None:
+        itself = first_difference(bench, made.second, made.control)
     if itself is not None and itself.relative > limit["differs"]:
         raise NotApplicable(f"the same step differs from itself already, in {itself.words}")
     difference = first_difference(bench, made.second, made.loaded)
@@ -42,17 +44,19 @@ def find(bench: Bench, limit: Limits) -> Finding:
         f"a step after save and load differs, first in {difference.words}, by {shown(difference.relative)} of it "
         f"(limit {limit['differs']:g}).{unsaved}"
     )
-    return Finding("number" if _only_numbers(bench, made.unsaved) else "lost", message, measured)
+    return Finding("attribute" if _only_attributes(bench, made.unsaved) else "lost", message, measured)
 
 
-def _only_numbers(bench: Bench, unsaved: list[str]) -> bool:
-    """Whether all that is missing are plain numbers of modules, which a program may well save beside its "
-    "state_dicts."""
-    modules = dict(bench.model.named_modules())
+def _only_attributes(bench: Bench, unsaved: list[str]) -> bool:
+    """Whether only plain attributes of modules are missing: a counter, a hidden state from batch to batch.
+
+    A program may well save those beside its state_dicts, or begin them anew.
+    """
+    from steadyrun.probes.blocks import clean
+
+    modules = {clean(path): module for path, module in bench.model.named_modules()}
     found = [(modules.get(path), name) for path, _, name in (each.rpartition(".") for each in unsaved)]
-    return bool(found) and all(
-        owner is not None and isinstance(getattr(owner, name, None), int | float) for owner, name in found
-    )
+    return bool(found) and all(owner is not None and name in vars(owner) for owner, name in found)
 
 
 QUESTION = Question(
@@ -60,8 +64,7 @@ QUESTION = Question(
     name="save, load, go on",
     asks="Is the step after save and load the step that would have come?",
     why="What no state_dict holds (a buffer with persistent=False, a tensor attribute, an optimizer's own list) is "
-    "lost "
-    "with the process, and a resumed run is another one.",
+    "lost with the process, and a resumed run is another one.",
     needs=("optimizer", "loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -83,7 +86,11 @@ QUESTION = Question(
             "Register it (register_buffer, nn.Parameter), or let state_dict and load_state_dict carry it.",
             explains=("D2",),
         ),
-        Outcome("number", NOTE, "numbers that matter are in no state_dict: save them in the checkpoint, too"),
+        Outcome(
+            "attribute",
+            NOTE,
+            "a plain attribute matters and is in no state_dict: save it beside them, where it should last",
+        ),
     ),
     find=find,
 )

@@ -83,7 +83,7 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
 
     def look(module: Any, _args: Any, output: Any) -> None:
         tensor = first_float(output)
-        if not broken and tensor is not None and not bool(tensor.detach().isfinite().all()):
+        if not broken and tensor is not None and not tensor.is_nested and not bool(tensor.detach().isfinite().all()):
             broken.append(f"{names[id(module)]} ({type(module).__name__})")
 
     leaves = [each for each in bench.model.modules() if not list(each.children())]

@@ -31,8 +31,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     measured = {"saturated": worst.saturated, "rows": float(worst.rows), "units": float(worst.units)}
     facts = (
         f"{percent(worst.saturated)} of the outputs of {worst.name} ({worst.kind}, {worst.units} units, {worst.rows} "
-        "rows) "
-        "lie within 0.01 of the ends of their range"
+        "rows) lie within 0.01 of the ends of their range"
     )
     if worst.saturated <= limit["ends"]:
         return Finding("pass", f"{facts}, at the most.", measured)
@@ -46,8 +45,7 @@ QUESTION = Question(
     name="saturated units",
     asks="Are most tanh or sigmoid units at the ends of their range?",
     why="There the slope is nearly 0: the gradient stops at this layer. Inputs that were not scaled, or weights that "
-    "are "
-    "too large, put them there.",
+    "are too large, put them there.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(

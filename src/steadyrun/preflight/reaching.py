@@ -97,7 +97,7 @@ def reached(task: Task) -> Reached:
     waiting = deque((each, 0) for each in first)
     while waiting and len(seen) < _MOST:
         held, depth = waiting.popleft()
-        if isinstance(held, _PLAIN) or isinstance(held, Tensor) or id(held) in seen:
+        if isinstance(held, (*_PLAIN, Tensor)) or id(held) in seen:
             continue
         seen.add(id(held))
         if not _sorted_in(found, held) and depth < _DEEPEST:

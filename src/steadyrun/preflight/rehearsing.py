@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.comparing import first_difference
 from steadyrun.preflight.keeping import Kept
 from steadyrun.preflight.watching import StepSeen, any_number, dense, watched
 from steadyrun.probes.blocks import clean
@@ -29,7 +30,9 @@ class Rehearsal:
     second: StepSeen
     left: set[int] = field(default_factory=set)  # gradients that the first step left behind, by id of the parameter
     carried: set[int] = field(default_factory=set)  # of those, the ones that the second step's gradient contains
+    accumulates: bool = False  # no optimizer steps yet, and the second call adds to the gradients of the first
     loaded: StepSeen | None = None  # the second step after save and load
+    control: StepSeen | None = None  # the second step once more, without loading, where that differed
     why_not_loaded: str = ""
     unsaved: list[str] = field(default_factory=list)  # what the first step changed and no state_dict holds
 
@@ -58,35 +61,36 @@ def step_input(bench: Bench, place: int) -> Any:
     """
     if bench.accumulation == 1 or bench.task.train_step is None:
         return bench.batches[place % len(bench.batches)] if bench.batches else bench.batch()
-    if "takes a list" not in bench.memo:
-        with bench.pristine():
-            bench.modes(True)
-            bench.memo["takes a list"] = _takes(bench, bench.micro_batches())
-    return bench.micro_batches(place) if bench.memo["takes a list"] else bench.batch(place % len(bench.batches))
+    takes = bench.memo.setdefault("takes a list", True)
+    return bench.micro_batches(place) if takes else bench.batch(place % len(bench.batches))
 
 
-def _takes(bench: Bench, batches: list[Any]) -> bool:
+def _first(bench: Bench, ready: Kept) -> StepSeen:
+    """The first step; where it fails on a list of micro-batches, on one batch."""
     try:
-        bench.own_step(batches)
+        return watched(bench, step_input(bench, 0))
     except MissingSignal:
-        return False
-    return True
+        if not bench.memo.get("takes a list"):
+            raise
+    bench.memo["takes a list"] = False
+    ready.put_back()
+    return watched(bench, step_input(bench, 0))
 
 
 def _made(bench: Bench) -> Rehearsal:
-    one, two = step_input(bench, 0), step_input(bench, 1)
     start = Kept(bench.task)
     bench.reseed()
     bench.modes(True)
     ready = Kept(bench.task)
     bench.task.step = 0
-    first = watched(bench, one)
+    first = _first(bench, ready)
+    one, two = step_input(bench, 0), step_input(bench, 1)
     later = Kept(bench.task)
     saved, why = _saved(bench)
     bench.task.step = 1
     second = watched(bench, two)
-    left, carried = _leftover(bench, later, second, two)
-    found = Rehearsal(first, first, second, left, carried, why_not_loaded=why)
+    found = Rehearsal(first, first, second, why_not_loaded=why)
+    _look_for_leftovers(bench, later, found, two)
     if saved is not None:
         _load_and_step(bench, found, saved, start, later, two)
     ready.put_back()
@@ -95,23 +99,25 @@ def _made(bench: Bench) -> Rehearsal:
     return found
 
 
-def _leftover(bench: Bench, later: Kept, second: StepSeen, batch: Any) -> tuple[set[int], set[int]]:
+def _look_for_leftovers(bench: Bench, later: Kept, found: Rehearsal, batch: Any) -> None:
     """What the first step left in `.grad`, and whether the second adds to it: it is made NaN, which spreads."""
     later.put_back()
     held = {id(each): each for each in bench.optimized}
     left = {key: each for key, each in held.items() if each.grad is not None and any_number(each.grad)}
-    left = {key: each for key, each in left.items() if key in second.stepped}
     if not left or bench.task.train_step is None:
-        return set(left), set()
+        return
     for each in left.values():
         dense(each.grad).fill_(float("nan"))  # type: ignore[arg-type]
     bench.task.step = 1
     marked = watched(bench, batch)
-    carried = {key for key, each in left.items() if _is_marked(marked.gradients.get(key))}
+    kept = {key for key, each in left.items() if _is_marked(each.grad)}
+    stepped = found.second.stepped
+    found.left = set(left) & stepped
+    found.carried = {key for key in left if key in stepped and _is_marked(marked.gradients.get(key))}
     if not marked.stepped and bench.task.scaler is not None:  # the scaler saw NaN and skipped the step
-        carried = {key for key, each in left.items() if _is_marked(each.grad)}
+        found.carried = kept & stepped
+    found.accumulates = not stepped and bool(kept)
     later.put_back()
-    return set(left), carried
 
 
 def _is_marked(gradient: Tensor | None) -> bool:
@@ -162,6 +168,10 @@ def _load_and_step(bench: Bench, found: Rehearsal, saved: bytes, start: Kept, la
     later.put_back_surroundings()
     bench.task.step = 1
     found.loaded = watched(bench, batch)
+    if first_difference(bench, found.second, found.loaded) is not None:
+        later.put_back()
+        bench.task.step = 1
+        found.control = watched(bench, batch)
 
 
 def _counts(owner: Any, name: str, bench: Bench) -> bool:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from steadyrun.preflight.bench import Bench, Call
+from steadyrun.preflight.bench import Bench
 from steadyrun.preflight.editing import tensors_in
+from steadyrun.preflight.passes import Call
 from steadyrun.probes.labels import alignment, per_row
 from steadyrun.probes.lossgraph import LossGraph
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from steadyrun.incidents.task import Task
 from steadyrun.preflight.bench import Bench
 from steadyrun.preflight.drawing import first_of
 from steadyrun.preflight.keeping import Kept
+from steadyrun.probes.describe import is_compiled, something_was_compiled
 from steadyrun.questions.form import Finding, Limits, Question
 from steadyrun.trees.walker import Changes, Walk, walk
 
@@ -39,13 +40,21 @@ def tried(
         bench = Bench(task, given, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
         tell = lambda probe: progress(places[probe.code], len(probes), probe.name)  # noqa: E731
-        walked = walk(undone, bench, changes, go_on=True, asking=tell)
+        with _eager(task):
+            walked = walk(undone, bench, changes, go_on=True, asking=tell)
         progress(len(probes), len(probes), "")
     finally:
         kept.put_back()
     if differences := kept.differences():
         raise SteadyrunError(f"preflight could not put everything back: {'; '.join(differences[:3])}")
     return walked
+
+
+def _eager(task: Task) -> AbstractContextManager[Any]:
+    """A compiled model is tried as it was written: its graph can be read, and nothing is compiled for a probe."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    compiled = is_compiled(task.model) or something_was_compiled()
+    return stance("force_eager") if compiled and stance is not None else nullcontext()
 
 
 def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:

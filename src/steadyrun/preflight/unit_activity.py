@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
@@ -74,9 +73,9 @@ def _measured(bench: Bench) -> list[Units]:
 
     def note(module: nn.Module, held: Any) -> None:
         tap, tensor = taps[id(module)], first_float(held)
-        if tensor is not None and tensor.dim() >= 2:
+        if tensor is not None and not tensor.is_nested and tensor.dim() >= 2:
             _, found = counts.setdefault(tap.name, (tap, _Counts()))
-            values = _rows(tensor, module)
+            values = _rows(tensor)
             if found.active is None or found.active.shape[0] == values.shape[1]:
                 found.add(values, type(module).__name__)
 
@@ -84,7 +83,7 @@ def _measured(bench: Bench) -> list[Units]:
         bench.modes(False)
         handles = [held for tap in taps.values() for held in _hooks(tap.module, before, after)]
         try:
-            with torch.no_grad():
+            with bench.without_gradients():
                 for place in range(min(BATCHES, len(bench.batches))):
                     bench.loss(bench.batch(place))
         finally:
@@ -97,7 +96,7 @@ def _hooks(module: nn.Module, before: Any, after: Any) -> list[Any]:
     return [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
 
 
-def _rows(tensor: Tensor, module: nn.Module) -> Tensor:
+def _rows(tensor: Tensor) -> Tensor:
     """One row per place; of images (four dimensions and more) a unit is a channel."""
     values = tensor.detach()
     if values.dim() >= 4:

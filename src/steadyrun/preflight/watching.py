@@ -50,7 +50,7 @@ class StepSeen:
     def change(self, key: int) -> Tensor:
         """What the step added to a tensor."""
         wide = torch.float64 if self.before[key].device.type in {"cpu", "cuda"} else torch.float32
-        return self.after[key].to(wide) - self.before[key].to(wide)
+        return dense(self.after[key]).to(wide) - dense(self.before[key]).to(wide)
 
 
 def watched(bench: Bench, batch: Any) -> StepSeen:
@@ -65,9 +65,10 @@ def watched(bench: Bench, batch: Any) -> StepSeen:
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor that may be sparse."""
+    """The real numbers of a tensor that may be sparse or complex."""
     tensor = tensor.detach()
-    return tensor.coalesce().values() if tensor.is_sparse else tensor
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def any_number(tensor: Tensor) -> bool:
