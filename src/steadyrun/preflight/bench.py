@@ -21,7 +21,7 @@ from steadyrun.preflight.keeping import Kept, untouched
 from steadyrun.preflight.looking import Look, OutOfRange, look
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.forward import first_float
-from steadyrun.probes.lossgraph import LossGraph, counting, read
+from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
 
@@ -181,7 +181,8 @@ class Bench:
             how = "make loss_fn(model, batch).backward() run on these batches"
             raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
         labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
-        return dataclasses.replace(graph, labels=labels)
+        plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
+        return dataclasses.replace(graph, labels=labels, plain=plain)
 
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
@@ -268,7 +269,13 @@ class Bench:
         if self.task.train_step is None:
             return self.plain_step(batch)
         self.passes += 1
-        found = self.task.train_step(self.task, batch)
+        try:
+            found = self.task.train_step(self.task, batch)
+        except (SteadyrunError, MissingSignal):
+            raise
+        except Exception as problem:
+            why = f"train_step raised {type(problem).__name__}: {problem}"
+            raise MissingSignal("train_step", why, "make train_step(task, batch) run on these batches") from problem
         return float(found.detach()) if isinstance(found, Tensor) else float(found)
 
 

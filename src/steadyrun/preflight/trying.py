@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from steadyrun.incidents.task import Task
 from steadyrun.preflight.bench import Bench
 from steadyrun.preflight.keeping import Kept
 from steadyrun.preflight.opening import first_of
+from steadyrun.probes.describe import is_compiled, something_was_compiled
 from steadyrun.questions.form import Finding, Limits, Question
 from steadyrun.trees.walker import Changes, Walk, walk
 
@@ -30,6 +31,18 @@ def tried(
 ) -> Walk:
     """Ask every probe; the task is afterwards as it was, bit for bit."""
     _check(task)
+    with _eagerly(task):
+        return _tried(task, probes, changes, deep, resumed, progress)
+
+
+def _tried(
+    task: Task,
+    probes: Mapping[str, Question],
+    changes: Changes,
+    deep: bool,
+    resumed: Any,
+    progress: Callable[[int, int, str], None],
+) -> Walk:
     kept = Kept(task)
     places = {code: place for place, code in enumerate(probes)}
     try:
@@ -45,6 +58,16 @@ def tried(
     if differences := kept.differences():
         raise SteadyrunError(f"preflight could not put everything back: {'; '.join(differences[:3])}")
     return walked
+
+
+@contextmanager
+def _eagerly(task: Task) -> Iterator[None]:
+    """A compiled model is opaque: here it is tried as it was written."""
+    if hasattr(torch.compiler, "set_stance") and (is_compiled(task.model) or something_was_compiled()):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
 
 
 def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:
