@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from programs_data import ZOO
+from programs_strange import STRANGE
 
 import steadyrun
 from steadyrun.preflight.opening import run
@@ -25,11 +26,14 @@ def standing(task: steadyrun.Task) -> list[Any]:
     return [modules, {k: v.float().tolist() for k, v in state.items()}, gradients, moments, random_states, own]
 
 
-@pytest.mark.parametrize("name", ZOO)
+PROGRAMS = {**ZOO, **STRANGE}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
 def test_a_healthy_program_has_no_fault(name: str, deep: bool) -> None:
     torch.manual_seed(0)
-    task = ZOO[name]()
+    task = PROGRAMS[name]()
     before = standing(task)
     report = run(task, deep=deep)
     answers = {asked.question.code: asked.answer for asked in report.walk.path}

@@ -83,11 +83,31 @@ def test_a_first_loss_that_is_not_finite() -> None:
     assert answer(made, "P3.3").outcome == "not-finite"
 
 
-def test_a_head_drawn_too_wide_is_a_note() -> None:
+def test_weights_drawn_too_wide() -> None:
     model = TinyGPT()
     nn.init.normal_(model.head.weight, std=4)
     found = answer(task(model, scores, shifted()), "P3.3")
-    assert (found.kind, found.outcome) == ("note", "high")
+    assert (found.kind, found.outcome) == ("fault", "weights")
+    assert "head.weight: deviation" in found.message
+
+
+def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:
+    model = TinyGPT()
+    model.tokens = nn.Embedding(VOCAB, 16)
+    model.head.weight = model.tokens.weight
+    nn.init.normal_(model.tokens.weight, std=1)
+    with torch.no_grad():
+        model.norm.weight.fill_(3.0)
+    found = answer(task(model, scores, shifted()), "P3.3")
+    assert found.outcome == "weights"
+
+
+def test_scores_with_a_margin_are_a_note() -> None:
+    def arcface(model: nn.Module, batch: Any) -> Tensor:
+        told = functional.normalize(model(batch[0]), dim=1)
+        return functional.cross_entropy(30 * (told - 0.3 * functional.one_hot(batch[1], 4)), batch[1])
+
+    assert told(task(mlp(), arcface, points()), "P3.3") == ("note", "high")
 
 
 def test_learned_weights_where_random_ones_are_declared() -> None:

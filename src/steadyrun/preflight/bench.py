@@ -24,7 +24,7 @@ from steadyrun.preflight.looking import Look, OutOfRange, look
 from steadyrun.preflight.passes import Call, Pass, Quiet
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
-from steadyrun.probes.lossgraph import LossGraph, counting, read
+from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
@@ -166,7 +166,8 @@ class Bench:
             how = "make loss_fn(model, batch).backward() run on these batches"
             raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
         labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
-        return dataclasses.replace(graph, labels=labels)
+        plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
+        return dataclasses.replace(graph, labels=labels, plain=plain)
 
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:

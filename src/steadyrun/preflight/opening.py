@@ -43,11 +43,11 @@ def preflight(
     """Try a model, its optimizer and its loss on its own batches, and put everything back bit for bit.
 
     `model` may be a `steadyrun.Task`, which has all the rest. `batches` is a list of batches or the training loader,
-    `loader` the loader where `batches` is a list, `val_batches` the same of validation. `loss_fn(model, batch)` gives the loss; `train_step(task, batch)` is one
-    whole optimizer step as the program writes it: what only it can show (clip order, zero_grad, resume) is asked
-    with it alone. `config` declares intent, as for `steadyrun.record`. `resumed` is the run that is being continued.
-    `deep` asks those probes, too, that train for a while. `only` names the probes to ask. `progress(done, all, name)`
-    is called as they are asked.
+    `loader` the loader where `batches` is a list, `val_batches` the same of validation. `loss_fn(model, batch)` gives
+    the loss; `train_step(task, batch)` is one whole optimizer step as the program writes it: what only it can show
+    (clip order, zero_grad, resume) is asked with it alone. `config` declares intent, as for `steadyrun.record`.
+    `resumed` is the run that is being continued. `deep` asks those probes, too, that train for a while. `only` names
+    the probes to ask. `progress(done, all, name)` is called as they are asked.
     """
     given = [] if optimizer is None else optimizer
     task = model if isinstance(model, Task) else Task(model, given, loss_fn or _no_loss, scheduler, scaler, train_step)

@@ -5,8 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from steadyrun.preflight.arrays import Source, integers, source_of
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, percent
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -15,7 +28,7 @@ if TYPE_CHECKING:
 _TRIED = 3  # batches that look bad and are tried
 
 
-def find(bench: Bench, _limit: Limits) -> Finding:
+def find(bench: Bench, limit: Limits) -> Finding:
     looks = bench.looks()
     for place, seen in enumerate(looks):
         if (found := _wrong(place, seen)) is not None:
@@ -29,6 +42,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         if (found := _wrong(place, bench.look(place))) is not None:
             return found
     first = targets[0]
+    one = _one_class(bench, sources, limit["labels"])
+    if one is not None:
+        return one
     kept = first.values[first.values != first.ignore_index]
     share = kept.size / max(1, first.values.size)
     span = f"{kept.min()} to {kept.max()}" if kept.size else "none that counts"
@@ -63,6 +79,18 @@ def _wrong(place: int, seen: Look) -> Finding | None:
     return None
 
 
+def _one_class(bench: Bench, sources: list[tuple[Targets, Source]], least: float) -> Finding | None:
+    """All labels of all batches are one and the same class."""
+    for held, source in sources:
+        values = [found for batch in bench.batches if (found := source.of(integers(batch))) is not None]
+        kept = {int(value) for each in values for value in np.unique(each)} - {held.ignore_index}
+        count = sum(int((each != held.ignore_index).sum()) for each in values)
+        if len(kept) == 1 and held.classes > 1 and count >= least:
+            message = f"all {count} labels that count are class {kept.pop()}, of {held.classes}."
+            return Finding("one-class", message, {"classes": float(held.classes), "labels": float(count)})
+    return None
+
+
 def _suspicious(bench: Bench, sources: list[tuple[Targets, Source]]) -> list[int]:
     found = []
     for place, batch in enumerate(bench.batches):
@@ -86,9 +114,23 @@ QUESTION = Question(
     "over nothing: its loss is NaN, and so are all weights after it.",
     needs=("loss_fn", "batches"),
     panel=None,
-    thresholds=(),
+    thresholds=(
+        Threshold(
+            "labels",
+            100,
+            "labels",
+            "of one and the same class before it is worth a note",
+            "",
+            "rare classes may be absent from as many labels by chance: only a note",
+        ),
+    ),
     outcomes=(
         Outcome("pass", PASS, "every label is a class"),
+        Outcome(
+            "one-class",
+            NOTE,
+            "all labels are the same: sorted data, a rare other class, or a mask in the place of the labels",
+        ),
         Outcome(
             "no-such-class",
             FAULT,

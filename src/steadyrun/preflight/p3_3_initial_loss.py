@@ -6,11 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.c1_1_initial_loss import QUESTION as RECORDED
+from steadyrun.questions.c5_1_initial_weights import QUESTION as WEIGHTS
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
     from steadyrun.probes.lossgraph import Labels
+
+_NO_MEAN = "the loss is no mean of cross-entropies, or has other parts beside them"
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -20,17 +23,24 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding("not-finite", f"the loss of the first batch is {seen.loss:g}, before any step.", measured)
     facts = f"the loss of the first batch is {shown(seen.loss)}"
     why = _unknown(bench, seen.graph.labels)
-    if why:
+    if why and why != _NO_MEAN:
         return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
     classes = seen.graph.labels[0].classes
     expected = math.log(classes)
     offset = seen.loss - expected
     measured |= {"expected": expected, "offset": offset}
-    facts += f"; ln {classes} = {shown(expected)} is the loss of a uniform guess"
-    if offset > limit["high"]:
-        return Finding("high", f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured)
+    told = f"{facts}; ln {classes} = {shown(expected)} is the loss of a uniform guess"
+    low = None
     if offset < -limit["low"]:
-        return _low(bench, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
+        low = _low(bench, f"{told}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
+    if why and (low is None or low.outcome != "counts-too-little"):
+        return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
+    return low or _judged(bench, told, offset, measured, limit)
+
+
+def _judged(bench: Bench, facts: str, offset: float, measured: dict[str, float], limit: Limits) -> Finding:
+    if offset > limit["high"]:
+        return _high(bench, f"{facts}: {shown(offset)} above it, limit {limit['high']:g}", measured)
     if abs(offset) > limit["band"]:
         return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured)
     return Finding("pass", f"{facts} (within {limit['band']:g}).", measured)
@@ -45,14 +55,12 @@ def _unknown(bench: Bench, labels: list[Labels]) -> str:
         return "a run is being continued"
     if not labels:
         return "no cross-entropy over classes is seen"
-    if len({held.classes for held in labels}) > 1 or len(labels) > 1:
-        return f"the loss is made of {len(labels)} cross-entropies"
-    if labels[0].reduction != "mean":
-        return "the loss is no mean over the items"
+    if len({held.classes for held in labels}) > 1:
+        return f"the loss is made of {len(labels)} cross-entropies over different classes"
     if _chooses_examples(labels[0]):
         return "the classes are the examples of the batch"
     plain = bench.first_pass().graph.plain
-    return "" if plain else "the loss has other parts beside the cross-entropy, or a factor"
+    return "" if plain else _NO_MEAN
 
 
 def _chooses_examples(labels: Labels) -> bool:
@@ -61,8 +69,27 @@ def _chooses_examples(labels: Labels) -> bool:
     return labels.classes >= len(targets) > 1 and targets == list(range(len(targets)))
 
 
-def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
-    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
+    """Weights that C5.1 finds too large are the cause, where nothing says that they are learned."""
+    from steadyrun.preflight.given import Given
+    from steadyrun.probes.describe import describe_model, describe_weights
+
+    classes = bench.first_pass().graph.labels[0].classes
+    config = {**bench.config, "vocab_size": classes}
+    facts_known = {
+        "initial_weights": describe_weights(bench.model),
+        "model": describe_model(bench.model),
+        "inferred": {"output_width": classes},
+    }
+    answer = WEIGHTS.ask(Given(config, {"loss": ([0], [measured["loss"]])}, facts_known).signals())
+    new, known = _norm_scales(bench)
+    if answer.kind == FAULT and new == known:
+        return Finding("weights", f"{facts}; {answer.message}", measured, fix=answer.fix)
+    return Finding("high", f"{facts}.", measured)
+
+
+def _norm_scales(bench: Bench) -> tuple[int, int]:
+    """How many norm layers have scales that are all alike, and of how many."""
     from steadyrun.probes.describe import describe_weights
 
     scales = [
@@ -70,14 +97,19 @@ def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
         for entry in describe_weights(bench.model)
         if "norm" in entry["module"].lower() and entry["name"].endswith("weight")
     ]
-    new = sum(entry["std"] == 0 for entry in scales)
-    if bench.config.get("init") == "random" and new < len(scales):
-        learned = f"{len(scales) - new} of {len(scales)} norm layers have learned scales"
+    return sum(entry["std"] == 0 for entry in scales), len(scales)
+
+
+def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
+    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+    new, scales = _norm_scales(bench)
+    if bench.config.get("init") == "random" and new < scales:
+        learned = f"{scales - new} of {scales} norm layers have learned scales"
         return Finding("already-trained", f"{facts}; random weights are declared, and {learned}.", measured)
     baseline = bench.declared("baseline_loss")
     known = bool(scales) and bench.config.get("init") == "random"
     if known and baseline is not None and measured["loss"] < baseline:
-        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {len(scales)} norm layers are as new."
+        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {scales} norm layers are as new."
         return Finding("counts-too-little", message, measured)
     return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured)
 
@@ -104,6 +136,13 @@ QUESTION = Question(
             NOTE,
             "the loss starts far above a guess: weights too large, a head bias; a margin explains it, too",
             "Look at how the output layer, its bias and a tied embedding are initialised (std 0.02).",
+        ),
+        Outcome(
+            "weights",
+            FAULT,
+            "weights drawn too wide, or a bias, put the first loss far above that of a guess (the rules of C5.1)",
+            "Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
+            explains=("C1", "C5", "C3", "S4", "S5"),
         ),
         Outcome("low", NOTE, "the loss starts far below a guess: learned weights, or a bias that knows the classes"),
         _as_recorded("already-trained", FAULT),

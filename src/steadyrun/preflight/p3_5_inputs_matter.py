@@ -16,6 +16,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,8 @@ _NUDGES = 3  # steps by hand: layers that begin with zero weights have weights a
 def find(bench: Bench, limit: Limits) -> Finding:
     batch = bench.batch()
     if not bench.first_pass().calls:
-        bench.quiet_scores(batch)  # says what is missing
+        why, how = "loss_fn did not call the model itself", "let loss_fn(model, batch) call model(…)"
+        raise MissingSignal("the model's call", why, how)
     if not _given_anything(bench):
         raise NotApplicable("the model's call is given no tensor with more than one value")
     if not _depends(bench, batch):
@@ -39,18 +41,19 @@ def find(bench: Bench, limit: Limits) -> Finding:
                 f"also after {_NUDGES} small steps."
             )
             return Finding("inputs-ignored", message, {"change": 0.0})
-    return _trained(bench, batch, limit) if bench.deep else Finding("pass", "outputs change with the inputs.")
+    if not bench.deep or not bench.first_pass().gradients:
+        return Finding("pass", "outputs change with the inputs.")
+    return _trained(bench, batch, limit)
 
 
 def _given_anything(bench: Bench) -> bool:
     """Whether there is an input to change: one that is not the same number everywhere."""
+    from steadyrun.preflight.arrays import as_numpy
     from steadyrun.preflight.editing import tensors_in
 
     call = bench.first_pass().calls[0]
-    return any(
-        held.numel() > 1 and bool((held != held.flatten()[0]).any())
-        for held in list(tensors_in((call.args, call.kwargs)))
-    )
+    arrays = [as_numpy(held) for held in tensors_in((call.args, call.kwargs))]
+    return any(held is None or (held.size > 1 and bool((held != held.flat[0]).any())) for held in arrays)
 
 
 def _depends(bench: Bench, batch: Any) -> bool:
@@ -59,7 +62,6 @@ def _depends(bench: Bench, batch: Any) -> bool:
 
     from steadyrun.preflight.disturbing import emptied, rolled
     from steadyrun.preflight.editing import editing
-    from steadyrun.signals.run import MissingSignal
 
     before = _outputs(bench, batch, None)
     for change in (rolled, emptied):
@@ -116,7 +118,8 @@ def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
         f"{limit['steps']:g} steps on one batch take its loss from {shown(first)} to {shown(mine)}, with the inputs of "
         f"other rows it is {shown(others)}"
     )
-    if 0 < mine < (1 - limit["learned"]) * first and others <= mine:
+    apart = abs(others - mine) > 1e-5 * mine  # rows whose labels are all alike can change places
+    if 0 < mine < (1 - limit["learned"]) * first and others <= mine and apart:
         return Finding("not-used-yet", f"{facts}.", measured)
     return Finding("pass", f"outputs change with the inputs; {facts}.", measured)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steadyrun.preflight.given import Given
 from steadyrun.questions.c2_1_schedule import QUESTION as RECORDED
 from steadyrun.questions.form import (
     FAULT,
@@ -22,8 +22,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.records import Event, Series
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import declared_plan
 
 if TYPE_CHECKING:
@@ -47,9 +46,13 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding("warmup-longer-than-run", message, {"warmup_steps": warmup, "total_steps": total})
     curve = _dry(bench, int(total))
     per_step = _per_step(bench)
-    if per_step is not None:
+    if per_step is not None and per_step > 0:
         return _held_against(bench, curve, per_step, int(total))
-    return _either(bench, curve, int(total))
+    found = _either(bench, curve, int(total))
+    if per_step == 0 and found.outcome == "pass" and float(np.ptp(curve)) > 0:
+        message = f"train_step does not step the scheduler; {found.message}"
+        return Finding("left-to-the-loop", message, found.measured)
+    return found
 
 
 def _dry(bench: Bench, total: int) -> Floats:
@@ -70,7 +73,7 @@ def _dry(bench: Bench, total: int) -> Floats:
 
 
 def _per_step(bench: Bench) -> float | None:
-    """How often the program's own step steps the scheduler; None where it leaves that to the loop."""
+    """How often the program's own step steps the scheduler; None where there is no such step, or no count."""
     from steadyrun.probes.schedule import steps_taken
 
     if bench.task.train_step is None:
@@ -79,7 +82,7 @@ def _per_step(bench: Bench) -> float | None:
         before = steps_taken(bench.task.scheduler)
         bench.own_step(bench.batch())
         after = steps_taken(bench.task.scheduler)
-    return (after - before) if before is not None and after is not None and after > before else None
+    return after - before if before is not None and after is not None else None
 
 
 def _held_against(bench: Bench, curve: Floats, per_step: float, total: int) -> Finding:
@@ -87,7 +90,7 @@ def _held_against(bench: Bench, curve: Floats, per_step: float, total: int) -> F
     answer = _asked(bench, curve, per_step, total)
     measured = {"scheduler_steps_per_step": per_step, "total_steps": float(total)}
     facts = f"train_step steps the scheduler {per_step:g} times"
-    if answer.kind == FAULT and answer.outcome in _FAULTS:
+    if answer.kind == FAULT:
         return Finding("not-as-declared", f"{facts}; over {total} steps {answer.message}", measured, fix=answer.fix)
     climbs = _climbs_again(bench, curve, per_step, total)
     if climbs:
@@ -118,7 +121,8 @@ def _asked(bench: Bench, curve: Floats, per_step: float, total: int) -> Answer:
     rates = curve[np.minimum(counts, len(curve) - 1)]
     if declared_plan(bench.config, float(np.min(curve))) is None:
         return Answer(NOTE, "not-declared", _described(rates, steps))
-    return RECORDED.ask(Signals(_Curve(bench.config, steps, rates)))
+    answer = RECORDED.ask(Given(bench.config, {"lr/0": (steps, rates)}).signals())
+    return replace(answer, message=answer.message.replace("recorded ", ""))
 
 
 def _described(rates: Floats, steps: Any) -> str:
@@ -152,29 +156,6 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """A run that has nothing but these rates."""
-
-    config: Mapping[str, Any]
-    steps: Any
-    rates: Floats
-    state: str = "finished"
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        return {"config": dict(self.config)}
-
-    def names(self) -> list[str]:
-        return ["lr/0"]
-
-    def series(self, name: str) -> Series:
-        return Series(name, self.steps, self.rates, np.zeros(len(self.steps)))
-
-    def events(self, _kind: str | None = None) -> list[Event]:
-        return []
-
-
 QUESTION = Question(
     code="P5.8",
     name="units of the schedule",
@@ -200,6 +181,12 @@ QUESTION = Question(
             NOTE,
             "the curve is not the declared one if the scheduler is stepped once per step",
             "Give the task a train_step that steps the scheduler, so that this can be told.",
+        ),
+        Outcome(
+            "left-to-the-loop",
+            NOTE,
+            "train_step leaves the scheduler where it is: the loop must step it, which cannot be seen here",
+            "Call scheduler.step() in the loop, after each train_step or once per epoch, as its length says.",
         ),
         Outcome(
             "warmup-longer-than-run",

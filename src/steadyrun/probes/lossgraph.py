@@ -18,6 +18,7 @@ from torch import Tensor
 from steadyrun.probes.origins import VIEWS
 
 MOST_NODES = 200_000
+_CLOSE = 0.01
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
@@ -85,6 +86,8 @@ def read(loss: Tensor) -> LossGraph:
 
 def _is_plain(root: Any, labels: Labels) -> bool:
     top = _through([root], (*VIEWS, "ToCopy"))
+    if labels.reduction != "mean":
+        return False
     return top is not None and (top.name().startswith("NllLoss") or (labels.smoothing > 0 and _adds_smoothing(top)))
 
 
@@ -94,13 +97,21 @@ def _adds_smoothing(top: Any) -> bool:
 
 @dataclass
 class Counted:
-    """Which targets of a cross-entropy count: told by the gradient, whatever masks the loss afterwards."""
+    """Which targets of a cross-entropy count, and how much: told by the gradient, whatever masks the loss later."""
 
+    losses: Tensor | None = None  # of each item, before any weight
     mask: Tensor | None = None
+    weight: float = 0.0  # of all items together: 1 for a mean
+    value: float = 0.0  # what this cross-entropy adds to the loss
 
     def note(self, gradients: Any, _outputs: Any) -> None:
         if gradients and isinstance(gradients[0], Tensor):
-            self.mask = gradients[0].detach().abs().amax(1 if gradients[0].dim() > 1 else 0) != 0
+            dim = 1 if gradients[0].dim() > 1 else 0
+            size = gradients[0].detach().abs().amax(dim).float()
+            self.mask = size != 0
+            self.weight = float(size.sum())
+            if self.losses is not None and self.losses.numel() == size.numel():
+                self.value = float((size.reshape(-1) * self.losses.reshape(-1)).sum())
 
     def masked(self, labels: Labels) -> Labels:
         """The labels with what does not count marked as ignored."""
@@ -116,7 +127,7 @@ def counting(loss: Tensor) -> list[Counted]:
     found = []
     for node in _nodes(loss.grad_fn):
         if node.name().startswith("NllLoss"):
-            held = Counted()
+            held = Counted(_losses(node._saved_self, node._saved_target))
             node.register_hook(held.note)
             found.append(held)
     return found
@@ -125,6 +136,18 @@ def counting(loss: Tensor) -> list[Counted]:
 def leaves(tensor: Tensor) -> list[Tensor]:
     """Every tensor that a gradient of this one reaches; the graph may have been used already."""
     return [node.variable for node in _nodes(tensor.grad_fn) if "AccumulateGrad" in node.name()]
+
+
+def is_mean(loss: float, counted: list[Counted]) -> bool:
+    """Whether a loss is a mean of cross-entropies, with weights that add up to 1, and nothing else."""
+    weight, value = sum(each.weight for each in counted), sum(each.value for each in counted)
+    return abs(weight - 1) < _CLOSE and abs(value - loss) <= _CLOSE * max(1.0, abs(loss))
+
+
+def _losses(scores: Tensor, targets: Tensor) -> Tensor:
+    dim = 1 if scores.dim() > 1 else 0
+    places = targets.detach().clamp(0, scores.shape[dim] - 1).unsqueeze(dim)
+    return -scores.detach().gather(dim, places).squeeze(dim).float()
 
 
 def _nodes(first: Any) -> Iterator[Any]:

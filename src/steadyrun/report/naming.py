@@ -22,7 +22,8 @@ def question_named(code: str) -> Question:
     known = everything()
     found = known.get(code.upper())
     if found is None:
-        raise UsageError(f"there is no question {code!r}; {hint(code.upper(), known)}")
+        near = [each for each in known if each[:1] == code[:1].upper()]  # of the same tree, or of preflight
+        raise UsageError(f"there is no question {code!r}; {hint(code.upper(), near or known)}")
     return found
 
 

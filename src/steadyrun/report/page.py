@@ -46,6 +46,26 @@ SECTIONS = {
 }
 
 
+# What preflight is given in the place of a record.
+HOW_TO_GIVE = {
+    "loss_fn": "give preflight loss_fn, called as loss_fn(model, batch)",
+    "batches": "give preflight the training loader, or a list of batches",
+    "val_batches": "give preflight the validation loader, or a list of batches",
+    "optimizer": "give preflight the optimizer, or a list of them",
+    "scheduler": "give preflight the scheduler",
+    "scaler": "give preflight the scaler",
+    "train_step": "give preflight train_step(task, batch): one whole optimizer step as the program writes it",
+    "tokenizer": "give preflight the tokenizer",
+    "resumed": "give preflight resumed=RUN, the run that is being continued",
+    "pad_id": 'declare config={"pad_id": …}, or give preflight the tokenizer',
+    "eos_id": 'declare config={"eos_id": …}, or give preflight the tokenizer',
+    "total_steps": 'declare config={"total_steps": …}',
+    "schedule": 'declare config={"schedule": "cosine"}, "linear" or "constant"',
+    "a DataLoader": "give preflight the torch DataLoader itself as batches",
+    "a DataLoader with workers": "give preflight the torch DataLoader itself as batches",
+}
+
+
 @dataclass(frozen=True)
 class Item:
     """A term, what is said of it, and details."""
@@ -68,7 +88,7 @@ def page(question: Question) -> list[Part]:
     parts = [
         Part("Asks", question.asks),
         Part("Why", f"{question.why}{panel}"),
-        Part("Needs", items=tuple(Item(need, how_to_record(need)) for need in question.needs)),
+        Part("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
         Part("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
         Part("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
     ]
@@ -78,6 +98,16 @@ def page(question: Question) -> list[Part]:
 def how_to_record(need: str) -> str:
     """How a need is recorded; of several that would do, the first that is known."""
     return next((HOW_TO_RECORD[name] for name in (need, *need.split(" or ")) if name in HOW_TO_RECORD), "")
+
+
+def tried(question: Question) -> bool:
+    """Whether it is a probe of preflight, which is given live objects and not a record."""
+    return question.code.startswith("P")
+
+
+def _how(question: Question, need: str) -> str:
+    given = HOW_TO_GIVE.get(need) if tried(question) else None
+    return given or how_to_record(need)
 
 
 def section(code: str) -> list[Question]:
@@ -97,7 +127,7 @@ def page_as_dict(question: Question) -> dict[str, Any]:
         "asks": question.asks,
         "why": question.why,
         "panel": question.panel,
-        "needs": [{"name": need, "how_to_record": how_to_record(need)} for need in question.needs],
+        "needs": [{"name": need, "how_to_record": _how(question, need)} for need in question.needs],
         "thresholds": [_threshold_as_dict(question, threshold) for threshold in question.thresholds],
         "outcomes": [vars(outcome) for outcome in question.outcomes],
     }
@@ -120,7 +150,7 @@ def _limit(question: Question, threshold: Threshold) -> Item:
     found = measured(question, threshold)
     if found is not None:
         details += [f"healthy runs: {healthy_words(found)}", f"faulty runs: {fault_words(found)}"]
-    elif threshold.of:
+    elif threshold.of and not tried(question):
         details.append("not measured yet")
     value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
     return Item(value, threshold.meaning, tuple(details))
