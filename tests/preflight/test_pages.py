@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from steadyrun.preflight import PROBES
-from steadyrun.questions.form import FAULT, PASS, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, Question
 from steadyrun.report.naming import everything
 from steadyrun.report.page import SECTIONS, page_as_dict
 
@@ -18,7 +18,8 @@ CODES = everything()
 @pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
 def test_a_probe_is_complete(probe: Question) -> None:
     assert probe.asks.endswith("?")
-    assert {outcome.answer for outcome in probe.outcomes} >= {PASS, FAULT}
+    wanted = {PASS, NOTE} if probe.code == "P5.5" else {PASS, FAULT}  # what is not repeatable may be meant so
+    assert {outcome.answer for outcome in probe.outcomes} >= wanted
     for outcome in probe.outcomes:
         assert outcome.fix or outcome.answer != FAULT, outcome.name
         for named in outcome.explains:

@@ -125,10 +125,15 @@ QUESTION = Question(
             "little", 0.5, "of what a lower rate learns", "too high learns less than this", "", "healthy: 0.9 and more"
         ),
         Threshold(
-            "nothing", 0.02, "of what the best rate learns", "too low learns less than this", "", "the linear range"
+            "nothing", 0.01, "of what the best rate learns", "too low learns less than this", "", "the linear range"
         ),
         Threshold(
-            "factor", 100, "times", "how far above the best rate must be", "", "careful choices are ten times below"
+            "factor",
+            1000,
+            "times",
+            "how far above the best rate must be",
+            "",
+            "careful choices are a hundred times below",
         ),
         Threshold(
             "warmup", 100, "declared steps of warmup", "a long warmup may allow what is too high here", "", "a note"
@@ -149,7 +154,7 @@ QUESTION = Question(
         Outcome(
             "too-low",
             FAULT,
-            "a learning rate a hundred times larger learns, this one does not",
+            "a learning rate a thousand times larger learns, this one does not",
             "Multiply lr_max by 100, then look for the largest that is stable.",
             explains=("C3", "C4", "S", "P6.1"),
         ),
