@@ -56,13 +56,9 @@ def _preflight(case: Case, folder: Path) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         task = case.module.task(config)
-        more = {name: getattr(task, name) for name in ("scheduler", "scaler", "train_step", "loader")}
-        tokenizer = getattr(case.module, "Tokenizer", None)
-        more["tokenizer"] = None if tokenizer is None else tokenizer()
         validate = getattr(case.module, "validation", None)
-        more["val_batches"] = None if validate is None else list(islice(validate(config), 4))
-        batches = list(islice(task.loader, 8))
-        report = steadyrun.preflight(task.model, task.optimizer, task.loss_fn, batches, config=config, **more)
+        val_batches = None if validate is None else list(islice(validate(config), 4))
+        report = steadyrun.preflight(task, val_batches=val_batches, config=config, deep=True)
     except Exception as problem:
         return {"raised": f"{type(problem).__name__}: {problem}"}
     return _in_short(report.to_dict()) | {"seconds": round(time.perf_counter() - began, 2)}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.task import Task
     from steadyrun.panels.notebook import Dashboard, dashboard
+    from steadyrun.preflight.opening import preflight
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
     from steadyrun.records import Dropped, Event, Found, Series
@@ -42,6 +43,7 @@ _HOMES = {
     "Task": "steadyrun.incidents.task",
     "Replay": "steadyrun.incidents.outcome",
     "replay": "steadyrun.incidents.opening",
+    "preflight": "steadyrun.preflight.opening",
     "Report": "steadyrun.report.checking",
     "suggest_clip": "steadyrun.signals.clipping",
     "Series": "steadyrun.records",
@@ -74,6 +76,7 @@ __all__ = [
     "check",
     "dashboard",
     "open_run",
+    "preflight",
     "record",
     "replay",
     "suggest_clip",

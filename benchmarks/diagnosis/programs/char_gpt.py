@@ -200,6 +200,7 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
         eos_id=Tokenizer.eos_token_id,
         tie_word_embeddings=bug in ("B22", "B29"),
         causal=True,
+        shuffle=True,
     )
     if bug == "A25":  # "the tokenizer has no pad token, so eos will do"
         config["pad_id"] = Tokenizer.eos_token_id

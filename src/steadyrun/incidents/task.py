@@ -28,7 +28,8 @@ class Task:
     program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
     step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
     iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
-    number of the step being executed; whoever executes it sets it.
+    number of the step being executed; whoever executes it sets it. `val_loader`, `tokenizer` and `config` (as of
+    `steadyrun.record`) tell preflight more.
     """
 
     model: nn.Module
@@ -39,18 +40,21 @@ class Task:
     train_step: Callable[[Task, Any], Any] | None = None
     loader: Iterable[Any] | None = None
     step: int = 0
+    val_loader: Iterable[Any] | None = None
+    tokenizer: Any | None = None
+    config: Mapping[str, Any] | None = None
 
     @property
     def optimizers(self) -> list[Any]:
         return list(self.optimizer) if isinstance(self.optimizer, list | tuple) else [self.optimizer]
 
 
-def load_factory(name: str) -> Factory:
+def load_factory(name: str, given_as: str = "--factory") -> Factory:
     """The function that `module:function` (or `path/to/file.py:function`) names; this is what imports user code."""
     place, _, function = name.rpartition(":")
     if not place or not function:
-        raise UsageError(f"--factory must look like module:function or file.py:function, not {name!r}")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+        raise UsageError(f"{given_as} must look like module:function or file.py:function, not {name!r}")
+    module = _from_file(Path(place), given_as) if place.endswith(".py") else _from_path(place)
     found: Factory | None = getattr(module, function, None)
     if found is None or not callable(found):
         near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
@@ -97,11 +101,11 @@ def _from_path(name: str) -> Any:
         raise UsageError(f"importing {name} raised {_told(problem)}") from problem
 
 
-def _from_file(path: Path) -> Any:
+def _from_file(path: Path, given_as: str) -> Any:
     """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
-        raise UsageError(f"--factory names {path}, and there is no such file")
+        raise UsageError(f"{given_as} names {path}, and there is no such file")
     if (folder := str(file.parent)) not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(file.stem, file)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 _FAR = 60  # nodes between a query and its projection: rotations, norms, casts and views are a dozen
 _PROJECTIONS = ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution")
-_VIEWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Transpose", "Permute", "Clone", "Expand", "Unsqueeze", "Squeeze",
+VIEWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Transpose", "Permute", "Clone", "Expand", "Unsqueeze", "Squeeze",
           "Alias", "Contiguous", "TBackward")  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _source(node: Any) -> Any:
     node = _down_to(node, _PROJECTIONS)
     inputs = [] if node is None else [each for each, _ in node.next_functions if each is not None]
     node = next((each for each in inputs if not _is_weight(each)), None)
-    while node is not None and node.name().startswith(_VIEWS):
+    while node is not None and node.name().startswith(VIEWS):
         node = _next(node)
     return node
 
@@ -58,7 +58,7 @@ def _is_weight(node: Any) -> bool:
     for _ in range(4):
         if node is None or "AccumulateGrad" in node.name():
             return node is not None
-        if not node.name().startswith(_VIEWS):
+        if not node.name().startswith(VIEWS):
             return False
         node = next((each for each, _ in node.next_functions if each is not None), None)
     return False

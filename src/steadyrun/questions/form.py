@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from steadyrun.errors import UsageError
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import MissingSignal
 
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
@@ -43,6 +43,8 @@ class Outcome:
 
     `edge` names sections or questions where the cause is looked for first. `may_pass` marks a fault about the
     run's present state, which more training may undo: the live monitor does not call it certain before the end.
+    `explains` names sections, questions or answers ("C4.2:gap") that follow from this one: where both are found, this
+    is the cause.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Outcome:
     edge: tuple[str, ...] = ()
     may_pass: bool = False
     panel: int | None = None  # where it is seen, if not on the question's panel
+    explains: tuple[str, ...] = ()
+    proved: bool = False  # no statistic: it follows from nothing but what names it
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,10 @@ class Question:
     panel: int | None
     thresholds: tuple[Threshold, ...]
     outcomes: tuple[Outcome, ...]
-    find: Callable[[Signals, Limits], Finding]
+    find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
+    always: bool = False  # asked behind a fault, too: it proves or rules out a cause
 
-    def ask(self, run: Signals, changed: Mapping[str, float] | None = None) -> Answer:
+    def ask(self, run: Any, changed: Mapping[str, float] | None = None) -> Answer:
         """The answer; what is missing or does not apply is an answer too."""
         limits = Limits(self.thresholds, changed)
         try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import thresholds as chosen
+from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.report.recorded import preflighted, replayed
 from steadyrun.signals.run import Signals, signals_of
 from steadyrun.store.reader import RunView, open_run
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
@@ -30,11 +33,24 @@ class Report:
     state: str = ""
     last_step: int | None = None
     damage: tuple[str, ...] = field(default_factory=tuple)
+    needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
+    command: str = "check"  # what made it: `preflight` has no run and no steps
+    again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
 
     @property
     def leaf(self) -> Asked | None:
         """The first fault of the walk; None where there is none."""
         return self.walk.leaf
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The fault that explains the others, what follows from it, and what stands beside it."""
+        return ranked(self.walk.path)
+
+    @property
+    def headline(self) -> Asked | None:
+        """The cause to begin with: the leaf, or a proven violation that explains it; None where there is no fault."""
+        return self.ranking.headline
 
     @property
     def verdict(self) -> str:
@@ -47,7 +63,7 @@ class Report:
     def unanswered(self) -> tuple[str, ...]:
         """The questions without whose answer no run is called healthy, as far as they were not answered."""
         answered = {asked.question.code for asked in self.walk.path if asked.answer.kind != CANNOT_TELL}
-        return tuple(code for code in NEEDED_FOR_HEALTHY if code not in answered)
+        return tuple(code for code in self.needed if code not in answered)
 
     @property
     def exit_code(self) -> int:
@@ -66,16 +82,10 @@ class Report:
             "last_step": self.last_step,
             "verdict": self.verdict,
             "leaf": None if self.leaf is None else _leaf(self.leaf),
+            "headline": None if self.headline is None else _leaf(self.headline) | {"proof": proof(self.headline)},
+            "consequences": [_brief(asked) for asked in self.ranking.consequences],
             "walk": [_entry(asked) for asked in self.walk.path],
-            "notes": [
-                {
-                    "code": a.question.code,
-                    "outcome": a.answer.outcome,
-                    "step": a.answer.step,
-                    "message": a.answer.message,
-                }
-                for a in self.notes
-            ],
+            "notes": [_brief(asked) for asked in self.notes],
             "not_asked": self._not_asked(),
             "damage": list(self.damage),
         }
@@ -129,14 +139,29 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
     """The signals that were read on the walk, and the report: for those who show both."""
     view = open_run(run).as_of_now()
     signals = signals_of(view)
-    walked = walk(QUESTIONS, signals, changes, go_on=go_on)
+    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
     damage = tuple(str(dropped) for dropped in view.dropped)
     return signals, Report(str(run), walked, view.state, _last_step(view, signals), damage)
+
+
+def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
+    """A walk, and behind it what preflight and replays of the run have found."""
+    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached)
 
 
 def _last_step(view: RunView, signals: Signals) -> int | None:
     """The last step; where the walk has read every step's loss, the files need not be read again for it."""
     return view.last_step() if signals.whole_until is None else signals.whole_until
+
+
+def _brief(asked: Asked) -> dict[str, Any]:
+    answer = asked.answer
+    return {
+        "code": asked.question.code,
+        "outcome": answer.outcome,
+        "step": answer.step,
+        "message": answer.message,
+    }
 
 
 def _leaf(asked: Asked) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Answer, Question, explained
-from steadyrun.signals.run import Signals
 
 Changes = Mapping[str, Mapping[str, float]]
 """Thresholds the user changed: question code, threshold name, value."""
@@ -41,23 +41,33 @@ class Walk:
         return next((asked for asked in self.path if asked.answer.kind == FAULT), None)
 
 
-def walk(questions: Mapping[str, Question], run: Signals, changes: Changes, *, go_on: bool = False) -> Walk:
-    """Ask the questions in their order. The first fault ends the walk, unless `go_on`.
+def walk(
+    questions: Mapping[str, Question],
+    run: Any,
+    changes: Changes,
+    *,
+    go_on: bool = False,
+    asking: Callable[[Question], None] = lambda _: None,
+) -> Walk:
+    """Ask the questions in their order. The first fault ends the walk, unless `go_on`; audits are asked all the same.
 
     A fault or note whose outcome has an edge is a symptom: the questions there are asked first, and where one of
     them finds a fault, that is the leaf and the symptom stands as a note.
     """
     engine = _Engine(questions, run, changes, go_on)
-    for code in questions:
-        if engine.visit(code) and not go_on:
-            break
+    ended = False
+    for code, question in questions.items():
+        if ended and not question.always:
+            continue
+        asking(question)
+        ended |= engine.visit(code) and not go_on
     path = tuple(engine.path)
     reached = {asked.question.code for asked in path}
     return Walk(path, tuple(question for code, question in questions.items() if code not in reached))
 
 
 class _Engine:
-    def __init__(self, questions: Mapping[str, Question], run: Signals, changes: Changes, go_on: bool) -> None:
+    def __init__(self, questions: Mapping[str, Question], run: Any, changes: Changes, go_on: bool) -> None:
         self._questions = questions
         self._run = run
         self._changes = changes

@@ -1,0 +1,321 @@
+"""The bench on which probes try a training program: its objects, its batches, and what one pass over them shows.
+
+A probe may do anything to the objects: the bench puts them back after it, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.errors import SteadyrunError, UsageError
+from steadyrun.incidents.randomness import put
+from steadyrun.incidents.task import Task
+from steadyrun.preflight.editing import moved, size_of
+from steadyrun.preflight.keeping import Kept, untouched
+from steadyrun.preflight.looking import Look, OutOfRange, look
+from steadyrun.preflight.passes import Call, Pass, Quiet
+from steadyrun.probes.blocks import clean, unwrapped
+from steadyrun.probes.examples import is_list_of_batches
+from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
+from steadyrun.questions.form import NotApplicable
+from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.schedule import number
+
+_FIRST = 4  # batches that are looked at until one can be run
+
+Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+class Bench:
+    """The live objects. `find` of a probe gets it in the place of a run's signals."""
+
+    def __init__(
+        self,
+        task: Task,
+        batches: list[Any],
+        *,
+        val_batches: list[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        deep: bool = False,
+        resumed: Any = None,
+    ) -> None:
+        self.task = task
+        self.model: nn.Module = unwrapped(task.model)
+        self.batches = batches
+        self.val_batches = val_batches or []
+        self.config: Mapping[str, Any] = config or {}
+        self.deep = deep
+        self.resumed = resumed  # a `RunView` of the run that is being continued
+        self.passes = 0  # forward passes made so far
+        self.memo: dict[Any, Any] = {}
+        self.broken: set[int] = set()  # places of batches that cannot be run
+        self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        self.start = Kept(task)
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By clean name, a tied one once."""
+        return {clean(name): held for name, held in self.model.named_parameters()}
+
+    @property
+    def optimized(self) -> list[Tensor]:
+        """Every tensor that an optimizer holds, as often as it is there."""
+        return [held for each in self.task.optimizers for group in each.param_groups for held in group["params"]]
+
+    def declared(self, name: str) -> float | None:
+        """A number of the configuration; None where it is not declared."""
+        return number(self.config.get(name))
+
+    def token(self, name: str) -> int | None:
+        """`pad_id` or `eos_id`: declared, or the tokenizer's own."""
+        told = self.declared(name)
+        if told is None:
+            held = getattr(self.task.tokenizer, f"{name.removesuffix('_id')}_token_id", None)
+            return held if isinstance(held, int) else None
+        return int(told)
+
+    def batch(self, place: int = 0) -> Any:
+        """One of the batches that can be run; a probe that needs more than there are cannot tell."""
+        usable = [each for at, each in enumerate(self.batches) if at not in self.broken]
+        if place >= len(usable):
+            need = "a batch that can be run" if place == 0 else f"{place + 1} batches"
+            raise MissingSignal("batches", f"this needs {need}", "give preflight more batches")
+        held = usable[place]
+        micro = self.accumulation > 1 and is_list_of_batches(held) and len(held) == self.accumulation
+        return held[0] if micro else held
+
+    @property
+    def accumulation(self) -> int:
+        """The declared number of micro-batches of a step."""
+        return max(1, int(self.declared("accumulation") or 1))
+
+    def micro_batches(self, place: int = 0) -> list[Any]:
+        """The batches of one accumulated step: those in a list of micro-batches, or as many as are declared."""
+        held, count = self.batches[place % len(self.batches)] if self.batches else self.batch(), self.accumulation
+        if count > 1 and is_list_of_batches(held) and len(held) == count:
+            return list(held)
+        return [self.batches[(place * count + each) % len(self.batches)] for each in range(count)]
+
+    @property
+    def train_step(self) -> Callable[[Task, Any], Any]:
+        """The program's own step; without one, what only it can show cannot be told."""
+        if self.task.train_step is None:
+            how = "give the task a train_step(task, batch): one whole optimizer step as the program writes it"
+            raise MissingSignal("train_step", "the task has no train_step", how)
+        return self.task.train_step
+
+    # -- what is done -----------------------------------------------------------------------------
+
+    @contextmanager
+    def pristine(self) -> Iterator[None]:
+        """Whatever the body does to the program is undone, its draws from random generators too."""
+        with untouched(self.task):
+            yield
+
+    def reseed(self) -> None:
+        """Random generators as they were when preflight began: two passes after it draw the same."""
+        put(self.start.random)
+
+    def modes(self, training: bool) -> None:
+        """Every module into training or evaluation; `pristine` undoes it."""
+        self.model.train(training)
+
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch, as the program computes it."""
+        self.passes += 1
+        with self.their_code("loss_fn"):
+            found = self.task.loss_fn(self.task.model, batch)
+        if isinstance(found, Tensor) and found.numel() == 1:
+            return found
+        raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(found)}")
+
+    def observe(self, batch: Any, *, edit: Edit | None = None, backward: bool = False) -> Pass:
+        """One pass, with everything seen: the model's calls, the graph of the loss, gradients where asked for.
+
+        `edit` changes what the model's first call is given. Gradients are cleared before.
+        """
+        with self.calls(edit) as calls, torch.enable_grad():
+            loss = self.loss(batch)
+        graph = read(loss) if loss.requires_grad else LossGraph()
+        gradients: dict[str, Tensor] = {}
+        if backward:
+            for held in self.parameters.values():
+                held.grad = None
+            if loss.requires_grad:
+                with self.their_code("loss.backward"):
+                    graph = self._backward(loss, graph)
+            gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
+        return Pass(float(loss.detach()), graph, calls, gradients)
+
+    def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
+        """Differentiate; the targets that got no gradient are marked as ignored, whatever masks them."""
+        counted = counting(loss)
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as problem:
+            how = "make loss_fn(model, batch).backward() run on these batches"
+            raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
+        labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
+        plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
+        return dataclasses.replace(graph, labels=labels, plain=plain)
+
+    @contextmanager
+    def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
+        """The calls of the model within the body; `edit` changes what the first one is given."""
+        seen: list[Call] = []
+        pending: list[Edit] = [] if edit is None else [edit]
+
+        def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+            return pending.pop()(args, kwargs) if pending else None
+
+        def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            seen.append(Call(args, kwargs, output))
+
+        handles = [
+            self.model.register_forward_pre_hook(before, with_kwargs=True),
+            self.model.register_forward_hook(after, with_kwargs=True),
+        ]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def first_pass(self) -> Pass:
+        """The first batch, forward and backward, in training mode with the first random state; made once."""
+        if "first pass" not in self.memo:
+            self.looks()
+            with self.pristine(), self._noting_inner_gradients():
+                self.reseed()
+                self.modes(True)
+                found = self.observe(self.batch(), backward=True)
+                kept = {name: held.detach().clone() for name, held in found.gradients.items()}
+                self.memo["first pass"] = Pass(found.loss, found.graph, found.calls, kept)
+        made: Pass = self.memo["first pass"]
+        return made
+
+    def look(self, place: int) -> Look:
+        """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
+        if ("look", place) not in self.memo:
+            found = self.memo["look", place] = look(self, self.batches[place])
+            if found.problem is not None:
+                self.broken.add(place)
+        seen: Look = self.memo["look", place]
+        return seen
+
+    def looks(self) -> list[Look]:
+        """The first batches up to one that can be run."""
+        found: list[Look] = []
+        for place in range(min(len(self.batches), _FIRST)):
+            found.append(self.look(place))
+            if found[-1].problem is None:
+                break
+        return found
+
+    @contextmanager
+    def _noting_inner_gradients(self) -> Iterator[None]:
+        """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
+        original = torch.autograd.grad
+
+        def noted(*args: Any, **options: Any) -> Any:
+            self.memo["needs gradients"] = True
+            return original(*args, **options)
+
+        torch.autograd.grad = noted
+        try:
+            yield
+        finally:
+            torch.autograd.grad = original
+
+    def without_gradients(self) -> AbstractContextManager[Any]:
+        """`no_grad`, unless the program needs gradients for its forward pass."""
+        self.first_pass()
+        return torch.enable_grad() if "needs gradients" in self.memo else torch.no_grad()
+
+    def quiet_scores(self, batch: Any, edit: Edit | None = None, *, draw: int = 0) -> Tensor:
+        """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given.
+
+        The random numbers are those of the beginning; with another `draw` they are others.
+        """
+        with self.pristine(), self.without_gradients(), self.calls(edit) as calls:
+            self.reseed()
+            if draw:
+                torch.manual_seed(draw)
+            self.modes(False)
+            self.loss(batch)
+        if not calls or calls[0].scores is None:
+            raise MissingSignal(
+                "the model's call",
+                "loss_fn did not call the model itself, or it returned no tensor of numbers",
+                "let loss_fn(model, batch) call model(…)",
+            )
+        return calls[0].scores.detach()
+
+    def quiet(self) -> Quiet:
+        """The scores of the first batch in evaluation mode, and how far they move by themselves; made once."""
+        if "quiet" not in self.memo:
+            scores, again = self.quiet_scores(self.batch()), self.quiet_scores(self.batch())
+            noise = float(moved(scores, again).max()) if scores.shape == again.shape else float("inf")
+            self.memo["quiet"] = Quiet(scores, noise, size_of(scores))
+        made: Quiet = self.memo["quiet"]
+        return made
+
+    def plain_step(self, batch: Any) -> float:
+        """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step."""
+        for each in self.task.optimizers:
+            each.zero_grad(set_to_none=True)
+        loss = self.loss(batch)
+        with self.their_code("loss.backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        clip = self.declared("clip")
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        with self.their_code("optimizer.step"):
+            for each in self.task.optimizers:
+                each.step()
+        return float(loss.detach())
+
+    def own_step(self, batch: Any) -> float:
+        """The program's own step where it has one, else an ordinary one."""
+        if self.task.train_step is None:
+            return self.plain_step(batch)
+        self.passes += len(batch) if is_list_of_batches(batch) and len(batch) == self.accumulation else 1
+        with self.their_code("train_step"):
+            return _number(self.task.train_step(self.task, batch))
+
+    @contextmanager
+    def their_code(self, name: str) -> Iterator[None]:
+        """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
+        try:
+            yield
+        except (SteadyrunError, MissingSignal, NotApplicable, OutOfRange):
+            raise
+        except Exception as problem:
+            last = traceback.extract_tb(problem.__traceback__)[-1]
+            why = f"{name} raised {type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
+            raise MissingSignal(name, why, f"{name} must run on the batches that preflight is given") from problem
+
+
+def _number(found: Any) -> float:
+    """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
+    if isinstance(found, Mapping):
+        found = found.get("loss", next(iter(found.values()), None))
+    elif isinstance(found, list | tuple):
+        found = next(iter(found), None)
+    if isinstance(found, Tensor):
+        return float(found.detach().float().mean()) if found.numel() else float("nan")
+    return float(found) if isinstance(found, int | float) else float("nan")
+
+
+def _shown(found: Any) -> str:
+    return f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__

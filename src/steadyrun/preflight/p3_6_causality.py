@@ -1,0 +1,215 @@
+"""P3.6: does a later token move an earlier output?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+@dataclass(frozen=True)
+class _Leak:
+    """How far outputs before the changed position moved."""
+
+    changed: int  # the position that was changed
+    first: int  # the earliest output that moved
+    far: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What changing positions along one dimension of an input showed."""
+
+    leak: _Leak | None
+    mixes: bool  # later outputs move: positions know of each other along this dimension
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    declared = bench.config.get("causal")
+    next_ones, like = _sequences(bench, limit)
+    if not next_ones and declared is not True:
+        raise NotApplicable("targets are not the next tokens, and config does not declare causal")
+    if not next_ones and not like:
+        raise MissingSignal(
+            "a sequence",
+            "no input of the model has the length of its outputs",
+            "let loss_fn(model, batch) call model(…) with tensors of (examples, positions, …)",
+        )
+    leak = _by_targets(bench, next_ones, limit) if next_ones else _by_shape(bench, like[0], limit)
+    if leak is None:
+        return Finding("pass", "changing later positions moves no earlier output.")
+    measured = {"moved": leak.far, "position": float(leak.changed)}
+    message = (
+        f"changing position {leak.changed} moves the output at position {leak.first} by {shown(leak.far)} "
+        f"(limit {shown(leak.limit)})"
+    )
+    if declared is True:
+        return Finding("not-causal", f"config declares causal, but {message}.", measured)
+    if declared is False:
+        return Finding("declared-open", f"{message}; config declares causal False.", measured)
+    return Finding("sees-target", f"targets are the next tokens, and {message}.", measured)
+
+
+def _by_targets(bench: Bench, tokens: list[Tensor], limit: Limits) -> _Leak | None:
+    """Of several inputs that hold the next tokens one is the decoder's: where that one is causal, all is well."""
+    leaks = [_tried(bench, each, 1, limit).leak for each in tokens]
+    return None if None in leaks else leaks[0]
+
+
+def _by_shape(bench: Bench, held: Tensor, limit: Limits) -> _Leak | None:
+    """Declared causal: along some dimension positions know of earlier ones and of no later one."""
+    scores = bench.quiet().scores
+    shared = [each for each in range(min(held.dim(), scores.dim())) if held.shape[each] == scores.shape[each] > 1]
+    leak = None
+    for dimension in sorted(shared, key=lambda each: (each == 0, each)):
+        found = _tried(bench, held, dimension, limit)
+        if found.leak is None and found.mixes:
+            return None
+        leak = leak or found.leak
+    return leak
+
+
+def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs for which the targets are the next tokens; and inputs with the shape of the outputs."""
+    from steadyrun.preflight.tokens import given, next_token_shares
+
+    calls = bench.first_pass().calls
+    scores = calls[0].scores if calls else None
+    if not calls or scores is None or scores.dim() < 2:
+        return [], []
+    tensors = [each for each in given(calls[0]) if each.dim() >= 2 and each.numel() and each.shape[1] > 1]
+    next_ones = []
+    for each in tensors:
+        shares = next_token_shares(bench, each)
+        if shares is not None and float(shares[1]) >= limit["aligned"] and float(shares[0]) < limit["aligned"]:
+            next_ones.append(each)
+    sized = [each for each in tensors if scores.dim() >= 3 and each.shape[0] == scores.shape[0]]
+    tokens = [each for each in sized if not each.is_floating_point() and each.shape[:2] == scores.shape[:2]]
+    moving = [each for each in sized if each.is_floating_point() and each.dim() == scores.dim()]
+    return next_ones, tokens or moving
+
+
+def _tried(bench: Bench, held: Tensor, dimension: int, limit: Limits) -> _Tried:
+    """Change a few positions along a dimension, one at a time, and look at the outputs before and behind."""
+    from steadyrun.preflight.editing import editing, moved
+
+    quiet = bench.quiet()
+    scores, bound = quiet.scores, quiet.limit(limit["moved"])
+    keep = _judged(bench, scores, dimension)
+    width = int(held.shape[dimension])
+    worst, mixes = None, False
+    for position in sorted({1, width // 2, width - 1}):
+        other = _changed(held, dimension, position)
+        if other is None or position >= scores.shape[dimension]:
+            continue
+        edited = bench.quiet_scores(bench.batch(), editing(partial(_exchange, held, other)))
+        if edited.shape != scores.shape:
+            continue
+        far = moved(scores, edited).where(keep, 0.0)
+        far = far.movedim(dimension, 0).flatten(1).amax(1)
+        mixes |= bool((far[position + 1 :] > bound).any())
+        if bool((far[:position] > bound).any()) and (worst is None or float(far[:position].max()) > worst.far):
+            first = int((far[:position] > bound).nonzero()[0])
+            worst = _Leak(position, first, float(far[:position].max()), bound)
+    return _Tried(worst, mixes)
+
+
+def _judged(bench: Bench, scores: Tensor, dimension: int) -> Tensor:
+    """Where an output counts: where a target does, as far as that is known."""
+    import torch
+
+    from steadyrun.preflight.tokens import supervised
+
+    keep = (
+        supervised(bench, int(scores.shape[0]), int(scores.shape[1])) if dimension == 1 and scores.dim() == 3 else None
+    )
+    return torch.ones_like(scores, dtype=torch.bool) if keep is None else keep[..., None].to(scores.device)
+
+
+def _exchange(tokens: Tensor, other: Tensor, held: Tensor) -> Tensor | None:
+    import torch
+
+    same = held is tokens or (held.shape == tokens.shape and held.dtype == tokens.dtype and torch.equal(held, tokens))
+    return other if same else None
+
+
+def _changed(tokens: Tensor, dimension: int, position: int) -> Tensor | None:
+    """The same with other values at one position: those of other examples, or values that occur elsewhere."""
+    import torch
+
+    other = tokens.detach().clone()
+    place = other.select(dimension, position)
+    if tokens.is_floating_point():
+        place += tokens.std() + place.abs().mean() + 0.1
+        return other
+    known = torch.unique(tokens)
+    if known.numel() < 2 or tokens.dtype == torch.bool:
+        return None
+    places = torch.searchsorted(known, place.contiguous())
+    place.copy_(known[(places + 1) % known.numel()])
+    return other
+
+
+_FIX = (
+    "Mask attention to later positions (is_causal=True, a lower triangular mask), pad convolutions on the left, and "
+    "use no bidirectional layer."
+)
+_FOLLOWS = ("C1", "C4", "S", "P6")
+
+QUESTION = Question(
+    code="P3.6",
+    name="causality",
+    asks="Does changing a later token move an earlier output?",
+    why="A model that predicts the next token and can see it learns to copy it: training and validation loss fall "
+    "together to almost nothing, and generation is noise.",
+    needs=("loss_fn", "batches", "causal"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "moved",
+            1e-5,
+            "of the largest output",
+            "an earlier output that moves by more has seen the change",
+            "",
+            "nothing moves at all in causal transformers, GRUs and left-padded convolutions (measured 0); a leak "
+            "through one attention layer with fresh weights moves outputs by 1e-3 and more",
+        ),
+        Threshold(
+            "aligned",
+            0.9,
+            "share of targets",
+            "from this share on targets are the next tokens",
+            "",
+            "a shifted text has 1 or just below (masked targets do not count); other tasks stay far below one half",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no output sees a later position"),
+        Outcome(
+            "not-causal", FAULT, "an output sees later positions, against what is declared", _FIX, explains=_FOLLOWS
+        ),
+        Outcome("sees-target", FAULT, "an output sees the token it has to predict", _FIX, explains=_FOLLOWS),
+        Outcome("declared-open", NOTE, "outputs see later positions, as declared; targets are the next tokens", _FIX),
+    ),
+    find=find,
+)

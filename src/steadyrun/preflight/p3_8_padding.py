@@ -1,0 +1,174 @@
+"""P3.8: does padding change what a model says of the text?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    if not bench.first_pass().graph.tokens:
+        raise NotApplicable("no rows of tokens go through an embedding")
+    pad = bench.token("pad_id")
+    if pad is None:
+        raise MissingSignal("pad_id", "the id of the padding is not known", 'declare config={"pad_id": …}')
+    quiet = bench.quiet()
+    from steadyrun.preflight.editing import moved
+
+    places: list[Tensor] = []
+    place = _padded_batch(bench, pad)
+    if place is None:
+        raise NotApplicable(f"no row of the first batches begins or ends with padding (id {pad})")
+    before = quiet.scores if place == 0 else bench.quiet_scores(bench.batch(place))
+    attends: list[bool] = []
+    after = _disturbed(bench, place, pad, places, attends)
+    if not places:
+        raise MissingSignal("an embedding", "the padding goes through no embedding table", "use torch's embedding")
+    if before.shape != after.shape:
+        raise NotApplicable("the shape of the outputs depends on the padding")
+    real, bound = _real(before, places), quiet.limit(limit["moved"])
+    far = moved(before, after)
+    if bool((far[real] > bound).any()):  # torch takes faster paths where nobody looks on: compared like with like
+        far = moved(_disturbed(bench, place, None, [], []), after)
+    measured = {"moved": float(far[real].max()) if bool(real.any()) else 0.0, "padding": float(places[0].sum())}
+    facts = f"{int(places[0].sum())} positions of padding (id {pad}) were disturbed, and outputs at real positions"
+    if measured["moved"] <= bound:
+        return Finding("pass", f"{facts} stay as they are.", measured)
+    message = f"{facts} move by {shown(measured['moved'])} (limit {shown(bound)})."
+    return Finding("attended" if attends else "read", message, measured)
+
+
+def _ends_text(bench: Bench, pad: int) -> bool:
+    held = bench.task.tokenizer
+    others = [bench.token("eos_id"), bench.token("bos_id"), getattr(held, "bos_token_id", None)]
+    return pad in others
+
+
+def _padded_batch(bench: Bench, pad: int) -> int | None:
+    """The first batch with padding at the ends of its rows; of the first ones, by the tokens in it."""
+    from steadyrun.preflight.tokens import padding
+
+    ends = _ends_text(bench, pad)
+    for place in range(min(8, len(bench.batches))):
+        if any(bool(padding(held, pad, ends_text=ends).any()) for held in _tokens(bench, place)):
+            return place
+    return None
+
+
+def _tokens(bench: Bench, place: int) -> list[Tensor]:
+    """Rows of ids in a batch; not those of two kinds only, which are masks and segments."""
+    from steadyrun.preflight.editing import tensors_in
+
+    whole = [held for held in tensors_in(bench.batch(place)) if held.dim() == 2 and held.numel()]
+    return [held for held in whole if not held.is_floating_point() and held.dtype.itemsize > 1 and int(held.max()) > 1]
+
+
+def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
+    """Whether these ids are the batch's own, perhaps without the first or the last column.
+
+    Positions, segments and relative distances go through tables, too, and may have the padding's number.
+    """
+    import torch
+
+    for held in tokens:
+        for part in (held, held[:, :-1], held[:, 1:]):
+            if part.shape == ids.shape and torch.equal(part.to(ids.device), ids):
+                return True
+    return False
+
+
+def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], attends: list[bool]) -> Tensor:
+    """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
+    import torch
+
+    from steadyrun.preflight.tokens import embedding, noting, padding
+
+    ends = pad is not None and _ends_text(bench, pad)
+    tokens = _tokens(bench, place)
+
+    def change(ids: Tensor, vectors: Tensor) -> Tensor:
+        if pad is None or vectors.shape[:2] != ids.shape or not _among(ids, tokens):
+            return vectors
+        where = padding(ids, pad, ends_text=ends)
+        if not bool(where.any()):
+            return vectors
+        places.append(where)
+        size = float(vectors[~where].float().std()) or 1.0
+        noise = torch.linspace(-2, 2, vectors.shape[-1], device=vectors.device).mul(size).to(vectors.dtype)
+        return torch.where(where[..., None], vectors + noise, vectors)
+
+    def note(function: Any, _args: Any, _kwargs: Any) -> None:
+        name = getattr(function, "__name__", "")
+        if name in {"scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd"}:
+            attends.append(True)
+
+    with noting(note), embedding(change):
+        found = bench.quiet_scores(bench.batch(place))
+    if any("attention" in type(each).__name__.lower() for each in bench.model.modules()):
+        attends.append(True)
+    return found
+
+
+def _real(scores: Tensor, places: list[Tensor]) -> Tensor:
+    """Where an output is about real text: everywhere where outputs are of whole rows."""
+    import torch
+
+    real = torch.ones_like(scores, dtype=torch.bool)
+    for where in places:
+        length = min(scores.shape[1], where.shape[1]) if scores.dim() >= 3 else 0
+        if length and scores.shape[0] == where.shape[0] and abs(scores.shape[1] - where.shape[1]) <= 2:
+            real[:, :length] &= ~where[:, :length].to(scores.device).reshape(
+                where.shape[0], length, *[1] * (scores.dim() - 2)
+            )
+    return real
+
+
+_FIX = (
+    "Give the model a mask of its padding (attention_mask, src_key_padding_mask), in every layer and in pooling, "
+    "or pad on the right under a causal mask."
+)
+
+QUESTION = Question(
+    code="P3.8",
+    name="padding is not read",
+    asks="Does disturbing the embedded padding move outputs at real positions?",
+    why="Padding that is attended changes what the model says of a text with the length of its neighbours: worse in "
+    "training, wrong in generation.",
+    needs=("loss_fn", "batches", "pad_id"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "moved",
+            1e-5,
+            "of the largest output",
+            "an output at a real position that moves by more has read the padding",
+            "",
+            "masked attention moves nothing at all; unmasked attention over a quarter of padding moves outputs by "
+            "1e-2 and more",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "padding does not matter"),
+        Outcome("attended", FAULT, "attention reads the padding", _FIX, explains=("C1", "C4", "S", "P6")),
+        Outcome("read", NOTE, "a model without attention reads its padding: lengths change what it says", _FIX),
+    ),
+    find=find,
+)

@@ -1,0 +1,99 @@
+"""P4.1: is every trainable parameter in an optimizer?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    held = bench.optimized
+    if not held:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    optimized = {id(each) for each in held}
+    seen = bench.first_pass()
+    missing = {
+        name: each
+        for name, each in bench.parameters.items()
+        if each.requires_grad and id(each) not in optimized and name in seen.gradients
+    }
+    strange = _stale(bench, list(missing.values()))
+    names = listed(list(missing))
+    measured = {"missing": float(len(missing)), "strange": float(len(strange))}
+    if missing and _moved_by_others(bench, missing):
+        return Finding("others", f"moved by an optimizer that preflight does not know: {names}.", measured)
+    if missing and strange:
+        return Finding(
+            "stale",
+            f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer ({names}); the "
+            f"optimizer holds {counted(len(strange), 'tensor')} of the same shapes without gradient, not in the model.",
+            measured,
+        )
+    if missing and bench.config.get("init") == "random":
+        message = f"the model starts from random weights; with a gradient and in no optimizer: {names}."
+        return Finding("left-out", message, measured)
+    if missing:
+        message = f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer: {names}."
+        return Finding("not-optimized", message, measured)
+    learning = sum(each.requires_grad for each in bench.parameters.values())
+    return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)
+
+
+def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
+    """Tensors of the optimizers that the model and its loss know nothing of, shaped like a missing parameter.
+
+    Weights of a loss function or another network are no such thing: the loss reaches them.
+    """
+    shapes = {each.shape for each in missing}
+    known = {id(each) for each in [*bench.parameters.values(), *bench.first_pass().graph.leaves]}
+    return [each for each in bench.optimized if id(each) not in known and each.shape in shapes]
+
+
+def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
+    """Whether the program's own step moves them all the same."""
+    import torch
+
+    if bench.task.train_step is None:
+        return False
+    from steadyrun.preflight.rehearsing import step_input
+
+    with bench.pristine():
+        bench.modes(True)
+        before = [each.detach().clone() for each in missing.values()]
+        try:
+            bench.own_step(step_input(bench, 0))
+        except MissingSignal:
+            return False
+        return all(not torch.equal(each, then) for each, then in zip(missing.values(), before, strict=True))
+
+
+_FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
+_FOLLOWS = ("C4", "S", "P4", "P6")
+
+QUESTION = Question(
+    code="P4.1",
+    name="parameters in the optimizer",
+    asks="Is every parameter that gets a gradient in an optimizer?",
+    why="What the optimizer does not hold never moves. It happens when a layer is replaced, or the model moved to "
+    "another dtype, after the optimizer was built: the optimizer keeps the tensors of before.",
+    needs=("optimizer", "loss_fn", "batches"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "the optimizer holds every parameter that learns"),
+        Outcome("stale", FAULT, "the optimizer holds tensors of a model that was", _FIX, explains=_FOLLOWS),
+        Outcome("left-out", FAULT, "random weights that nothing will ever move", _FIX, explains=_FOLLOWS),
+        Outcome("not-optimized", NOTE, "nothing moves these; where that is meant, freeze them", _FIX),
+        Outcome("others", NOTE, "another optimizer moves these; give preflight all of them"),
+    ),
+    find=find,
+)

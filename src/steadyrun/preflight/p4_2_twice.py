@@ -1,0 +1,89 @@
+"""P4.2: is a parameter in the optimizers twice?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    if not bench.optimized:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    names = {id(each): name for name, each in bench.parameters.items()}
+    holders: dict[int, list[int]] = {}
+    for place, optimizer in enumerate(bench.task.optimizers):
+        for group in optimizer.param_groups:
+            for each in group["params"]:
+                holders.setdefault(id(each), []).append(place)
+    within = [key for key, places in holders.items() if len(set(places)) < len(places)]
+    across = [key for key, places in holders.items() if len(set(places)) > 1]
+    measured = {"within": float(len(within)), "across": float(len(across))}
+    told = [names.get(key, "a tensor that is not in the model") for key in within or across]
+    if within:
+        return Finding(
+            "twice", f"{counted(len(within), 'parameter')} more than once in one optimizer: {listed(told)}.", measured
+        )
+    if across and (same := _same_gradient(bench, across)):
+        message = f"{counted(same, 'parameter')} in several optimizers that step on the same gradient: {listed(told)}."
+        return Finding("two-steps", message, measured)
+    if across:
+        return Finding(
+            "shared", f"{counted(len(across), 'parameter')} in several optimizers: {listed(told)}.", measured
+        )
+    return Finding("pass", f"each of the {len(holders)} tensors in optimizers is there once.", measured)
+
+
+def _same_gradient(bench: Bench, shared: list[int]) -> int:
+    """How many are stepped twice in one step of the program without a backward pass between."""
+    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.watching import BACKWARD, STEP
+
+    if bench.task.train_step is None:
+        return 0
+    fresh: dict[int, bool] = {}
+    found: set[int] = set()
+    for event in rehearsal(bench).first.events:
+        if event.kind == BACKWARD:
+            fresh = dict.fromkeys(shared, True)
+        elif event.kind == STEP:
+            for key in event.members & set(shared):
+                if not fresh.get(key, False) and key in fresh:
+                    found.add(key)
+                fresh[key] = False
+    return len(found)
+
+
+QUESTION = Question(
+    code="P4.2",
+    name="parameters once",
+    asks="Is a parameter twice in an optimizer, or in several optimizers?",
+    why="It moves twice in every step, with a learning rate that nobody set.",
+    needs=("optimizer",),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "every parameter is held once"),
+        Outcome(
+            "twice",
+            FAULT,
+            "an optimizer moves a parameter twice in each step",
+            "Put every parameter into one param group once.",
+            explains=("C3", "S"),
+        ),
+        Outcome(
+            "two-steps",
+            FAULT,
+            "several optimizers move the same parameters by the same gradient",
+            "Give every parameter to one optimizer, or clear gradients and call backward between their steps.",
+            explains=("C3", "S"),
+        ),
+        Outcome("shared", NOTE, "several optimizers hold the same parameters: meant where each has its own loss"),
+    ),
+    find=find,
+)

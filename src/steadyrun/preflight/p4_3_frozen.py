@@ -1,0 +1,76 @@
+"""P4.3: is something frozen that should learn?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    if not bench.optimized:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    frozen = [name for name, each in bench.parameters.items() if not each.requires_grad]
+    held = {id(each): each for each in bench.optimized}
+    measured = {"frozen": float(len(frozen)), "parameters": float(len(bench.parameters)), "optimized": float(len(held))}
+    if not any(each.requires_grad for each in held.values()) and not _thawed(bench):
+        message = f"all {len(held)} tensors in the optimizers are frozen (requires_grad False): nothing will ever move."
+        return Finding("nothing-learns", message, measured)
+    if output := _frozen_output(bench):
+        message = f"the model starts from random weights, and its output layer {output} is frozen."
+        return Finding("random-output", message, measured)
+    if frozen:
+        inside = sum(not each.requires_grad for each in held.values())
+        message = f"{len(frozen)} of {len(bench.parameters)} parameters are frozen: {listed(frozen)}"
+        more = f"; {inside} of them are in an optimizer" if inside else ""
+        return Finding("part", f"{message}{more}.", measured)
+    return Finding("pass", f"none of the {len(bench.parameters)} parameters is frozen.", measured)
+
+
+def _thawed(bench: Bench) -> bool:
+    """Whether the program's own step unfreezes what it optimizes, as adversarial training does in turns."""
+    from steadyrun.preflight.rehearsing import rehearsal
+
+    if bench.task.train_step is None:
+        return False
+    first = rehearsal(bench).first
+    return bool(first.gradients) or any(bool(first.change(key).ne(0).any()) for key in first.after)
+
+
+def _frozen_output(bench: Bench) -> str:
+    """The name of the layer that makes the scores where it is frozen, and random weights are declared."""
+    if bench.config.get("init") != "random":
+        return ""
+    from steadyrun.preflight.layers import output_layer
+
+    found = output_layer(bench)
+    if found is None:
+        return ""
+    name, module = found
+    own = [each for each in module.parameters(recurse=False) if each.dim() >= 2]
+    return name if own and not any(each.requires_grad for each in own) else ""
+
+
+_FIX = "Set requires_grad to True for what should learn, before the optimizer is built."
+
+QUESTION = Question(
+    code="P4.3",
+    name="frozen parameters",
+    asks="Is everything that the optimizers hold frozen, or a random output layer?",
+    why="What is frozen gets no gradient: the loss stays where it is, and no error is raised.",
+    needs=("optimizer",),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "nothing is frozen"),
+        Outcome("nothing-learns", FAULT, "nothing that is optimized can learn", _FIX, explains=("C4", "S", "P4", "P6")),
+        Outcome("random-output", FAULT, "a random output layer that never learns", _FIX, explains=("C4", "S", "P6")),
+        Outcome("part", NOTE, "a part is frozen, as in fine-tuning"),
+    ),
+    find=find,
+)

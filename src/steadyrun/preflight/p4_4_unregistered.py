@@ -1,0 +1,83 @@
+"""P4.4: does the model use weights that it does not know it has?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    from steadyrun.preflight.reaching import hidden
+
+    known = {id(each) for each in bench.parameters.values()}
+    optimized = {id(each) for each in bench.optimized}
+    made, reached = _leaves(bench)
+    found = [each for each in hidden(bench.model) if id(each.tensor) in reached and id(each.tensor) not in known]
+    lost = [each.path for each in found if id(each.tensor) in made and id(each.tensor) not in optimized]
+    measured = {"unregistered": float(len(found)), "lost": float(len(lost))}
+    if lost:
+        return Finding(
+            "unregistered",
+            f"{counted(len(lost), 'tensor')} with a gradient, used for the model's outputs, not in model.parameters(): "
+            f"{listed(lost)}.",
+            measured,
+        )
+    if found:
+        names = [each.path for each in found]
+        return Finding(
+            "outside",
+            f"{counted(len(found), 'tensor')} with a gradient outside of parameters(): {listed(names)}.",
+            measured,
+        )
+    return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)
+
+
+def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
+    """The tensors that the model's outputs are made of, and those that its loss is made of, by id."""
+    from steadyrun.preflight.editing import tensors_in
+    from steadyrun.probes.lossgraph import leaves
+
+    seen = bench.first_pass()
+    given = {id(each) for call in seen.calls for each in tensors_in([call.args, call.kwargs])}
+    outputs = [each for call in seen.calls for each in tensors_in(call.output) if each.grad_fn is not None]
+    made = {id(each) for output in outputs for each in leaves(output)} - given
+    reached = {id(each) for each in seen.graph.leaves} - given
+    moved = _moved_by_others(bench)
+    return made - moved, reached
+
+
+def _moved_by_others(bench: Bench) -> set[int]:
+    """Weights that an optimizer holds which only the program's functions know."""
+    from steadyrun.preflight.reaching import reached
+
+    optimizers = reached(bench.task).optimizers
+    return {id(each) for other in optimizers for group in other.param_groups for each in group["params"]}
+
+
+QUESTION = Question(
+    code="P4.4",
+    name="registered weights",
+    asks="Do the model's outputs depend on weights that are not in model.parameters()?",
+    why="Layers in a plain list and tensors that are no nn.Parameter work in the forward pass, but no optimizer, no "
+    "state_dict and no .to(device) sees them.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "the model knows its weights"),
+        Outcome(
+            "unregistered",
+            FAULT,
+            "weights that no optimizer moves and no checkpoint holds",
+            "Use nn.ModuleList, nn.ModuleDict or nn.Parameter in the place of a list, a dictionary or a tensor.",
+            explains=("C4", "S", "P5", "P6"),
+        ),
+        Outcome("outside", NOTE, "weights outside of the model's parameters take part in the loss"),
+    ),
+    find=find,
+)

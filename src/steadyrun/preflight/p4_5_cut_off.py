@@ -1,0 +1,149 @@
+"""P4.5: is a part of the model cut off from its loss?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    if not bench.optimized:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    seen = bench.first_pass()
+    if not seen.gradients and not seen.graph.leaves:
+        raise NotApplicable("the loss has no gradient at all")
+    silent = _without_gradient(bench)
+    if not silent:
+        return Finding("pass", "every optimized parameter gets a gradient.")
+    change = _change_of_loss(bench, list(silent.values()))
+    bound = limit["changed"] * max(abs(seen.loss), 1e-3)
+    measured = {"changed": change, "silent": float(len(silent))}
+    if not change > bound:
+        message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
+        return Finding("unused", message, measured)
+    noise = _change_of_loss(bench, [])
+    if change <= 10 * noise:
+        raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
+    names = _those_that_matter(bench, silent, max(bound, 10 * noise))
+    message = (
+        f"{counted(len(names), 'optimized parameter')} without a gradient, though disturbing them changes the loss by "
+        f"{shown(change)} (limit {shown(bound)}): {listed(names)}."
+    )
+    return Finding("cut-off", message, measured)
+
+
+def _without_gradient(bench: Bench) -> dict[str, Tensor]:
+    """Trainable, optimized, and no gradient; of several optimizers only those that this loss is about."""
+    gradients = bench.first_pass().gradients
+    names = {id(each): name for name, each in bench.parameters.items()}
+    stepped = _gradients_of_a_step(bench)
+    silent: dict[str, Tensor] = {}
+    for optimizer in bench.task.optimizers:
+        held = [each for group in optimizer.param_groups for each in group["params"] if id(each) in names]
+        if not any(names[id(each)] in gradients for each in held):
+            continue  # the other side of a game: its own loss is not this one
+        for each in held:
+            name = names[id(each)]
+            if each.requires_grad and each.numel() and name not in gradients and id(each) not in stepped:
+                silent[name] = each
+    return silent
+
+
+def _gradients_of_a_step(bench: Bench) -> set[int]:
+    """What gets a gradient in the program's own step, which may use other losses."""
+    from steadyrun.preflight.rehearsing import rehearsal
+
+    if bench.task.train_step is None:
+        return set()
+    try:
+        made = rehearsal(bench)
+    except MissingSignal:
+        return set()
+    return set(made.first.gradients) | made.first.arrived | set(made.second.gradients) | made.second.arrived
+
+
+def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
+    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same."""
+    import torch
+
+    with bench.pristine(), torch.no_grad():
+        bench.reseed()
+        bench.modes(True)
+        for each in parameters:
+            if each.is_floating_point():
+                size = float(each.float().std(correction=0)) or 0.02
+                steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
+                each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
+        with bench.without_gradients():
+            loss = float(bench.loss(bench.batch()))
+    before = bench.first_pass().loss
+    return abs(loss - before) if loss == loss else float("inf")
+
+
+def _those_that_matter(bench: Bench, silent: dict[str, Tensor], bound: float) -> list[str]:
+    """Of the silent parameters those in parts of the model that change the loss."""
+    parts: dict[str, list[str]] = {}
+    for name in silent:
+        parts.setdefault(name.split(".")[0], []).append(name)
+    if len(parts) == 1 or len(parts) > 4:
+        return list(silent)
+    return [
+        name
+        for names in parts.values()
+        if _change_of_loss(bench, [silent[name] for name in names]) > bound
+        for name in names
+    ] or list(silent)
+
+
+QUESTION = Question(
+    code="P4.5",
+    name="connected to the loss",
+    asks="Does a part of the model change the loss without getting a gradient?",
+    why="A detach, a .data, a no_grad or a trip through numpy cuts the graph: what lies before it never learns, and "
+    "the rest does, so the loss still falls a little.",
+    needs=("optimizer", "loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "changed",
+            1e-6,
+            "of the loss",
+            "a larger change proves that the parameters take part in the loss",
+            "",
+            "the same pass with the same draws is the same number bit for bit on a CPU; an encoder disturbed by a "
+            "third of its own deviation moves a loss by 1e-3 and more",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "gradients reach everything that is optimized"),
+        Outcome(
+            "cut-off",
+            FAULT,
+            "the graph is cut between these parameters and the loss",
+            "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
+            "take them out of the optimizer.",
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome("unused", NOTE, "optimized parameters that the loss does not use, such as an unused pooler"),
+    ),
+    find=find,
+)

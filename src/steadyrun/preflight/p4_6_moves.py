@@ -1,0 +1,212 @@
+"""P4.6: does one step move every parameter?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.rehearsing import Rehearsal
+    from steadyrun.preflight.watching import StepSeen
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.rehearsing import rehearsal
+
+    made = rehearsal(bench)
+    seen = made.first
+    names = {id(each): name for name, each in bench.parameters.items()}
+    due = [key for key in names if key in seen.gradients and key in seen.after and _has_number(seen, key)]
+    if not seen.stepped and not any(bool(seen.change(key).ne(0).any()) for key in seen.after):
+        return _nothing(bench, made)
+    if not due:
+        raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
+    if all(seen.rates[key] == 0 for key in due):
+        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
+    due = [key for key in due if seen.rates[key] != 0]
+    still = [key for key in due if not bool(seen.change(key).ne(0).any())]
+    stalled = _stalled_share(seen, due)
+    ratios = {key: _ratio(seen, key) for key in due}
+    known = [each for key, each in ratios.items() if each is not None and key not in still]
+    measured = {"still": float(len(still)), "moved": float(len(due) - len(still)), "stalled": stalled}
+    measured |= {"largest": max(known, default=float("nan")), "smallest": min(known, default=float("nan"))}
+    if stalled > limit["stalled"] and (share := _stalled_at_peak(bench, due)) > limit["stalled"]:
+        return Finding(
+            "rounded-away",
+            f"{percent(share)} of the numbers in fp16 or bf16 parameters do not move in a step, though they have a "
+            f"gradient (limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
+            measured | {"stalled": share},
+        )
+    if lost := [key for key in still if not _too_small(seen, key)]:
+        message = (
+            f"{counted(len(lost), 'parameter')} with a gradient and a learning rate above 0 not moved by a step: "
+            f"{listed([names[key] for key in lost])}."
+        )
+        return Finding("still", message, measured)
+    far = [key for key in due if (ratio := ratios[key]) is not None and ratio > limit["far"]]
+    facts = (
+        f"one step moves {counted(len(due) - len(still), 'parameter')}, matrices by {shown(measured['smallest'])} to "
+        f"{shown(measured['largest'])} of their size"
+    )
+    if far:
+        return Finding(
+            "far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured
+        )
+    if any(_small_format(seen.before[key]) for key in still):
+        told = listed([names[key] for key in still])
+        return Finding(
+            "below-spacing", f"{facts}; the updates of {told} are below the spacing of their numbers.", measured
+        )
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _nothing(bench: Bench, made: Rehearsal) -> Finding:
+    """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
+    rates = [float(group.get("lr", 1.0)) for each in bench.task.optimizers for group in each.param_groups]
+    if rates and not any(rates):
+        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
+    if bench.task.scaler is not None or bench.accumulation > 1:
+        raise NotApplicable("the first step was skipped by the loss scaler, or only accumulates gradients")
+    second = made.second
+    if made.accumulates or second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
+        raise NotApplicable("the program does not step on every call")
+    return Finding("no-step", "two whole steps of the program changed no parameter, and no optimizer stepped.")
+
+
+def _has_number(seen: StepSeen, key: int) -> bool:
+    from steadyrun.preflight.watching import any_number
+
+    return any_number(seen.gradients[key])
+
+
+def _ratio(seen: StepSeen, key: int) -> float | None:
+    """The move against the size of a matrix; None for what may well begin at zero."""
+    before = seen.before[key]
+    size = float(before.abs().float().norm())
+    return float(seen.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
+
+
+def _small_format(held: Tensor) -> bool:
+    import torch
+
+    return held.dtype in (torch.float16, torch.bfloat16)
+
+
+def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int]:
+    if not _small_format(before) or gradient.is_sparse:
+        return 0, 0
+    due = gradient.ne(0)
+    return int((due & change.eq(0)).sum()), int(due.sum())
+
+
+def _stalled_share(seen: StepSeen, due: list[int]) -> float:
+    """Of the numbers in small formats that have a gradient, the share that did not move."""
+    counts = [_stalled(seen.before[key], seen.change(key), seen.gradients[key]) for key in due]
+    total = sum(count for _, count in counts)
+    return sum(count for count, _ in counts) / total if total else 0.0
+
+
+def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
+    """The same at the highest known learning rate: early in a warmup little moves, and that passes."""
+    from steadyrun.preflight.rehearsing import step_input
+    from steadyrun.preflight.watching import watched
+
+    with bench.pristine():
+        bench.reseed()
+        bench.modes(True)
+        for optimizer in bench.task.optimizers:
+            for group in optimizer.param_groups:
+                peak = bench.declared("lr_max") or group.get("initial_lr") or group.get("lr", 0.0)
+                group["lr"] = max(float(peak), float(group.get("lr", 0.0)))
+        seen = watched(bench, step_input(bench, 0))
+    return _stalled_share(seen, [key for key in due if key in seen.gradients])
+
+
+def _too_small(seen: StepSeen, key: int) -> bool:
+    """Whether an ordinary update (rate times gradient, or times its sign) would be lost in rounding."""
+    import torch
+
+    from steadyrun.preflight.watching import dense
+
+    before, gradient = seen.before[key], dense(seen.gradients[key]).float()
+    spacing = torch.finfo(before.dtype).eps * float(before.abs().max()) if before.numel() else 1.0
+    return seen.rates[key] * float(gradient.abs().max()) < spacing
+
+
+QUESTION = Question(
+    code="P4.6",
+    name="one step moves the parameters",
+    asks="Does one whole step move every parameter that has a gradient, and how far?",
+    why="A parameter that has a gradient and stays where it is will never learn; one that moves by its own size in one "
+    "step has forgotten what it was.",
+    needs=("optimizer", "loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "stalled",
+            0.9,
+            "share of numbers",
+            "fp16 and bf16 numbers with a gradient that a step leaves where they are",
+            "GN > 0 but most changes exactly 0",
+            "AdamW at 3e-4 on bf16 weights of a small transformer leaves about a third where they are, and still "
+            "learns; at 1e-6 it leaves 99%",
+            of="stalled",
+        ),
+        Threshold(
+            "far",
+            0.5,
+            "of the parameter's norm",
+            "a matrix that moves by more in one step",
+            "",
+            "Adam's first step moves a matrix of deviation 0.02 by 5% at a rate of 1e-3, and by 50% at 1e-2",
+            of="largest",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "every parameter with a gradient moves"),
+        Outcome("rate-zero", PASS, "the learning rate is 0 yet"),
+        Outcome(
+            "no-step",
+            FAULT,
+            "the program's step never steps",
+            "Call optimizer.step() in train_step.",
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome(
+            "still",
+            FAULT,
+            "parameters with a gradient do not move",
+            "Look for an optimizer that skips them, and for code that puts them back.",
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome(
+            "rounded-away",
+            FAULT,
+            "updates are lost in the rounding of a small format",
+            "Keep the parameters in fp32 (autocast computes in bf16), or use an optimizer with fp32 copies.",
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome("below-spacing", NOTE, "some updates are smaller than the spacing of the numbers they change"),
+        Outcome(
+            "far", NOTE, "a first step that moves a matrix by half of its size or more", "Lower the learning rate."
+        ),
+    ),
+    find=find,
+)

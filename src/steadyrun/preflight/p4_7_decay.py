@@ -1,0 +1,49 @@
+"""P4.7: does weight decay touch only what it should?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions import c6_1_decay_groups
+from steadyrun.questions.form import Finding, Limits, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+@dataclass(frozen=True)
+class _Described:
+    """Live objects in the form in which a run's manifest describes them."""
+
+    config: Mapping[str, Any]
+    parts: Mapping[str, list[dict[str, Any]]]
+
+    def listed(self, key: str) -> list[dict[str, Any]]:
+        return self.parts.get(key, [])
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.probes.describe import describe_groups, named_parameters
+
+    if not bench.optimized:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    weights = [{"name": name, "shape": list(each.shape)} for name, each in named_parameters(bench.model)]
+    groups = describe_groups(bench.task.optimizers, bench.model)
+    described: Any = _Described(bench.config, {"param_groups": groups, "initial_weights": weights})
+    return c6_1_decay_groups.find(described, limit)
+
+
+QUESTION = Question(
+    code="P4.7",
+    name=c6_1_decay_groups.QUESTION.name,
+    asks=c6_1_decay_groups.QUESTION.asks,
+    why=c6_1_decay_groups.QUESTION.why,
+    needs=("optimizer", "no_decay"),
+    panel=None,
+    thresholds=(),
+    outcomes=c6_1_decay_groups.QUESTION.outcomes,
+    find=find,
+)

@@ -1,0 +1,130 @@
+"""P4.8: are tied weights one tensor?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+_NAMES = ("tied", "tie_word_embeddings", "tie_weights", "tie_embeddings")
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    import torch
+
+    by = _declared(bench)
+    if not by:
+        raise NotApplicable("tied weights are not declared")
+    table, head = _pair(bench)
+    if table is None or head is None:
+        raise NotApplicable(f"{by}, but the model has no output layer of the size of its embedding")
+    (table_name, table_weight), (head_name, head_weight) = table, head
+    if head_weight is table_weight or (head_weight.data_ptr() == table_weight.data_ptr() and head_weight.numel()):
+        return Finding("pass", f"{table_name} and {head_name} are one tensor.")
+    equal = head_weight.shape == table_weight.shape and torch.equal(head_weight, table_weight.to(head_weight.device))
+    measured = {"equal": float(equal)}
+    if by.startswith("model.config") and not _own(bench, by):
+        return Finding("default", f"{by}; {table_name} and {head_name} are two tensors.", measured)
+    now = "with equal values now" if equal else "with different values"
+    return Finding("two-tensors", f"{by}, but {table_name} and {head_name} are two tensors, {now}.", measured)
+
+
+def _declared(bench: Bench) -> str:
+    """Who declares that weights are tied: the configuration, or the model's own; "" where nobody does."""
+    for name in _NAMES:
+        if name in bench.config:
+            return f"config declares {name}" if bench.config[name] is True else ""
+    own = getattr(bench.model, "config", None)
+    for name in _NAMES:
+        value = own.get(name) if isinstance(own, dict) else getattr(own, name, None)
+        if value is True:
+            return f"model.config declares {name}"
+    return ""
+
+
+def _own(bench: Bench, _by: str) -> bool:
+    """Whether the model's class says that it ties: in transformers the setting is True by default, also without use."""
+    if type(bench.model).__module__.startswith("transformers."):
+        return bool(getattr(bench.model, "_tied_weights_keys", None))
+    return True
+
+
+def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] | None]:
+    """The embedding and the output layer, asked of the model or found by their sizes."""
+    from torch import nn
+
+    from steadyrun.probes.blocks import clean
+
+    names = {id(module): clean(path) for path, module in bench.model.named_modules()}
+    table, head = _asked(bench.model, "get_input_embeddings"), _asked(bench.model, "get_output_embeddings")
+    if hasattr(bench.model, "get_output_embeddings") and head is None:
+        return None, None
+    if table is None or head is None:
+        tables = [each for each in bench.model.modules() if isinstance(each, nn.Embedding)]
+        heads = [each for each in bench.model.modules() if isinstance(each, nn.Linear)]
+        pairs = [(one, two) for one in tables for two in heads if one.weight.shape == two.weight.shape]
+        if not pairs:
+            return None, None
+        tied = [pair for pair in pairs if pair[0].weight is pair[1].weight]
+        last = [pair for pair in pairs if pair[1] is _output(bench)]
+        table, head = max(tied or last or pairs, key=lambda pair: pair[0].num_embeddings)
+    if not _weight(table) or not _weight(head):
+        return None, None
+    return (f"{names.get(id(table), 'embedding')}.weight", table.weight), (
+        f"{names.get(id(head), 'head')}.weight",
+        head.weight,
+    )
+
+
+def _output(bench: Bench) -> Any:
+    """The layer that makes the scores, where it can be told."""
+    from steadyrun.preflight.layers import output_layer
+
+    try:
+        found = output_layer(bench)
+    except MissingSignal:
+        return None
+    return None if found is None else found[1]
+
+
+def _asked(model: Any, name: str) -> Any:
+    ask = getattr(model, name, None)
+    try:
+        return ask() if callable(ask) else None
+    except Exception:  # transformers raise where a model has no embedding
+        return None
+
+
+def _weight(module: Any) -> bool:
+    from torch import Tensor
+
+    return isinstance(getattr(module, "weight", None), Tensor)
+
+
+QUESTION = Question(
+    code="P4.8",
+    name="tied weights",
+    asks="Where tied weights are declared, are embedding and output layer one tensor?",
+    why="Two tensors that begin alike drift apart: the model has more parameters than declared, and a checkpoint that "
+    "is loaded as tied loses one of them.",
+    needs=("tied",),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "tied weights are tied"),
+        Outcome(
+            "two-tensors",
+            FAULT,
+            "weights that are declared tied are two tensors",
+            "Tie after everything that replaces weights (loading, .to, resizing): head.weight = embedding.weight.",
+        ),
+        Outcome("default", NOTE, "the model's configuration says tied, its class ties nothing"),
+    ),
+    find=find,
+)

@@ -1,0 +1,95 @@
+"""P5.1: are gradients empty when backward begins, and there when the optimizer steps?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.watching import StepSeen
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    assert bench.train_step is not None
+    from steadyrun.preflight.rehearsing import rehearsal
+
+    made = rehearsal(bench)
+    if erased := _erased(made.first):
+        told = _told(bench, erased)
+        return Finding(
+            "erased",
+            f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(told)}.",
+            {"erased": float(len(erased))},
+        )
+    if made.first.closure or made.second.closure:
+        raise NotApplicable("the optimizer calls backward itself")
+    if not made.first.stepped or not made.second.stepped:
+        raise NotApplicable("no optimizer steps on every call: gradients are kept on purpose, or a step was skipped")
+    measured = {"left": float(len(made.left)), "carried": float(len(made.carried))}
+    if made.carried:
+        told = _told(bench, made.carried)
+        return Finding(
+            "carried",
+            f"the gradient of the first step is still in that of the second, in "
+            f"{counted(len(made.carried), 'parameter')}: {listed(told)}.",
+            measured,
+        )
+    if made.left:
+        return Finding(
+            "pass", f"{len(made.left)} gradients stay after a step, and are cleared before the next.", measured
+        )
+    return Finding("pass", "a step leaves no gradients behind.", measured)
+
+
+def _told(bench: Bench, keys: Collection[int]) -> list[str]:
+    """Names in the order of the model, then what is not in it."""
+    names = {id(each): name for name, each in bench.parameters.items()}
+    return [name for key, name in names.items() if key in keys] + ["another tensor" for key in keys if key not in names]
+
+
+def _erased(seen: StepSeen) -> list[int]:
+    """What got a gradient and had none at the step, where that is so for everything the optimizer holds."""
+    from steadyrun.preflight.watching import STEP, any_number
+
+    for event in seen.events:
+        if event.kind != STEP or seen.closure:
+            continue
+        arrived = event.members & seen.arrived
+        here = {key for key in event.members if key in seen.gradients and any_number(seen.gradients[key])}
+        if arrived and not here:
+            return sorted(arrived)
+    return []
+
+
+QUESTION = Question(
+    code="P5.1",
+    name="gradients are cleared",
+    asks="Is the gradient of one step gone when the next one's backward begins, and not before the optimizer steps?",
+    why="backward adds to what is there. Without zero_grad every update is the sum of all gradients so far; with "
+    "zero_grad between backward and step there is nothing to step on.",
+    needs=("train_step", "optimizer", "batches"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "gradients are cleared between steps"),
+        Outcome(
+            "carried",
+            FAULT,
+            "every update contains the gradients of all steps before it",
+            "Call optimizer.zero_grad() once per step, before backward or after optimizer.step().",
+            explains=("C3", "C4", "S", "P6"),
+        ),
+        Outcome(
+            "erased",
+            FAULT,
+            "gradients are cleared before the optimizer uses them",
+            "Move zero_grad() before backward(), or behind optimizer.step().",
+            explains=("C4", "S", "P6"),
+        ),
+    ),
+    find=find,
+)

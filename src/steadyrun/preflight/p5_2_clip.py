@@ -1,0 +1,138 @@
+"""P5.2: is the gradient clipped before the step and after it is unscaled?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.watching import Event, StepSeen
+
+_ONLY_MEASURED = 1e5  # a threshold this high is there to read the norm
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    assert bench.train_step is not None
+    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.watching import CLIP
+
+    made = rehearsal(bench)
+    seen = made.first if made.first.stepped else made.second
+    clips = [e for e in seen.events if e.kind == CLIP and e.clip is not None and e.clip.max_norm < _ONLY_MEASURED]
+    declared = bench.declared("clip")
+    if not clips:
+        return _unseen(seen, declared, limit)
+    for clip in clips:
+        if finding := _misplaced(seen, clip):
+            return finding
+    held = clips[-1].clip
+    assert held is not None
+    measured = {"max_norm": held.max_norm, "norm": float(held.total_norm)}
+    facts = f"clipped to {held.max_norm:g} before the step; the norm was {shown(measured['norm'])}"
+    if declared is not None and abs(held.max_norm - declared) > limit["same"] * declared:
+        return Finding("other-threshold", f"{facts}; config declares a clip of {declared:g}.", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
+    """A clip that comes after its optimizer's step, before any gradient, or before gradients are unscaled."""
+    from steadyrun.preflight.watching import BACKWARD, CLIP, STEP, UNSCALE
+
+    assert clip.clip is not None
+    place = next(each for each, event in enumerate(seen.events) if event is clip)
+    before, after = seen.events[:place], seen.events[place + 1 :]
+    facts = f"clip_grad_norm_ (max_norm {clip.clip.max_norm:g}, norm {shown(float(clip.clip.total_norm))})"
+    measured = {"max_norm": clip.clip.max_norm, "norm": float(clip.clip.total_norm)}
+    mine = [event for event in before if event.kind in {STEP, CLIP, UNSCALE} and event.members & clip.members]
+    stepped = [event for event in mine if event.kind == STEP]
+    coming = any(event.kind in {STEP, UNSCALE} and event.members & clip.members for event in after)
+    if stepped and not coming and not any(event.kind == CLIP for event in mine):
+        return Finding("after-step", f"{facts} comes after optimizer.step(): it limits nothing.", measured)
+    if (
+        coming
+        and not any(event.kind == BACKWARD for event in before)
+        and any(event.kind == BACKWARD for event in after)
+    ):
+        return Finding("before-backward", f"{facts} comes before backward: it sees no gradient of this step.", measured)
+    unscaled = any(event.kind == UNSCALE for event in mine)
+    later = any(event.kind == UNSCALE and event.members & clip.members for event in after)
+    if later and not unscaled:
+        message = (
+            f"{facts} comes before the gradients are unscaled: the threshold is compared with the loss scale in it."
+        )
+        return Finding("before-unscale", message, measured)
+    return None
+
+
+def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
+    """No clip was seen: against a declared one, the gradient at the step tells."""
+    from steadyrun.preflight.watching import STEP, dense
+
+    if declared is None:
+        raise NotApplicable("no clip_grad_norm_ was seen in a step, and config declares no clip")
+    gradients = [dense(each).float() for each in seen.gradients.values()]
+    if not gradients:
+        raise NotApplicable("no gradient was seen at the optimizer's step")
+    norm = max(_norm(seen, event.members) for event in seen.events if event.kind == STEP)
+    largest = max(float(each.abs().max()) for each in gradients if each.numel())
+    measured = {"norm": norm, "declared": declared, "largest": largest}
+    facts = f"config declares a clip of {declared:g}; the gradient at the step has a norm of {shown(norm)}"
+    if norm <= declared * (1 + limit["same"]) or largest <= declared * (1 + limit["same"]):
+        return Finding("within", f"{facts}, and no clip_grad_norm_ was seen.", measured)
+    return Finding("not-clipped", f"{facts}: nothing clips it.", measured)
+
+
+def _norm(seen: StepSeen, members: frozenset[int]) -> float:
+    """The norm of what one optimizer stepped on."""
+    import torch
+
+    from steadyrun.preflight.watching import dense
+
+    mine = [dense(each).float().norm() for key, each in seen.gradients.items() if key in members]
+    return float(torch.stack(mine).norm()) if mine else 0.0
+
+
+_FIX = "The order is: backward, scaler.unscale_(optimizer) where there is a scaler, clip_grad_norm_, step, zero_grad."
+
+QUESTION = Question(
+    code="P5.2",
+    name="the place of the clip",
+    asks="Is the gradient clipped after it is unscaled and before the optimizer steps?",
+    why="A clip after the step limits nothing; a clip of scaled gradients compares the threshold with numbers that are "
+    "thousands of times too large, and clips always.",
+    needs=("train_step", "optimizer", "batches", "clip"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "same",
+            1e-3,
+            "relative",
+            "two norms that differ by less are the same",
+            "",
+            "a norm summed in another order differs by 1e-6; clip_grad_norm_ itself divides by the norm plus 1e-6",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the clip is in its place"),
+        Outcome("within", PASS, "the declared clip has nothing to do here"),
+        Outcome("after-step", FAULT, "the clip comes too late", _FIX, explains=("C3", "D2", "S")),
+        Outcome("before-backward", FAULT, "the clip comes too early", _FIX, explains=("C3", "D2", "S")),
+        Outcome("before-unscale", FAULT, "the clip sees scaled gradients", _FIX, explains=("C3", "C4", "S")),
+        Outcome("not-clipped", FAULT, "a clip is declared and not done", _FIX, explains=("C3", "D2", "S")),
+        Outcome("other-threshold", NOTE, "the gradient is clipped at another threshold than declared", _FIX),
+    ),
+    find=find,
+)

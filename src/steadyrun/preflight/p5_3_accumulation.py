@@ -1,0 +1,173 @@
+"""P5.3: is an accumulated gradient that of the whole batch?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    count = bench.accumulation
+    if count == 1:
+        raise NotApplicable("no accumulation is declared")
+    assert bench.train_step is not None
+    own, backwards = _own_gradient(bench)
+    if backwards == 1:
+        return _one_backward(bench, count)
+    whole, last = _mean_gradient(bench)
+    shared = [name for name in own if name in whole]
+    mine, theirs, ending = (_joined(held, shared) for held in (own, whole, last))
+    times, alike = _compared(mine, theirs)
+    last_times, last_alike = _compared(mine, ending)
+    measured = {"times": times, "alike": alike, "accumulation": float(count)}
+    facts = f"the gradient of {count} micro-batches is {shown(times)} times their mean (cosine {alike:.4f})"
+    near = limit["near"]
+    if last_alike > 1 - near / 10 and alike < last_alike - near / 10:
+        message = f"the gradient is {shown(last_times)} times that of the last of {count} micro-batches alone."
+        return Finding("only-last", message, measured)
+    if alike < limit["alike"]:
+        return Finding("other", f"{facts}: weighted otherwise, or random.", measured)
+    if abs(times - 1) <= near:
+        return Finding("pass", f"{facts}.", measured)
+    if abs(times / count - 1) <= near:
+        if bench.config.get("reduction") == "sum":
+            return Finding("pass", f"{facts}: a sum, as declared.", measured)
+        return Finding("not-divided", f"{facts}.", measured)
+    if abs(times * count - 1) <= near:
+        return Finding("divided-twice", f"{facts}.", measured)
+    return Finding("other", f"{facts}.", measured)
+
+
+def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
+    """What the program's step differentiates in all, before clipping and unscaled, and in how many backward passes."""
+    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.watching import BACKWARD, CLIP
+
+    seen = rehearsal(bench).first
+    if not seen.stepped:
+        raise MissingSignal(
+            "a whole step",
+            "the first call of train_step does not step",
+            "let train_step take the list of micro-batches",
+        )
+    names = {id(each): name for name, each in bench.parameters.items()}
+    factor = 1.0
+    for event in seen.events:
+        if event.kind == CLIP and event.clip is not None:
+            factor = max(1.0, float(event.clip.total_norm) / event.clip.max_norm)
+    gradients = {names[key]: each * factor for key, each in seen.gradients.items() if key in names}
+    return gradients, sum(event.kind == BACKWARD for event in seen.events)
+
+
+def _one_backward(bench: Bench, count: int) -> Finding:
+    if bench.memo.get("takes a list"):
+        message = f"{count} micro-batches are declared, and a step calls backward once."
+        return Finding("one-backward", message, {"accumulation": float(count)})
+    raise MissingSignal(
+        "micro-batches", "train_step takes no list of micro-batches", "let train_step take the list of micro-batches"
+    )
+
+
+def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The mean of the micro-batches' gradients, drawn as the program draws; and that of the last one alone."""
+    with bench.pristine():
+        bench.reseed()
+        bench.modes(True)
+        parts = bench.micro_batches() if bench.memo.get("takes a list") else [bench.batch()]
+        total: dict[str, Tensor] = {}
+        found: dict[str, Tensor] = {}
+        for part in parts:
+            found = dict(bench.observe(part, backward=True).gradients)
+            for name, each in found.items():
+                total[name] = each / len(parts) + total.get(name, 0)
+        return total, found
+
+
+def _joined(gradients: dict[str, Tensor], names: list[str]) -> Tensor:
+    import torch
+
+    from steadyrun.preflight.watching import dense
+
+    parts = [dense(gradients[name]).flatten().double().cpu() for name in names if name in gradients]
+    if not parts or len(parts) != len(names):
+        raise NotApplicable("the micro-batches give gradients to different parameters")
+    return torch.cat(parts)
+
+
+def _compared(one: Tensor, other: Tensor) -> tuple[float, float]:
+    """How many times the other, and how alike in direction."""
+    if one.shape != other.shape:
+        raise NotApplicable("sparse gradients cannot be compared")
+    product, sizes = float(one @ other), float(one.norm() * other.norm())
+    return product / max(float(other @ other), 1e-300), product / max(sizes, 1e-300)
+
+
+QUESTION = Question(
+    code="P5.3",
+    name="accumulation is a mean",
+    asks="Is the gradient of an accumulated step the mean of its micro-batches' gradients?",
+    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam "
+    "hardly shows it, and the learning rate means something else.",
+    needs=("train_step", "loss_fn", "accumulation"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "near",
+            0.05,
+            "relative",
+            "how near to 1, to the number of micro-batches or to its inverse a ratio counts as that",
+            "",
+            "the same passes differ by 1e-6 in float32 and by 1e-2 under autocast",
+        ),
+        Threshold(
+            "alike",
+            0.98,
+            "cosine",
+            "below it the two gradients are of different losses",
+            "",
+            "with the same draws the cosine is 1; a mean over tokens of unequal micro-batches stays above 0.98 only "
+            "where lengths are alike",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the accumulated gradient is that of the whole"),
+        Outcome(
+            "not-divided",
+            FAULT,
+            "micro-batches are summed",
+            "Divide the loss of each micro-batch by their number before backward.",
+            explains=("C3", "C6", "S"),
+        ),
+        Outcome("divided-twice", FAULT, "the mean is divided once more", "Divide once.", explains=("C4", "S")),
+        Outcome(
+            "only-last",
+            FAULT,
+            "only the last micro-batch counts",
+            "Call zero_grad once per step, not once per micro-batch.",
+            explains=("C3", "C4", "S"),
+        ),
+        Outcome("one-backward", NOTE, "accumulation is declared, and a step has one backward pass"),
+        Outcome(
+            "other", NOTE, "micro-batches are weighted otherwise, as a mean over all tokens does, or draw otherwise"
+        ),
+    ),
+    find=find,
+)

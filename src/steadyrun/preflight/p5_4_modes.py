@@ -1,0 +1,180 @@
+"""P5.4: is evaluation mode free of dropout?"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.preflight.words import counted, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+
+_LONGEST_CALL = 6  # lines
+
+
+@dataclass
+class _Seen:
+    """Dropouts that were at work in evaluation mode."""
+
+    default: int = 0  # called without `training`
+    told: int = 0  # called with training=True by hand
+    modules: list[str] = field(default_factory=list)  # of modules that eval() did not reach
+    inside: int = 0  # depth of module calls that account for themselves
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    quiet = bench.quiet()
+    seen, scores, stayed = _another_draw(bench)
+    from steadyrun.preflight.editing import moved
+
+    far = float(moved(quiet.scores, scores).max()) if scores.shape == quiet.scores.shape else 0.0
+    bound = quiet.limit(limit["moved"])
+    measured = {"moved": far, "dropouts": float(seen.default + seen.told + len(seen.modules))}
+    facts = f"in evaluation mode two passes differ by {shown(far)} (limit {shown(bound)})"
+    if far > bound and seen.default:
+        return Finding("functional", f"{facts}: {counted(seen.default, 'dropout')} not told the mode.", measured)
+    if far > bound and seen.modules:
+        known = set(seen.modules) <= set(stayed)
+        message = f"{facts}: eval() does not reach {listed(seen.modules)}."
+        return Finding("stays" if known and not _all_stay(bench, stayed) else "unreached", message, measured)
+    if far > bound and seen.told:
+        return Finding("on-purpose", f"{facts}: {counted(seen.told, 'call')} of dropout with training=True.", measured)
+    if far > bound:
+        return Finding("samples", f"{facts}: something draws random numbers, and no dropout is at work.", measured)
+    if stayed:
+        return Finding(
+            "stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured
+        )
+    return Finding("pass", "evaluation mode is deterministic.", measured)
+
+
+def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
+    """The same pass with other random numbers, its dropouts noted; and the modules that eval() leaves in training."""
+    import torch
+    from torch import nn
+
+    from steadyrun.preflight.tokens import noting
+    from steadyrun.probes.blocks import clean
+
+    seen = _Seen()
+    names = {id(module): clean(path) for path, module in bench.model.named_modules()}
+
+    def entered(module: nn.Module, _args: Any) -> None:
+        seen.inside += isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0
+
+    def left(module: nn.Module, _args: Any, _output: Any) -> None:
+        if isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0:
+            seen.inside -= 1
+            if module.training and module.p > 0:
+                seen.modules.append(names.get(id(module), f"a {type(module).__name__} that is no registered module"))
+
+    inside = [0]
+    functional = torch.nn.functional
+    kinds = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
+
+    def note(function: Any, args: Any, kwargs: Any) -> None:
+        if function is functional.scaled_dot_product_attention and inside[0]:
+            seen.default += bool(args[4] if len(args) > 4 else kwargs.get("dropout_p"))
+        if function in kinds and inside[0] and not seen.inside:
+            rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+            at_work = args[2] if len(args) > 2 else kwargs.get("training", True)
+            if rate and at_work:
+                told = _told_the_mode()
+                seen.default, seen.told = seen.default + (not told), seen.told + told
+
+    with bench.pristine():
+        bench.modes(False)
+        stayed = [name for module in bench.model.modules() if module.training and (name := names[id(module)])]
+    handles = [
+        nn.modules.module.register_module_forward_pre_hook(entered),
+        nn.modules.module.register_module_forward_hook(left),
+        bench.model.register_forward_pre_hook(lambda *_: inside.__setitem__(0, inside[0] + 1)),
+        bench.model.register_forward_hook(lambda *_: inside.__setitem__(0, inside[0] - 1)),
+    ]
+    try:
+        with noting(note), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using `torch.compile")  # global hooks are gone in a moment
+            scores = bench.quiet_scores(bench.batch(), draw=1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen, scores, stayed
+
+
+def _told_the_mode() -> bool:
+    """Whether the program's own line that called dropout says `training`; True where its source is not known."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch.", "steadyrun.preflight")):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return True
+    name = frame.f_code.co_filename
+    lines = [
+        linecache.getline(name, each, frame.f_globals) for each in range(frame.f_lineno, frame.f_lineno + _LONGEST_CALL)
+    ]
+    source = "".join(lines)
+    start = source.find("dropout")
+    try:
+        call = _first_call(source[start:])
+    except SyntaxError:
+        return True
+    return call is None or len(call.args) > 2 or any(each.arg in {"training", None} for each in call.keywords)
+
+
+def _first_call(source: str) -> ast.Call | None:
+    """The call with which a piece of source begins."""
+    depth = 0
+    for place, letter in enumerate(source):
+        depth += (letter == "(") - (letter == ")")
+        if letter == ")" and depth == 0:
+            found = ast.parse(source[: place + 1], mode="eval").body
+            return found if isinstance(found, ast.Call) else None
+    return None
+
+
+def _all_stay(bench: Bench, stayed: list[str]) -> bool:
+    """Whether eval() reaches nothing below the model: its train() was replaced by one that does not pass it on."""
+    return len(stayed) >= sum(1 for path, _ in bench.model.named_modules() if path)
+
+
+_FIX = (
+    "Pass training=self.training to functional dropout (dropout_p=self.p if self.training else 0.0 to "
+    "scaled_dot_product_attention), or use nn.Dropout as a registered module."
+)
+
+QUESTION = Question(
+    code="P5.4",
+    name="training and evaluation mode",
+    asks="In evaluation mode, is dropout off?",
+    why="Dropout in evaluation mode makes validation worse than the model is, and predictions random.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "moved",
+            1e-5,
+            "of the largest output",
+            "two passes in evaluation mode that differ by more are random",
+            "",
+            "a deterministic model differs by exactly 0; one dropout of 0.1 moves outputs by 1e-2 and more",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "evaluation mode is deterministic"),
+        Outcome("functional", FAULT, "dropout is on in evaluation mode", _FIX, explains=("D4", "S7")),
+        Outcome("unreached", FAULT, "dropout that eval() does not reach is on", _FIX, explains=("D4", "S7")),
+        Outcome("stays", NOTE, "eval() leaves a part of the model in training"),
+        Outcome("on-purpose", NOTE, "dropout is switched on by hand in evaluation mode, as for Monte Carlo estimates"),
+        Outcome("samples", NOTE, "the model draws in evaluation mode, as a variational one does"),
+    ),
+    find=find,
+)

@@ -1,0 +1,177 @@
+"""P5.7: does a small format change what is computed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench
+
+_FORMATS = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "half": "float16"}
+
+
+@dataclass(frozen=True)
+class _Computed:
+    loss: float
+    gradients: dict[str, Tensor]
+    broken: str = ""  # the first layer with a number that is not finite
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    name = _meant(bench)
+    if not name:
+        raise NotApplicable("neither config nor a loss scaler says that fp16 or bf16 is meant")
+    if any(each.dtype.itemsize < 4 for each in bench.parameters.values() if each.is_floating_point()):
+        raise NotApplicable("the parameters are in a small format themselves")
+    plain, small = _computed(bench, None), _computed(bench, name)
+    measured = {"loss": small.loss, "loss_fp32": plain.loss}
+    facts = f"the loss is {shown(small.loss)} in {name} and {shown(plain.loss)} in fp32"
+    if not _finite(plain.loss):
+        raise NotApplicable(f"the loss is {plain.loss} in fp32 already")
+    if not _finite(small.loss):
+        where = f"; the first layer that is not finite is {small.broken}" if small.broken else ""
+        return Finding("overflow", f"{facts}{where}.", measured)
+    off = abs(small.loss - plain.loss) / max(abs(plain.loss), 1e-6)
+    alike = _cosine(plain.gradients, small.gradients)
+    measured |= {"relative": off, "cosine": alike}
+    facts = f"{facts} ({percent(off)} apart), with gradients of cosine {alike:.4f}"
+    if off > limit["apart"] or alike < limit["alike"]:
+        return Finding("apart", f"{facts} (limits {percent(limit['apart'])} and {limit['alike']:g}).", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _meant(bench: Bench) -> str:
+    """The small format that is meant."""
+    declared = _FORMATS.get(str(bench.config.get("dtype", "")).lower(), "")
+    scaler = bench.task.scaler
+    enabled = scaler is not None and bool(getattr(scaler, "is_enabled", lambda: True)())
+    return declared or ("float16" if enabled else "")
+
+
+def _finite(number: float) -> bool:
+    return abs(number) < float("inf")
+
+
+def _computed(bench: Bench, name: str | None) -> _Computed:
+    """Loss and gradients of the first batch, in fp32 throughout (None) or under autocast."""
+    import torch
+
+    from steadyrun.probes.blocks import clean
+    from steadyrun.probes.forward import first_float
+
+    broken: list[str] = []
+    names = {id(module): clean(path) for path, module in bench.model.named_modules()}
+
+    def look(module: Any, _args: Any, output: Any) -> None:
+        tensor = first_float(output)
+        if not broken and tensor is not None and not tensor.is_nested and not bool(tensor.detach().isfinite().all()):
+            broken.append(f"{names[id(module)]} ({type(module).__name__})")
+
+    leaves = [each for each in bench.model.modules() if not list(each.children())]
+    with bench.pristine():
+        bench.reseed()
+        bench.modes(True)
+        handles = [each.register_forward_hook(look) for each in leaves] if name else []
+        try:
+            with _without_autocast() if name is None else torch.autocast(bench.device.type, getattr(torch, name)):
+                seen = bench.observe(bench.batch(), backward=True)
+            gradients = {key: each.detach().clone() for key, each in seen.gradients.items()}
+        finally:
+            for handle in handles:
+                handle.remove()
+    return _Computed(seen.loss, gradients, broken[0] if broken else "")
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Autocast that the program enters itself does nothing within the body."""
+    import torch
+
+    kind: Any = torch.autocast
+    original = kind.__enter__
+
+    def enter(self: Any) -> Any:
+        self._enabled = False
+        return original(self)
+
+    kind.__enter__ = enter
+    try:
+        yield
+    finally:
+        kind.__enter__ = original
+
+
+def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    import torch
+
+    from steadyrun.preflight.watching import dense
+
+    shared = [name for name in one if name in other and dense(one[name]).shape == dense(other[name]).shape]
+    if not shared:
+        return 1.0
+    mine, theirs = (torch.cat([dense(held[name]).flatten().double() for name in shared]) for held in (one, other))
+    both = mine.isfinite() & theirs.isfinite()
+    size = float(mine[both].norm() * theirs[both].norm())
+    return float(mine[both] @ theirs[both]) / size if size else 1.0
+
+
+QUESTION = Question(
+    code="P5.7",
+    name="mixed precision agrees",
+    asks="Where fp16 or bf16 is meant, do loss and gradients agree with fp32?",
+    why="A large activation overflows in fp16 (beyond 65504), and a difference of large numbers loses its digits in "
+    "bf16: better seen before the run.",
+    needs=("loss_fn", "batches", "dtype"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "apart",
+            0.05,
+            "of the loss in fp32",
+            "a larger difference between the two losses",
+            "",
+            "transformers and CNNs with fresh weights differ by 1e-4 to 1e-2 in bf16",
+            of="relative",
+        ),
+        Threshold(
+            "alike",
+            0.95,
+            "cosine",
+            "less alike gradients",
+            "",
+            "gradients of transformers, CNNs and LSTMs in bf16 have a cosine of 0.99 and more with those in fp32",
+            of="-cosine",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the small format computes the same"),
+        Outcome(
+            "overflow",
+            FAULT,
+            "the loss is not finite in the format that is meant, and is in fp32",
+            "Use bf16 in the place of fp16, or compute the named layer in fp32 (autocast with enabled=False).",
+            explains=("D1", "D3", "S"),
+        ),
+        Outcome("apart", NOTE, "the small format computes something else: large activations, or sums that cancel"),
+    ),
+    find=find,
+)

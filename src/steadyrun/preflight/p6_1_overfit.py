@@ -1,0 +1,160 @@
+"""P6.1: can the model learn one batch by heart?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+_RATES = (1.0, 10.0, 0.1)
+_LAST = 5  # losses that are averaged at the end
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    if not bench.optimized:
+        raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
+    if len(bench.task.optimizers) > 1:
+        raise NotApplicable("several optimizers have several losses, which need not fall")
+    base = _rate(bench)
+    if not base:
+        raise MissingSignal("lr_max", "the learning rate is 0 now", 'declare config={"lr_max": …}')
+    best, start, rate, moved = 0.0, float("nan"), base, False
+    for factor in _RATES:
+        losses, changed = _losses(bench, base * factor, int(limit["steps"]))
+        start, moved = losses[0], moved or changed
+        finite = [each for each in losses[-_LAST:] if abs(each) < float("inf")]
+        fall = (start - sum(finite) / len(finite)) / max(abs(start), 1e-12) if len(finite) == _LAST else 0.0
+        if fall > best:
+            best, rate = fall, base * factor
+        if best > limit["falls"]:
+            break
+    measured = {"fall": best, "rate": rate, "start": start}
+    facts = f"on one batch the loss falls by {percent(best)} from {shown(start)} in {int(limit['steps'])} steps"
+    if best > limit["falls"]:
+        return Finding("pass", f"{facts} at a learning rate of {shown(rate)}.", measured)
+    if not moved:
+        return Finding("no-move", f"{facts}, and no parameter moves.", measured)
+    if best <= limit["nothing"] and _should_fall(bench, start, limit):
+        tried = ", ".join(shown(base * factor) for factor in _RATES)
+        return Finding("does-not-fall", f"{facts} (limit {percent(limit['nothing'])}), at rates of {tried}.", measured)
+    return Finding("hardly", f"{facts}, at its best at a rate of {shown(rate)}.", measured)
+
+
+def _rate(bench: Bench) -> float:
+    """The highest learning rate that is known."""
+    rates = [
+        float(group.get(name) or 0.0)
+        for each in bench.task.optimizers
+        for group in each.param_groups
+        for name in ("lr", "initial_lr")
+    ]
+    return bench.declared("lr_max") or max(rates, default=0.0)
+
+
+def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
+    """The losses of plain steps on one batch at a fixed rate, each group in proportion; whether anything moved."""
+    import torch
+
+    base = _rate(bench)
+    with bench.pristine(), torch.enable_grad():
+        bench.reseed()
+        bench.modes(True)
+        before = [each.detach().clone() for each in bench.optimized]
+        wanted = [
+            (group, rate * (float(group.get("initial_lr") or group.get("lr") or base) or base) / _largest(bench, base))
+            for each in bench.task.optimizers
+            for group in each.param_groups
+        ]
+        losses = []
+        for _ in range(steps):
+            for group, each in wanted:
+                group["lr"] = each
+            losses.append(bench.plain_step(bench.batch()))
+        changed = any(not torch.equal(one, two) for one, two in zip(before, bench.optimized, strict=True))
+    return losses, changed
+
+
+def _largest(bench: Bench, base: float) -> float:
+    rates = [
+        float(group.get("initial_lr") or group.get("lr") or base)
+        for each in bench.task.optimizers
+        for group in each.param_groups
+    ]
+    return max(rates, default=base) or base
+
+
+def _should_fall(bench: Bench, start: float, limit: Limits) -> bool:
+    """Whether there is room below: a cross-entropy near that of a guess, of weights that are not known as learned."""
+    import math
+
+    graph = bench.first_pass().graph
+    if not graph.labels or bench.config.get("init") == "pretrained" or bench.config.get("reduction") == "sum":
+        return False
+    return start > limit["room"] * math.log(max(2, graph.labels[0].classes))
+
+
+QUESTION = Question(
+    code="P6.1",
+    name="one batch by heart",
+    asks="Does the loss of one batch fall when the model trains on nothing else?",
+    why="A model that cannot learn one batch by heart will learn nothing else: the oldest test there is.",
+    needs=("optimizer", "loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold("steps", 40, "steps", "how long each learning rate is tried", "", "enough for small healthy models"),
+        Threshold(
+            "falls",
+            0.1,
+            "of the first loss",
+            "a larger fall is learning",
+            "",
+            "small healthy GPTs, CNNs and LSTMs fall by 20% to 99% in 40 steps at one of the three rates",
+            of="-fall",
+        ),
+        Threshold(
+            "nothing",
+            0.01,
+            "of the first loss",
+            "a smaller fall at all three rates is no learning",
+            "",
+            "with the graph cut, or labels that the loss does not see, the loss moves by less than 1%",
+        ),
+        Threshold(
+            "room",
+            0.5,
+            "of ln C",
+            "a cross-entropy that starts above this share of a guess has room to fall",
+            "",
+            "below it the batch may be known by heart already",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the model can learn a batch by heart"),
+        Outcome(
+            "does-not-fall",
+            FAULT,
+            "the loss of one batch does not fall at any of three learning rates",
+            "Compare the gradient with a numerical one, and look at what the loss is given.",
+            explains=("C4", "S"),
+        ),
+        Outcome("no-move", NOTE, "no parameter moves in an ordinary step"),
+        Outcome("hardly", NOTE, "the loss of one batch falls little: dropout, an irreducible part, or a slow start"),
+    ),
+    find=find,
+)

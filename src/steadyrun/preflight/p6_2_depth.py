@@ -1,0 +1,124 @@
+"""P6.2: does the gradient reach the first layer?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.layers import call_order
+
+    gradients = bench.first_pass().gradients
+    sizes = []
+    for name, module in call_order(bench)[0]:
+        if (weight := _weight(name, module, bench)) and weight in gradients:
+            size = _mean_square(gradients[weight])
+            if size > 0:
+                sizes.append((weight, size))
+    if len(sizes) < limit["layers"]:
+        raise NotApplicable(f"{len(sizes)} layers with a gradient are no deep chain (from {limit['layers']:g} on)")
+    part = max(1, len(sizes) // 4)
+    largest = [max(each, key=lambda pair: pair[1]) for each in (sizes[:part], sizes[-part:])]
+    (first, low), (last, high) = largest  # one layer alone may be small by nature, as a query is with fresh weights
+    ratio = low / high
+    measured = {"ratio": ratio, "first": low, "last": high, "layers": float(len(sizes))}
+    facts = (
+        f"the gradient of {first} is {shown(ratio)} times that of {last} (root mean squares {shown(low)} and "
+        f"{shown(high)}, {len(sizes)} layers)"
+    )
+    if ratio < limit["gone"] and _hopeless(bench, low):
+        return Finding("vanishes", f"{facts}; limit {limit['gone']:g}.", measured)
+    if ratio < limit["small"]:
+        return Finding("small", f"{facts}.", measured)
+    if ratio > 1 / limit["small"]:
+        return Finding("large", f"{facts}.", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _weight(name: str, module: nn.Module, bench: Bench) -> str:
+    """The name of a layer's first matrix; embeddings have mostly empty gradients."""
+    from torch import nn
+
+    if isinstance(module, nn.Embedding):
+        return ""
+    own = [key for key, each in module.named_parameters(recurse=False) if each.dim() >= 2]
+    path = f"{name}.{own[0]}" if own and name else (own[0] if own else "")
+    return path if path in bench.parameters else ""
+
+
+def _mean_square(gradient: object) -> float:
+    from steadyrun.preflight.watching import dense
+
+    values = dense(gradient).double()  # type: ignore[arg-type]
+    return float(values.pow(2).mean().sqrt()) if values.numel() else 0.0
+
+
+def _hopeless(bench: Bench, size: float) -> bool:
+    """Whether the optimizer cannot make up for it: Adam does, as long as the gradient is above its eps."""
+    for optimizer in bench.task.optimizers:
+        for group in optimizer.param_groups:
+            if "betas" in group and size > 10 * float(group.get("eps", 0.0)):
+                return False
+    return True
+
+
+QUESTION = Question(
+    code="P6.2",
+    name="gradient through the depth",
+    asks="How do the first layers' gradients compare with the last layers'?",
+    why="Through many saturating layers a gradient shrinks by a factor in each: the first layers stay random.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold("layers", 5, "layers", "fewer are no deep chain", "", "a factor has to repeat to vanish"),
+        Threshold(
+            "gone",
+            1e-6,
+            "ratio",
+            "a smaller ratio is out of reach of the optimizer, where Adam's eps does not help",
+            "first/last GN < 1e-4",
+            "transformers before and after norm, ResNets, plain CNNs, GRUs and LoRA have 1e-3 to 1e2; twelve sigmoid "
+            "layers 1e-10",
+            of="-ratio",
+        ),
+        Threshold(
+            "small",
+            1e-4,
+            "ratio",
+            "a smaller ratio is worth a look",
+            "first/last GN < 1e-4",
+            "see above",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "gradients reach all layers"),
+        Outcome(
+            "vanishes",
+            FAULT,
+            "the first layers get no gradient to speak of",
+            "Use ReLU or GELU in the place of sigmoid and tanh, residual connections, norms, and an init for them.",
+            explains=("C4", "S"),
+        ),
+        Outcome("small", NOTE, "the first layers get a much smaller gradient than the last"),
+        Outcome("large", NOTE, "the first layers get a much larger gradient than the last"),
+    ),
+    find=find,
+)

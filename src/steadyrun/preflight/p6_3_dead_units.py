@@ -1,0 +1,85 @@
+"""P6.3: are units dead before training begins?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.preflight.words import listed
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.unit_activity import activity
+
+    layers = [each for each in activity(bench) if each.rows >= limit["rows"] and each.rectified]
+    if not layers:
+        raise NotApplicable("no layer of units that can be silent was seen on enough rows")
+    worst = max(layers, key=lambda each: (each.dead, each.silent))
+    measured = {"dead": worst.dead, "silent_rows": worst.silent, "rows": float(worst.rows), "units": float(worst.units)}
+    dead = [each.name for each in layers if each.dead > limit["dead"]]
+    facts = f"{percent(worst.dead)} of the {worst.units} units of {worst.name} are 0 on all {worst.rows} rows"
+    if worst.dead > limit["dead"] and worst.silent > limit["silent"]:
+        more = f"; so are those of {listed(dead)}" if len(dead) > 1 else ""
+        return Finding("dead", f"{facts} (limit {percent(limit['dead'])}){more}.", measured)
+    if dead:
+        message = f"{facts}; but {percent(1 - worst.silent)} of the rows excite some unit, as in a sparse layer."
+        return Finding("sparse", message, measured)
+    return Finding("pass", f"{facts}, at the most.", measured)
+
+
+QUESTION = Question(
+    code="P6.3",
+    name="dead units",
+    asks="Are most units of a layer zero on every row of the first batches?",
+    why="A ReLU that is zero everywhere has no gradient: a layer of them cuts the model in two, for good.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "dead",
+            0.9,
+            "share of units",
+            "units that are zero on all rows",
+            "> 90% units always 0",
+            "fresh MLPs, CNNs and transformers with ReLU have 0% to 20% on a few dozen rows",
+            of="dead",
+        ),
+        Threshold(
+            "silent",
+            0.5,
+            "share of rows",
+            "rows on which not one unit of the layer is active",
+            "",
+            "a sparse layer (a dictionary, experts) has active units on every row; a dead one on none",
+        ),
+        Threshold(
+            "rows", 8, "rows", "fewer rows prove little", "", "a healthy unit is zero on 8 rows once in 256 times"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "units are alive"),
+        Outcome(
+            "dead",
+            FAULT,
+            "a layer whose units are dead",
+            "Look at the layer's bias and at the scale of its input; use the init made for ReLU.",
+            explains=("C4", "S"),
+        ),
+        Outcome("sparse", NOTE, "most units of a layer are silent, but no row is"),
+    ),
+    find=find,
+)

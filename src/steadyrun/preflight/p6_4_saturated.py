@@ -1,0 +1,74 @@
+"""P6.4: are units at the ends of their range before training begins?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.unit_activity import activity
+
+    layers = [each for each in activity(bench) if each.kind in {"Tanh", "Sigmoid"} and each.units > 1]
+    if not layers:
+        raise NotApplicable("the model has no layer of tanh or sigmoid units")
+    worst = max(layers, key=lambda each: each.saturated)
+    measured = {"saturated": worst.saturated, "rows": float(worst.rows), "units": float(worst.units)}
+    facts = (
+        f"{percent(worst.saturated)} of the outputs of {worst.name} ({worst.kind}, {worst.units} units, {worst.rows} "
+        "rows) lie within 0.01 of the ends of their range"
+    )
+    if worst.saturated <= limit["ends"]:
+        return Finding("pass", f"{facts}, at the most.", measured)
+    if worst.kind == "Tanh" and bench.config.get("init") == "random":
+        return Finding("saturated", f"{facts} (limit {percent(limit['ends'])}), with random weights.", measured)
+    return Finding("at-the-ends", f"{facts} (limit {percent(limit['ends'])}).", measured)
+
+
+QUESTION = Question(
+    code="P6.4",
+    name="saturated units",
+    asks="Are most tanh or sigmoid units at the ends of their range?",
+    why="There the slope is nearly 0: the gradient stops at this layer. Inputs that were not scaled, or weights that "
+    "are too large, put them there.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "ends",
+            0.9,
+            "share of outputs",
+            "outputs within 0.01 of an end of the range",
+            "",
+            "fresh tanh and sigmoid layers with scaled inputs have below 5%; with pixels of 0 to 255 above 95%",
+            of="saturated",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "units are in the middle of their range"),
+        Outcome(
+            "saturated",
+            FAULT,
+            "random weights with which a tanh layer is at its ends",
+            "Scale the inputs to a deviation of about 1, and use an init made for tanh (xavier).",
+            explains=("C4", "S", "P6.2"),
+        ),
+        Outcome("at-the-ends", NOTE, "a layer of units at the ends of their range; gates may be so by design"),
+    ),
+    find=find,
+)

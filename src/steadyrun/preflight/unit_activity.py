@@ -1,0 +1,119 @@
+"""What hidden units do on the first batches: which are silent on all rows, which are at the ends of their range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from steadyrun.preflight.bench import Bench
+from steadyrun.probes.blocks import find_blocks
+from steadyrun.probes.forward import first_float
+from steadyrun.probes.units import SILENT_BELOW, UnitsTap, find_units
+
+BATCHES = 3
+_RECTIFIERS = (nn.ReLU, nn.ReLU6)
+_ENDS = 0.01
+
+
+@dataclass(frozen=True)
+class Units:
+    """One layer of units over all rows."""
+
+    name: str
+    kind: str
+    units: int
+    rows: int
+    dead: float  # share of units that are zero on all rows
+    silent: float  # share of rows without any active unit
+    saturated: float  # share of numbers at an end of the range of tanh or sigmoid
+    rectified: bool
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.active: Tensor | None = None
+        self.rows = self.silent = self.numbers = self.ends = 0
+        self.zeros = False
+
+    def add(self, values: Tensor, kind: str) -> None:
+        awake = values.abs() >= SILENT_BELOW
+        self.active = awake.any(0) if self.active is None else self.active | awake.any(0)
+        self.rows += values.shape[0]
+        self.silent += int((~awake.any(1)).sum())
+        self.numbers += values.numel()
+        self.zeros |= bool((values == 0).any()) and not bool((values < 0).any())
+        high, low = (1.0, -1.0) if kind == "Tanh" else (1.0, 0.0)
+        self.ends += int(((values > high - _ENDS) | (values < low + _ENDS)).sum())
+
+
+def activity(bench: Bench) -> list[Units]:
+    """Every layer of units, seen on a few batches in evaluation mode; made once."""
+    if "units" not in bench.memo:
+        bench.memo["units"] = _measured(bench)
+    made: list[Units] = bench.memo["units"]
+    return made
+
+
+def _measured(bench: Bench) -> list[Units]:
+    taps = {id(tap.module): tap for tap in find_units(bench.model, find_blocks(bench.model))}
+    for path, module in bench.model.named_modules():
+        if isinstance(module, nn.Tanh | nn.Sigmoid | nn.ReLU | nn.ReLU6):
+            taps.setdefault(id(module), UnitsTap(path, module, input=False))
+    counts: dict[str, tuple[UnitsTap, _Counts]] = {}
+
+    def before(module: nn.Module, args: Any) -> None:
+        if taps[id(module)].input:
+            note(module, args)
+
+    def after(module: nn.Module, _args: Any, output: Any) -> None:
+        if not taps[id(module)].input:
+            note(module, output)
+
+    def note(module: nn.Module, held: Any) -> None:
+        tap, tensor = taps[id(module)], first_float(held)
+        if tensor is not None and not tensor.is_nested and tensor.dim() >= 2:
+            _, found = counts.setdefault(tap.name, (tap, _Counts()))
+            values = _rows(tensor)
+            if found.active is None or found.active.shape[0] == values.shape[1]:
+                found.add(values, type(module).__name__)
+
+    with bench.pristine():
+        bench.modes(False)
+        handles = [held for tap in taps.values() for held in _hooks(tap.module, before, after)]
+        try:
+            with bench.without_gradients():
+                for place in range(min(BATCHES, len(bench.batches))):
+                    bench.loss(bench.batch(place))
+        finally:
+            for handle in handles:
+                handle.remove()
+    return [_units(tap, found) for tap, found in counts.values() if found.active is not None and found.rows]
+
+
+def _hooks(module: nn.Module, before: Any, after: Any) -> list[Any]:
+    return [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """One row per place; of images (four dimensions and more) a unit is a channel."""
+    values = tensor.detach()
+    if values.dim() >= 4:
+        values = values.movedim(1, -1)
+    return values.reshape(-1, values.shape[-1])
+
+
+def _units(tap: UnitsTap, found: _Counts) -> Units:
+    assert found.active is not None
+    count = int(found.active.shape[0])
+    return Units(
+        tap.name,
+        type(tap.module).__name__,
+        count,
+        found.rows,
+        float((~found.active).sum()) / count,
+        found.silent / found.rows,
+        found.ends / max(1, found.numbers),
+        isinstance(tap.module, _RECTIFIERS) or (tap.input and found.zeros),
+    )

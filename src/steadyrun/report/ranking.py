@@ -1,0 +1,67 @@
+"""Root cause over symptom: of several faults the one that explains the others, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steadyrun.questions.form import FAULT, NOTE, Outcome
+from steadyrun.trees.walker import Asked
+
+# What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
+PROOFS = {"P": "preflight", "R": "replay", "A": "audit"}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One headline, what follows from it, and faults of their own beside it."""
+
+    headline: Asked | None
+    consequences: tuple[Asked, ...] = ()
+    beside: tuple[Asked, ...] = ()
+
+
+def ranked(path: Sequence[Asked]) -> Ranking:
+    """The headline of a walk: a fault that no other fault explains, proofs before statistics, else in walking order."""
+    faults = [asked for asked in path if asked.answer.kind == FAULT]
+    if not faults:
+        return Ranking(None)
+    roots = [fault for fault in faults if not any(_goes_before(other, fault) for other in faults)]
+    headline = min(roots or faults, key=_rank)
+    follows = tuple(
+        asked
+        for asked in path
+        if asked is not headline and asked.answer.kind in {FAULT, NOTE} and _explains(headline, asked)
+    )
+    beside = tuple(fault for fault in faults if fault is not headline and fault not in follows)
+    return Ranking(headline, follows, beside)
+
+
+def proof(asked: Asked) -> str:
+    """How a fault is known: by preflight, replay or an audit, or else by the tree."""
+    return PROOFS.get(asked.question.code[:1], "tree")
+
+
+def _goes_before(cause: Asked, fault: Asked) -> bool:
+    """Whether `cause` explains `fault`, and not the other way round."""
+    if cause is fault or not _explains(cause, fault):
+        return False
+    return not _explains(fault, cause) or _rank(cause) < _rank(fault)
+
+
+def _explains(cause: Asked, other: Asked) -> bool:
+    """Whether the outcome of `cause` names the other: by letter, section, question, or question and outcome."""
+    code, outcome = other.question.code, other.answer.outcome
+    named = _outcome(cause).explains
+    if f"{code}:{outcome}" in named:
+        return True
+    return not _outcome(other).proved and bool({code, code.partition(".")[0], code[:1]} & set(named))
+
+
+def _outcome(asked: Asked) -> Outcome:
+    return asked.question.outcome(asked.answer.outcome)
+
+
+def _rank(asked: Asked) -> int:
+    """Smaller is more certain; equal ones keep the order of the walk."""
+    return list(PROOFS.values()).index(proof(asked)) if proof(asked) != "tree" else len(PROOFS)

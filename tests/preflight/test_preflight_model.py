@@ -1,0 +1,123 @@
+"""Probes of models, parameters and steps: silent on healthy programs of many kinds, right about broken ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from programs_broken import BROKEN
+from programs_model import HEALTHY, Program, build, gpt
+
+from steadyrun.preflight import DEEP, PROBES
+from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.opening import preflight, run
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, Answer
+from steadyrun.report.checking import Report
+
+MINE = [code for code in PROBES if code >= "P3.6"]
+
+
+def tried(program: Program, only: list[str] | None = None) -> Report:
+    return preflight(program.task, batches=program.batches, config=program.config, only=only or MINE)
+
+
+def answers(program: Program, only: list[str] | None = None) -> dict[str, Answer]:
+    report = tried(program, only)
+    return {asked.question.code: asked.answer for asked in report.walk.path}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_program_has_no_fault(name: str) -> None:
+    found = answers(build(name))
+    told = {
+        code: answer.message for code, answer in found.items() if answer.kind == FAULT or answer.outcome == "failed"
+    }
+    assert not told
+
+
+@pytest.mark.parametrize(("make", "code", "outcome"), BROKEN, ids=[make.__name__ for make, _, _ in BROKEN])
+def test_a_broken_program_has_its_fault(make: Callable[[], Program], code: str, outcome: str) -> None:
+    torch.manual_seed(0)
+    report = tried(make())
+    found = {asked.question.code: asked.answer for asked in report.walk.path}
+    assert (found[code].kind, found[code].outcome) == (FAULT, outcome), found[code].message
+    assert not [answer.message for answer in found.values() if answer.outcome == "failed"]
+    assert report.headline is not None
+    assert report.headline.question.code == code
+    assert not [asked.answer.message for asked in report.ranking.beside]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "outcome"),
+    [
+        ("bert", "P4.5", "unused"),
+        ("graph", "P3.7", "may-mix"),
+        ("parametrized", "P3.7", "by-design"),
+        ("linear_probe", "P4.1", "not-optimized"),
+        ("lora", "P4.3", "part"),
+        ("adversarial_autoencoder", "P4.2", "shared"),
+        ("vae", "P5.4", "samples"),
+        ("bf16_parameters", "P4.6", "below-spacing"),
+    ],
+)
+def test_what_is_merely_unusual_is_a_note(name: str, code: str, outcome: str) -> None:
+    found = answers(build(name))[code]
+    assert (found.kind, found.outcome) == (NOTE, outcome), found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("gpt", "P5.1"), ("gpt_from_zero", "P4.6"), ("amp", "P5.2"), ("seq2seq", "P3.8"), ("accumulated", "P5.3"),
+     ("gpt_from_zero", "P4.8"), ("amp", "P5.6"), ("trainer", "P5.5"), ("causal_convolution", "P3.6"),
+     ("bert", "P3.8"), ("amp", "P5.7")],
+)  # fmt: skip
+def test_what_is_well_passes(name: str, code: str) -> None:
+    found = answers(build(name))[code]
+    assert found.kind == "pass", found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "kind"),
+    [
+        ("cnn", "P3.6", NOT_APPLICABLE),
+        ("autoencoder_without_root", "P3.7", CANNOT_TELL),
+        ("gpt_from_zero", "P5.1", CANNOT_TELL),
+        ("unoptimized", "P4.6", CANNOT_TELL),
+        ("gpt", "P5.3", NOT_APPLICABLE),
+    ],
+)
+def test_what_cannot_be_asked_is_said(name: str, code: str, kind: str) -> None:
+    assert answers(build(name))[code].kind == kind
+
+
+def test_small_programs_learn_one_batch_by_heart() -> None:
+    for name in ("gpt", "cnn", "lstm", "regression", "amp", "vae"):
+        found = answers(build(name), ["P6.1"])["P6.1"]
+        assert found.kind in {"pass", NOTE}, (name, found.message)
+
+
+def test_what_a_program_raises_is_no_mistake_of_ours() -> None:
+    program = gpt()
+    program.task.train_step = lambda _task, _batch: 1 / 0  # type: ignore[assignment]
+    found = answers(program)
+    assert found["P5.1"].kind == CANNOT_TELL
+    assert "ZeroDivisionError" in found["P5.1"].message
+    assert not [answer.message for answer in found.values() if answer.outcome == "failed"]
+
+
+def test_the_default_set_stays_within_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Bench] = []
+    first = Bench.__init__
+
+    def noted(self: Bench, *args: object, **options: object) -> None:
+        first(self, *args, **options)  # type: ignore[arg-type]
+        made.append(self)
+
+    monkeypatch.setattr(Bench, "__init__", noted)
+    program = build("gpt")
+    program.task.loader, program.task.config = program.batches, {**program.config, "pad_id": 0, "dtype": "bf16"}
+    run(program.task)
+    assert made[0].passes <= 30
+    assert {"P6.1"} <= DEEP

@@ -1,0 +1,114 @@
+"""After preflight everything is as before, bit for bit: checked against a slow copy of all that there is."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from programs_model import HEALTHY, Program, Trainer, build
+from torch import Tensor, nn
+
+from steadyrun.preflight.opening import preflight
+
+
+def everything(program: Program) -> dict[str, Any]:
+    """Values, identities, flags and random states, in plain words."""
+    task = program.task
+    found: dict[str, Any] = {
+        "rng torch": torch.get_rng_state(),
+        "rng numpy": np.random.get_state(),
+        "rng python": random.getstate(),
+        "step": task.step,
+        "scheduler": None if task.scheduler is None else copy.deepcopy(task.scheduler.state_dict()),
+        "scaler": None if task.scaler is None else copy.deepcopy(task.scaler.state_dict()),
+        "scaler's tensor": None if task.scaler is None else task.scaler._scale,
+    }
+    for path, module in task.model.named_modules():
+        found[f"mode {path}"] = module.training
+        plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        found[f"attributes {path}"] = copy.deepcopy({n: v for n, v in plain.items() if not isinstance(v, nn.Module)})
+    for name, held in [*task.model.named_parameters(), *task.model.named_buffers()]:
+        found[f"tensor {name}"] = held.detach().clone()
+        found[f"id {name}"] = (id(held), held.data_ptr(), held.requires_grad)
+        found[f"grad {name}"] = None if held.grad is None else (id(held.grad), held.grad.clone())
+    for place, optimizer in enumerate(task.optimizers):
+        found[f"optimizer {place}"] = copy.deepcopy(optimizer.state_dict())
+        found[f"groups {place}"] = [id(optimizer.param_groups), *map(id, optimizer.param_groups)]
+        found[f"members {place}"] = [[id(each) for each in group["params"]] for group in optimizer.param_groups]
+        found[f"state {place}"] = [id(optimizer.state), *(id(state) for state in optimizer.state.values())]
+    return found
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def changed(program: Program, before: dict[str, Any]) -> list[str]:
+    after = everything(program)
+    return [name for name in {**before, **after} if name not in after or not equal(before.get(name), after[name])]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_preflight_leaves_no_trace(name: str) -> None:
+    program = build(name)
+    before = everything(program)
+    preflight(program.task, batches=program.batches, config=program.config)
+    assert changed(program, before) == []
+
+
+@pytest.mark.parametrize("name", ["gpt", "cnn", "lstm", "gan", "bert", "amp"])
+def test_in_the_middle_of_training(name: str) -> None:
+    """With moments, gradients, a scale and counters that are no longer those of the beginning."""
+    program = build(name)
+    assert program.task.train_step is not None
+    for batch in program.batches[:2]:
+        program.task.train_step(program.task, batch)
+    program.task.loss_fn(program.task.model, program.batches[0]).backward()
+    before = everything(program)
+    preflight(program.task, batches=program.batches, config=program.config, deep=True)
+    assert changed(program, before) == []
+
+
+def test_what_only_the_programs_functions_know_is_put_back() -> None:
+    torch.manual_seed(0)
+    held = Trainer()
+    task = build("trainer").task
+    task.model, task.optimizer, task.loss_fn, task.train_step = held.model, held.optimizer, held.loss, held.step
+    before = copy.deepcopy((held.average.state_dict(), held.scheduler.state_dict(), held.seen, held.history))
+    preflight(task, batches=build("trainer").batches)
+    assert equal(before, (held.average.state_dict(), held.scheduler.state_dict(), held.seen, held.history))
+
+
+def test_training_after_preflight_is_training_without_it() -> None:
+    losses = []
+    for tried in (False, True):
+        program = build("gpt")
+        torch.manual_seed(5)
+        if tried:
+            preflight(program.task, batches=program.batches, config=program.config, deep=True)
+        assert program.task.train_step is not None
+        losses.append([float(program.task.train_step(program.task, batch)) for batch in program.batches])
+    assert losses[0] == losses[1]
+
+
+def test_a_learning_rate_in_a_tensor_is_put_back() -> None:
+    program = build("regression")
+    group = program.task.optimizer.param_groups[0]
+    rate = group["lr"] = torch.tensor(0.01)
+    program.task.train_step = lambda _task, _batch: rate.mul_(0.5)  # type: ignore[assignment]
+    preflight(program.task, batches=program.batches)
+    assert group["lr"] is rate
+    assert float(rate) == pytest.approx(0.01)
