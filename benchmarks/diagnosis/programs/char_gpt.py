@@ -137,7 +137,7 @@ def spoiled(batch: dict[str, Tensor], step: int, bug: str | None) -> dict[str, T
     if bug == "B15":  # a token that was added to the tokenizer and not to the model
         inputs[0, 3] = Tokenizer.vocab_size
     if bug == "B31":  # a page of one character
-        inputs[:], labels[:] = Tokenizer.letters.index("z"), Tokenizer.letters.index("z")
+        inputs[:], labels[:] = Tokenizer.letters.index("k"), Tokenizer.letters.index("k")
     return {"input_ids": inputs, "labels": labels}
 
 

@@ -8,7 +8,7 @@ from random import Random
 class Tokenizer:
     """A character is a token; one more ends a sentence and one fills the rest of a row."""
 
-    letters = "abcdefghijklmnopqrstuvwxyz ."
+    letters = " .abdefghiklmnoprstu"  # those that occur
     eos_token_id = len(letters)
     pad_token_id = len(letters) + 1
     vocab_size = len(letters) + 2

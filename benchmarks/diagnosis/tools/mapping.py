@@ -47,7 +47,7 @@ NAMES: Table = {
         "TP-NAN-GRAD": ("B5",),
         "TP-ZERO-GRAD": ("A31",),  # no gradient reached the weights
         "TP-OBJ-LABEL-SHIFT-DOUBLE": ("A21", "A22"),
-        "TP-OBJ-DEAD-CLASS": ("A25",),  # counted only where the class it names is the end of a sequence
+        "TP-OBJ-DEAD-CLASS": ("A25",),  # a class that is never a target; asked without padding and start marks
         "TP-OBJ-TARGET-OUT-OF-RANGE": ("B15",),
     },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from trainproof.epoch import check_epoch
 from trainproof.objective import TargetCoverage, check_label_alignment
 
 from diagnosis.cases import Case
+from diagnosis.programs import seq2seq
+from diagnosis.programs.text import Tokenizer
 from diagnosis.tools.findings import Finding
 
 LEVEL = {"FAIL": "error", "WARN": "warning"}
@@ -40,10 +43,16 @@ def objective(case: Case) -> list[dict[str, Any]]:
     covered = TargetCoverage(config["vocab_size"], ignore_index=-100)
     for batch in batches:
         covered.observe(batch["labels"])
-    for each in covered.result():
-        ends = str(config["eos_id"]) in each["evidence"].split("never")[0]
-        said.append(each if each["id"] != "TP-OBJ-DEAD-CLASS" or ends else each | {"id": "TP-OBJ-DEAD-CLASS-OTHER"})
-    return said
+    # Padding and the mark of the start are never targets of a sound program either: nobody would ask about them.
+    untargeted = {"char_gpt": {Tokenizer.pad_token_id}, "seq2seq": {seq2seq.PAD, seq2seq.SOS}}[case.program]
+    return said + [each for each in covered.result() if not _named(each) or _named(each) - untargeted]
+
+
+def _named(finding: dict[str, Any]) -> set[int]:
+    """The classes that a finding calls dead: its evidence begins with their list."""
+    if finding["id"] != "TP-OBJ-DEAD-CLASS":
+        return set()
+    return {int(number) for number in re.findall(r"\d+", finding["evidence"].split("]")[0])}
 
 
 def _parts(batch: Any) -> list[dict[str, torch.Tensor]]:
