@@ -58,7 +58,11 @@ def _preflight(case: Case, folder: Path) -> dict[str, Any]:
         task = case.module.task(config)
         validate = getattr(case.module, "validation", None)
         val_batches = None if validate is None else list(islice(validate(config), 4))
-        report = steadyrun.preflight(task, val_batches=val_batches, config=config, deep=True)
+        loader = getattr(case.module, "loader_of", lambda _: None)(config)
+        batches = list(islice(task.loader, 64))
+        report = steadyrun.preflight(
+            task, batches=batches, loader=loader, val_batches=val_batches, config=config, deep=True
+        )
     except Exception as problem:
         return {"raised": f"{type(problem).__name__}: {problem}"}
     return _in_short(report.to_dict()) | {"seconds": round(time.perf_counter() - began, 2)}

@@ -177,6 +177,7 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
         batch_size=2 if bug == "B23" else BATCH,
         weight_decay=0.01,
         num_classes=CLASSES,
+        shuffle=True,
         norm="batch",
         augment=True,
         distributed=bug == "A12",
