@@ -63,6 +63,11 @@ def seed_of_worker(worker: int) -> None:
     np.random.seed(worker)
 
 
+def reseed_the_dataset(_worker: int) -> None:
+    info: Any = torch.utils.data.get_worker_info()
+    info.dataset.own = np.random.default_rng(info.seed)
+
+
 def loading(dataset: Any, workers: int = 2, **more: Any) -> steadyrun.Task:
     return task(mlp(), classify, DataLoader(dataset, 8, num_workers=workers, **more))
 
@@ -89,6 +94,10 @@ def test_workers_that_draw_for_themselves(source: str) -> None:
     before = generator.get_state()
     assert told(loading(dataset, shuffle=True, generator=generator), "P2.1") == ("pass", "pass")
     assert torch.equal(generator.get_state(), before)
+
+
+def test_a_generator_that_worker_init_fn_seeds_is_healthy() -> None:
+    assert told(loading(Noisy("own"), worker_init_fn=reseed_the_dataset), "P2.1") == ("pass", "pass")
 
 
 def test_draws_that_begin_anew_with_every_epoch_are_a_note() -> None:
@@ -144,6 +153,17 @@ class OwnGenerator(ShuffledOnce):
         yield from self.generator.permutation(self.count).tolist()
 
 
+class CountsItsEpochs(ShuffledOnce):
+    """Knows that an epoch is over when it has been read to its end."""
+
+    epoch_number = 0
+
+    def __iter__(self) -> Any:
+        generator = torch.Generator().manual_seed(self.epoch_number)
+        yield from torch.randperm(self.count, generator=generator).tolist()
+        self.epoch_number += 1
+
+
 def test_the_same_order_in_every_epoch() -> None:
     found = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
     assert found.outcome == "same-order"
@@ -159,6 +179,7 @@ def test_another_order_in_every_epoch() -> None:
         {"shuffle": True},
         {"sampler": RandomSampler(data, generator=seeded)},
         {"sampler": own},
+        {"sampler": CountsItsEpochs(64)},
         {"sampler": torch.utils.data.WeightedRandomSampler(torch.ones(64), 64)},
     ):
         assert told(loading(data, 0, **more), "P2.2") == ("pass", "pass")

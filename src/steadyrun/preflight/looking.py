@@ -87,7 +87,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, found: Look, bench: Bench) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._found = found
-        self._names = {held.data_ptr(): clean(name) for name, held in bench.model.named_parameters()}
+        self._names = {_address(held): clean(name) for name, held in bench.model.named_parameters()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -101,7 +101,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not ids.numel() or ids.device.type == "meta":
             return
         rows = int(table.shape[0])
-        held = Lookup(self._names.get(table.data_ptr(), "a table"), rows, ids.detach().cpu().long().numpy().copy())
+        held = Lookup(self._names.get(_address(table), "a table"), rows, ids.detach().cpu().long().numpy().copy())
         self._found.lookups.append(held)
         for value in (int(held.ids.min()), int(held.ids.max())):
             if not 0 <= value < rows:
@@ -118,3 +118,10 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value in (int(kept.min()), int(kept.max())) if kept.size else ():
             if not 0 <= value < classes:
                 raise OutOfRange("label", value, classes, "the scores")
+
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # a tensor without memory of its own
+        return id(tensor)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.incidents.task import Task
+from steadyrun.probes.batches import arrays_of
 from steadyrun.report.checking import Report
 from steadyrun.report.naming import hint
 from steadyrun.report.thresholds import changes
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from steadyrun.questions.form import Question
 
 MOST_BATCHES = 64  # looked at; models see far fewer
+FEWEST_BATCHES, MOST_BYTES, MOST_SECONDS = 4, 2**30, 30.0  # of a loader
 NEEDED = ("P3.3",)  # without the loss of a first batch nothing was tried
 
 
@@ -86,8 +89,19 @@ def run(
 
 
 def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
-    """The first batches of a list or a loader."""
-    return [] if batches is None else list(itertools.islice(iter(batches), count))
+    """The first batches of a list or a loader; fewer where they are large, or take long to load."""
+    if batches is None:
+        return []
+    if isinstance(batches, list | tuple):
+        return list(batches[:count])
+    found: list[Any] = []
+    size, began = 0, time.monotonic()
+    for batch in itertools.islice(iter(batches), count):
+        found.append(batch)
+        size += sum(array.nbytes for array in arrays_of(batch))
+        if len(found) >= FEWEST_BATCHES and (size > MOST_BYTES or time.monotonic() - began > MOST_SECONDS):
+            break
+    return found
 
 
 def _no_loss(*_: Any) -> Any:
