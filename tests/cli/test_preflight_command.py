@@ -35,6 +35,16 @@ def empty():
     made.loader = []
     return made
 
+def yields_nothing():
+    made = task({})
+    made.loader = iter(())
+    return made
+
+def unreadable():
+    made = task({})
+    made.loader = (1 / 0 for _ in range(3))
+    return made
+
 def lazy():
     made = task({})
     made.model = nn.LazyLinear(5)
@@ -130,6 +140,8 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:nothing"], "must return a steadyrun.Task, not NoneType"),
         (["program.py:no_batches"], "gives no batches"),
         (["program.py:empty"], "not empty"),
+        (["program.py:yields_nothing"], "the loader of batches gives none"),
+        (["program.py:unreadable"], "reading batches raised ZeroDivisionError"),
         (["program.py:lazy"], "lazy parameters"),
         (["program.py:vector"], "loss_fn must return one number"),
         (["program.py:task", "--only", "P9.9"], "there is no probe 'P9.9'"),

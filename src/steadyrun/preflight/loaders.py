@@ -33,10 +33,10 @@ def torch_loader(loader: Any) -> DataLoader[Any]:
 
 
 def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str], list[str]]:
-    """The same item fetched `count` times by each of two workers that are started as the loader starts its own."""
+    """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
     double: DataLoader[Any] = DataLoader(
         loader.dataset,  # itself, for a worker_init_fn may look for it
-        sampler=[0] * (2 * count),
+        sampler=[first_place(loader)] * (2 * count),
         batch_size=None,
         collate_fn=digest,
         num_workers=2,
@@ -58,6 +58,25 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
             if callable(end):
                 end()
     return found[::2], found[1::2]
+
+
+def length(held: Any) -> int | None:
+    """How many there are, where that is known."""
+    try:
+        return len(held)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def first_place(loader: DataLoader[Any]) -> Any:
+    """The key of an item that the loader would fetch."""
+    if (length(loader.dataset) or 0) > _LONGEST:
+        return 0
+    try:
+        first = next(iter(twin(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)))
+        return first[0] if loader.batch_sampler is not None else first
+    except Exception:
+        return 0
 
 
 def digest(item: Any) -> str:

@@ -46,6 +46,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
     """Examples that come again, in another batch or at a second pass over the loader, with another class."""
     from steadyrun.preflight.examples import again, classes_of
+    from steadyrun.preflight.loaders import length
 
     held = classes_of(bench)
     if held is None:
@@ -53,7 +54,7 @@ def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
     first = _pairs(held, bench.batches)
     if len(first) < limit["different"] * sum(1 for _ in _examples(held, bench.batches)):
         return None  # a small world: the same inputs come all the time, and chance may decide their labels
-    if _length(bench.task.loader) > limit["passes"] * len(bench.batches):
+    if (length(bench.task.loader) or 0) > limit["passes"] * len(bench.batches):
         return None  # two looks at the beginning of a long epoch have too little in common
     try:
         second = _pairs(held, again(bench.task.loader, len(bench.batches)))
@@ -76,13 +77,6 @@ def _chance(labels: list[int]) -> float:
     """How often two labels dealt out at random agree."""
     shares = np.unique(labels, return_counts=True)[1] / max(1, len(labels))
     return float(np.sum(shares**2))
-
-
-def _length(loader: Any) -> float:
-    try:
-        return float(len(loader))
-    except TypeError:
-        return 0.0
 
 
 def _examples(held: Any, batches: list[Any]) -> Iterable[tuple[int, int]]:
@@ -115,7 +109,6 @@ QUESTION = Question(
             "that came before in another batch",
             "",
             "oversampling and small data sets repeat on purpose: only a note, and only where most are repeats",
-            "duplicates",
         ),
         Threshold(
             "passes",

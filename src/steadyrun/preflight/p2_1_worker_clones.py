@@ -24,7 +24,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if len(set(one)) < 2 and len(set(other)) < 2:
         raise NotApplicable(f"an item of the dataset is the same each of {count} times: nothing random is drawn")
     measured = {"draws": float(count), "different": float(len(set(one)))}
-    facts = f"item 0 was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
+    facts = f"one item was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
     if one == other and _chance(one) <= limit["chance"]:
         return Finding("clones", f"{facts}; the second drew exactly the same.", measured)
     again = drawn_by_two_workers(loader, count)
@@ -56,7 +56,6 @@ QUESTION = Question(
             "fetched by each worker",
             "",
             "eight different items agree by chance once in 10^11; an item that flips a coin is drawn 48 times",
-            "draws",
         ),
         Threshold(
             "chance",

@@ -14,15 +14,15 @@ _MOST = 2_000_000  # places: a longer order is not worth its memory
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.loaders import order, torch_loader, twin
+    from steadyrun.preflight.loaders import length, order, torch_loader, twin
 
     loader = torch_loader(bench.task.loader)
     sampler = loader.sampler if type(loader.batch_sampler).__module__.startswith("torch.") else loader.batch_sampler
     name = type(sampler).__name__
     if not _says_it_shuffles(sampler):
         raise NotApplicable(f"{name} does not say that it shuffles")
-    if len(loader.dataset) > _MOST:  # type: ignore[arg-type]
-        raise NotApplicable(f"the order of {len(loader.dataset)} examples is not read twice")  # type: ignore[arg-type]
+    if (size := length(loader.dataset)) is not None and size > _MOST:
+        raise NotApplicable(f"the order of {size} examples is not read twice")
     count = int(limit["places"])
     try:
         double = twin(sampler)

@@ -101,11 +101,13 @@ def _held_against(bench: Bench, curves: list[Floats], per_step: float, total: in
 
 def _either(bench: Bench, curves: list[Floats], total: int) -> Finding:
     """Nobody shows how often the scheduler is stepped: once per step or once per epoch, one of them should fit."""
+    from steadyrun.preflight.loaders import length
+
     measured = {"total_steps": float(total)}
     once = _asked(bench, curves, 1.0, total)
     if once.kind != FAULT or once.outcome not in _FAULTS:
         return Finding("pass", f"stepped once per step: {once.message}", measured)
-    batches = _length(bench.task.loader)
+    batches = length(bench.task.loader)
     if batches is not None and 1 < batches < total:
         epochs = _asked(bench, curves, 1 / batches, total)
         if epochs.kind != FAULT or epochs.outcome not in _FAULTS:
@@ -142,26 +144,21 @@ def _described(rates: Floats, steps: Any) -> str:
 
 def _climbs_again(bench: Bench, curves: list[Floats], per_step: float, total: int) -> str:
     """A cosine without restarts whose length is the number of epochs: it swings once for every few batches."""
-    length = getattr(bench.task.scheduler, "T_max", None)
+    from steadyrun.preflight.loaders import length
+
+    horizon = getattr(bench.task.scheduler, "T_max", None)
     epochs = bench.declared("epochs") or bench.declared("num_epochs")
-    batches = _length(bench.task.loader)
+    batches = length(bench.task.loader)
     if epochs is None and batches:
         epochs = total / batches if total % batches == 0 else None
-    if not isinstance(length, int | float) or epochs is None or length != epochs or length * 2 > total * per_step:
+    if not isinstance(horizon, int | float) or horizon != epochs or horizon * 2 > total * per_step:
         return ""
     curve = max(curves, key=lambda each: float(np.max(each)))
-    rises = float(np.max(curve[int(length) :]) - curve[min(int(length), len(curve) - 1)])
+    rises = float(np.max(curve[int(horizon) :]) - curve[min(int(horizon), len(curve) - 1)])
     return (
-        f"its T_max is {length:g}, the number of epochs: the rate is at its minimum at step {length / per_step:g} of "
+        f"its T_max is {horizon:g}, the number of epochs: the rate is at its minimum at step {horizon / per_step:g} of "
         f"{total} and climbs by {shown(rises)} again."
     )
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None
 
 
 QUESTION = Question(

@@ -46,7 +46,7 @@ def _tried(
     kept = Kept(task)
     places = {code: place for place, code in enumerate(probes)}
     try:
-        batches, val_batches = first_of(task.loader), first_of(task.val_loader)
+        batches, val_batches = _read(task.loader, "batches"), _read(task.val_loader, "val_batches")
         kept.put_back()  # a loader that shuffles has drawn
         bench = Bench(task, batches, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
@@ -58,6 +58,17 @@ def _tried(
     if differences := kept.differences():
         raise SteadyrunError(f"preflight could not put everything back: {'; '.join(differences[:3])}")
     return walked
+
+
+def _read(loader: Any, name: str) -> list[Any]:
+    """The first batches; a loader without any, or one that raises, is told before anything is tried."""
+    try:
+        found = first_of(loader)
+    except Exception as problem:
+        raise UsageError(f"preflight: reading {name} raised {type(problem).__name__}: {problem}") from problem
+    if loader is not None and not found:
+        raise UsageError(f"preflight: the loader of {name} gives none")
+    return found
 
 
 @contextmanager
