@@ -104,6 +104,28 @@ def test_draws_that_begin_anew_with_every_epoch_are_a_note() -> None:
     assert told(loading(Noisy("numpy"), worker_init_fn=seed_of_worker), "P2.1") == ("note", "every-epoch-the-same")
 
 
+class Lines(IterableDataset[Any]):
+    """A stream, shared out among the workers or not."""
+
+    def __init__(self, shared_out: bool) -> None:
+        self.x, self.shared_out = torch.randn(64, 10), shared_out
+
+    def __iter__(self) -> Any:
+        info = torch.utils.data.get_worker_info()
+        step = info.num_workers if info is not None and self.shared_out else 1
+        start = info.id if info is not None and self.shared_out else 0
+        for x in self.x[start::step]:
+            yield x, x[:4].argmax()
+
+
+def test_a_stream_that_every_worker_gives_whole() -> None:
+    found = answer(loading(Lines(shared_out=False)), "P2.1")
+    assert found.outcome == "whole-stream"
+    assert "in 8 of 8 rounds the 2 workers give the same batch" in found.message
+    assert told(loading(Lines(shared_out=True)), "P2.1") == ("pass", "pass")
+    assert told(loading(Lines(shared_out=False), workers=0), "P2.1")[0] == "not-applicable"
+
+
 def test_loaders_of_which_it_is_not_asked() -> None:
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Any:
@@ -111,7 +133,7 @@ def test_loaders_of_which_it_is_not_asked() -> None:
 
     assert told(loading(Noisy("none")), "P2.1")[0] == "not-applicable"
     assert told(loading(Noisy("own"), workers=0), "P2.1")[0] == "not-applicable"
-    assert told(loading(Stream()), "P2.1")[0] == "not-applicable"
+    assert told(loading(Stream()), "P2.1") == ("pass", "pass")
     assert told(task(mlp(), classify, points()), "P2.1")[0] == "not-applicable"
 
 

@@ -18,14 +18,12 @@ from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.keeping import Kept, untouched
-from steadyrun.preflight.looking import Look, OutOfRange, look
+from steadyrun.preflight.looking import Look, OutOfRange, first_looks, look_at
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.forward import first_float
 from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
-
-_FIRST = 4  # batches that are looked at until one can be run
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -144,13 +142,8 @@ class Bench:
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch, as the program computes it."""
         self.passes += 1
-        try:
+        with _told("loss_fn(model, batch)", "the loss"):
             found = self.task.loss_fn(self.task.model, batch)
-        except (SteadyrunError, MissingSignal, OutOfRange):
-            raise
-        except Exception as problem:
-            why = f"loss_fn raised {type(problem).__name__}: {problem}"
-            raise MissingSignal("the loss", why, "make loss_fn(model, batch) run on these batches") from problem
         if isinstance(found, Tensor) and found.numel() == 1:
             return found
         raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(found)}")
@@ -175,11 +168,8 @@ class Bench:
     def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
         """Differentiate; the targets that got no gradient are marked as ignored, whatever masks them."""
         counted = counting(loss)
-        try:
+        with _told("loss_fn(model, batch).backward()", "gradients"):
             loss.backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as problem:
-            how = "make loss_fn(model, batch).backward() run on these batches"
-            raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
         labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
         plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
         return dataclasses.replace(graph, labels=labels, plain=plain)
@@ -221,21 +211,11 @@ class Bench:
 
     def look(self, place: int) -> Look:
         """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
-        if ("look", place) not in self.memo:
-            found = self.memo["look", place] = look(self, self.batches[place])
-            if found.problem is not None:
-                self.broken.add(place)
-        seen: Look = self.memo["look", place]
-        return seen
+        return look_at(self, place)
 
     def looks(self) -> list[Look]:
         """The first batches up to one that can be run."""
-        found: list[Look] = []
-        for place in range(min(len(self.batches), _FIRST)):
-            found.append(self.look(place))
-            if found[-1].problem is None:
-                break
-        return found
+        return first_looks(self)
 
     def quiet_scores(self, batch: Any, edit: Edit | None = None) -> Tensor:
         """The model's scores of a batch in evaluation mode, without gradients; `edit` changes what it is given."""
@@ -269,14 +249,22 @@ class Bench:
         if self.task.train_step is None:
             return self.plain_step(batch)
         self.passes += 1
-        try:
+        with _told("train_step(task, batch)", "train_step"):
             found = self.task.train_step(self.task, batch)
-        except (SteadyrunError, MissingSignal):
-            raise
-        except Exception as problem:
-            why = f"train_step raised {type(problem).__name__}: {problem}"
-            raise MissingSignal("train_step", why, "make train_step(task, batch) run on these batches") from problem
         return float(found.detach()) if isinstance(found, Tensor) else float(found)
+
+
+@contextmanager
+def _told(call: str, name: str) -> Iterator[None]:
+    """What the program raises is told: the probes that need the call cannot tell, and nothing of ours has failed."""
+    try:
+        yield
+    except (SteadyrunError, MissingSignal, OutOfRange):
+        raise
+    except Exception as problem:
+        what = "backward" if call.endswith("backward()") else call.partition("(")[0]
+        why = f"{what} raised {type(problem).__name__}: {problem}"
+        raise MissingSignal(name, why, f"make {call} run on these batches") from problem
 
 
 def _shown(found: Any) -> str:

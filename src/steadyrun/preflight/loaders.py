@@ -32,6 +32,11 @@ def torch_loader(loader: Any) -> DataLoader[Any]:
     return loader
 
 
+def streams(loader: Any) -> bool:
+    """Whether it is a DataLoader over a stream."""
+    return isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
+
+
 def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str], list[str]]:
     """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
     double: DataLoader[Any] = DataLoader(

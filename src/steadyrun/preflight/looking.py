@@ -20,6 +20,7 @@ from steadyrun.signals.run import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
+_FIRST = 4  # batches that are looked at until one can be run
 _MEAN = 1
 _EMBEDDINGS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
@@ -80,6 +81,26 @@ def look(bench: Bench, batch: Any) -> Look:
             found.problem = problem
         except MissingSignal:
             pass
+    return found
+
+
+def look_at(bench: Bench, place: int) -> Look:
+    """A look at one batch, made once; where it cannot be run it is left out from then on."""
+    if ("look", place) not in bench.memo:
+        found = bench.memo["look", place] = look(bench, bench.batches[place])
+        if found.problem is not None:
+            bench.broken.add(place)
+    seen: Look = bench.memo["look", place]
+    return seen
+
+
+def first_looks(bench: Bench) -> list[Look]:
+    """The first batches up to one that can be run."""
+    found: list[Look] = []
+    for place in range(min(len(bench.batches), _FIRST)):
+        found.append(look_at(bench, place))
+        if found[-1].problem is None:
+            break
     return found
 
 
