@@ -25,6 +25,13 @@ def task(config):
     loss_fn = lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
     return steadyrun.Task(model, optimizer, loss_fn, loader=loader)
 
+def prints():
+    print("building")
+    made = task({})
+    plain = made.loss_fn
+    made.loss_fn = lambda model, batch: (print("a batch"), plain(model, batch))[1]
+    return made
+
 def no_batches():
     made = task({})
     made.loader = None
@@ -111,6 +118,12 @@ def test_json_junit_and_markdown() -> None:
     assert junit[0].get("name") == "steadyrun preflight program.py:task"
     assert preflight("program.py:task", "--markdown").stdout.startswith("### ✓ healthy")
     assert preflight("program.py:task", "--json", "--junit").exit_code == 2
+
+
+def test_what_a_program_prints_is_no_part_of_the_report() -> None:
+    result = preflight("program.py:prints", "--json")
+    assert json.loads(result.stdout)["verdict"] == "healthy"
+    assert "building" in result.stderr
 
 
 def test_one_probe_alone_and_a_changed_limit() -> None:
