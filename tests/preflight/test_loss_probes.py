@@ -40,10 +40,11 @@ def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
     [
         functional.mse_loss,
         functional.smooth_l1_loss,
+        functional.l1_loss,
         lambda p, y: ((p - y) ** 2).mean(),
         lambda p, y: (y - p).abs().sum(),
     ],
-    ids=["mse", "smooth", "by hand", "turned"],
+    ids=["mse", "smooth", "l1", "by hand", "turned"],
 )
 def test_predictions_against_all_targets(loss: Any) -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
