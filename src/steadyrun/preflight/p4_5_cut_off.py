@@ -40,7 +40,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not change > bound:
         message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
         return Finding("unused", message, measured)
-    noise = _change_of_loss(bench, [])
+    moving: set[str] = set()
+    noise = _change_of_loss(bench, [], moving)
+    silent = {name: each for name, each in silent.items() if name not in moving}
+    if not silent:
+        return Finding("pass", f"what gets no gradient is moved by the forward pass itself: {listed(sorted(moving))}.")
     if change <= 10 * noise:
         raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
     names = _those_that_matter(bench, silent, max(bound, 10 * noise))
@@ -81,9 +85,14 @@ def _gradients_of_a_step(bench: Bench) -> set[int]:
     return set(made.first.gradients) | made.first.arrived | set(made.second.gradients) | made.second.arrived
 
 
-def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
-    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same."""
+def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | None = None) -> float:
+    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same.
+
+    `moving` is told the parameters that the pass itself moves, as a codebook that is a running mean.
+    """
     import torch
+
+    from steadyrun.preflight.attributes import same
 
     with bench.pristine(), torch.no_grad():
         bench.reseed()
@@ -93,8 +102,12 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
                 size = float(each.float().std(correction=0)) or 0.02
                 steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
                 each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
+        before_pass = {name: (each, each.detach().clone()) for name, each in bench.parameters.items()}
         with bench.without_gradients():
             loss = float(bench.loss(bench.batch()))
+        if moving is not None:
+            now = bench.parameters
+            moving |= {name for name, (each, was) in before_pass.items() if not same(now.get(name, each), was)}
     before = bench.first_pass().loss
     return abs(loss - before) if loss == loss else float("inf")
 
