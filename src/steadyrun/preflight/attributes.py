@@ -32,9 +32,8 @@ class Held:
         with torch.no_grad():
             if not same(self.memory, self.copy):
                 self.memory.copy_(self.copy)
-            if not self.copy.is_sparse and self.tensor.data_ptr() != self.memory.data_ptr():
-                self.tensor.data = self.memory
-            elif not same(self.tensor, self.copy):
+            moved = not self.copy.is_sparse and self.tensor.data_ptr() != self.memory.data_ptr()
+            if moved or not same(self.tensor, self.copy):
                 self.tensor.data = self.memory
 
 
