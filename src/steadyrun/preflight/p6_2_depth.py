@@ -95,8 +95,8 @@ QUESTION = Question(
             "ratio",
             "a smaller ratio is out of reach of the optimizer, where Adam's eps does not help",
             "first/last GN < 1e-4",
-            "transformers before and after norm, ResNets, plain CNNs, GRUs and LoRA have 1e-3 to 1e2; twelve sigmoid "
-            "layers 1e-10",
+            "transformers before and after norm, residual networks and experts have 0.05 to 2; twelve sigmoid layers "
+            "below 1e-9",
             of="-ratio",
         ),
         Threshold(
