@@ -8,9 +8,10 @@ from terminal import in_terminal
 from typer.testing import CliRunner
 
 from steadyrun.cli import app
-from steadyrun.questions import QUESTIONS
+from steadyrun.report.naming import everything
 
 runner = CliRunner()
+QUESTIONS = everything()
 
 
 def explain(*arguments: str) -> Any:
@@ -53,7 +54,7 @@ def test_json() -> None:
     found = json.loads(explain("C1.1", "--json").stdout)
     assert found["code"] == "C1.1"
     assert {"name", "value", "unit", "meaning", "specification", "decision", "measured"} == set(found["thresholds"][0])
-    assert {"name", "answer", "meaning", "fix", "edge", "may_pass", "panel"} == set(found["outcomes"][0])
+    assert {"name", "answer", "meaning", "fix", "edge", "may_pass", "panel", "explains"} == set(found["outcomes"][0])
     assert [each["code"] for each in json.loads(explain("--json").stdout)] == list(QUESTIONS)
 
 

@@ -33,6 +33,30 @@ EXPLODES = np.where(STEPS < 2, math.log(512), 50.0 + NOISE)
 NORMS = 2.5 + 0.3 * NOISE
 
 
+SAMPLED = [0, 1, 2, 5, 10, 20, 50, 100]
+OBJECTIVE = {"classes": 512, "reduction": "mean", "trained": 2, "samples": 4, "unreached_count": 0, "left_out_count": 0}
+AUDITED: dict[str, Any] = {
+    "grad_norm_left": (SAMPLED[1:], np.zeros(7)),
+    "grad_norm_used": (SAMPLED, np.ones(8)),
+    "training": np.ones(600),
+    "backward_loss": FALLING,
+    "stalled": (SAMPLED, np.zeros(8)),
+    "batch_hash": np.random.default_rng(5).integers(1, 2**40, 600).astype(float),
+    "examples": np.full(600, 32.0),
+    "targets/same": (SAMPLED, np.full(8, 0.02)),
+    "targets/next": (SAMPLED, np.ones(8)),
+    "targets/second": (SAMPLED, np.full(8, 0.02)),
+    "targets/supervised": (SAMPLED, np.ones(8)),
+    "targets/padding": (SAMPLED, np.zeros(8)),
+    "targets/ends_given": (SAMPLED, np.full(8, 9.0)),
+    "targets/ends_asked": (SAMPLED, np.full(8, 9.0)),
+    "targets/alike": (SAMPLED, np.linspace(0.11, 0.09, 8)),
+    "targets/alike_overall": (SAMPLED, np.full(8, 0.1)),
+    "targets/entropy": (SAMPLED, np.full(8, math.log(512))),
+    "targets/count": (SAMPLED, np.full(8, 32.0)),
+}
+
+
 def run(*, without: tuple[str, ...] = (), config: Any = None, manifest: Any = None, **series: Any) -> Synthetic:
     """A healthy run, changed: series, declarations and the manifest's parts; `without` leaves series out."""
     events = series.pop("events", ())
@@ -54,6 +78,7 @@ def run(*, without: tuple[str, ...] = (), config: Any = None, manifest: Any = No
         "spectral_norm/a.weight": ([0, 100, 500], [0.5, 0.7, 1.2]),
         "dead_units/a": ([0, 1, 10, 100, 500], [0, 0, 1, 2, 2]),
         "dead_heads/a": ([0, 1, 10, 100, 500], [0, 0, 0, 0, 0]),
+        **AUDITED,
         **series,
     }
     kept = {name: values for name, values in base.items() if name not in without and values is not None}
@@ -78,7 +103,12 @@ MANIFEST = {
         {"optimizer": 0, "class": "AdamW", "settings": {**SETTINGS, "weight_decay": 0.0}, "parameters": ["a.bias"]},
     ],
     "blocks": [{"name": "a", "role": "block"}, {"name": "b", "role": "block"}],
-    "inferred": {"follows": {"b": "a"}, "hidden_units": {"a": 100}, "attention_heads": {"a": 4}},
+    "inferred": {
+        "follows": {"b": "a"},
+        "hidden_units": {"a": 100},
+        "attention_heads": {"a": 4},
+        "objective": OBJECTIVE,
+    },
     "model": {"parameters": 1000, "trainable": 1000, "tied": []},
 }
 
@@ -467,5 +497,5 @@ CASES: list[tuple[str, str, Synthetic]] = [
         ),
     ),
     ("C6.3", "not-applicable", run(config={"accumulation": 4, "reduction": "sum"}, backward_loss=4 * FALLING)),
-    ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0))),
+    ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), without=("backward_loss",))),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit_cases import CASES as AUDITS
 from cases import CASES as CONFIGURATION
 from cases import CONFIG, MANIFEST, run
 from dynamics_cases import CASES as DYNAMICS
@@ -19,7 +20,7 @@ from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question, percent
 from steadyrun.signals.run import Signals
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS
 
 
 def label(case: tuple[str, str, Any]) -> str:
@@ -68,7 +69,8 @@ def test_questions_are_complete(question: Question) -> None:
 def test_a_healthy_synthetic_run_passes(question: Question) -> None:
     answer = question.ask(Signals(run()))
     harmless = {"clips-always", "flagged", "noise"}
-    assert answer.kind in {PASS, NOT_APPLICABLE} or answer.outcome in harmless, answer.message
+    silent = answer.kind == CANNOT_TELL and question.code in {"A2.2", "A4.8", "A5.3"}  # need more than this run has
+    assert answer.kind in {PASS, NOT_APPLICABLE} or answer.outcome in harmless or silent, answer.message
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
@@ -109,7 +111,10 @@ NAMES = [
     "class_loss/y", "optimizer_steps", "block_grad_norm/a", "class_loss/regular", "class_loss/irregular",
     "val_class_loss/regular", "val_class_loss/irregular", "spectral_norm/a.weight", "dead_units/a", "silent_inputs/a",
     "dead_heads/a", "low_entropy_share/a/0", "lowest_head_entropy/a", "future_attention/a", "future_attention/b",
-    "update_decay/0", "activation/embed",
+    "update_decay/0", "activation/embed", "grad_norm_left", "grad_norm_used", "training", "stalled", "modules_in_eval",
+    "targets/same", "targets/next", "targets/second", "targets/supervised", "targets/padding", "targets/ends_given",
+    "targets/ends_asked", "targets/alike", "targets/alike_overall", "targets/entropy", "targets/count", "log_z",
+    "ignored_labels", "repeated_tokens", "batchnorm_values",
 ]  # fmt: skip
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 from samples import question
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.report import measured
+from steadyrun.report.naming import everything
 from steadyrun.report.page import SECTIONS, how_to_record, page, page_as_dict, section_of
 
 NUMBERS = {
@@ -60,4 +60,4 @@ def test_how_needs_are_recorded() -> None:
 
 
 def test_every_section_has_a_title() -> None:
-    assert {section_of(each) for each in QUESTIONS.values()} <= set(SECTIONS)
+    assert {section_of(each) for each in everything().values()} <= set(SECTIONS)

@@ -70,7 +70,7 @@ def check(
     Exit codes: 0 healthy, 1 fault found, 2 bad input or no readable run,
     3 cannot tell, 130 stopped with Ctrl-C.
     """
-    form = _form(as_json, junit, markdown)
+    form = forms.chosen(as_json, junit, markdown)
     try:
         checking = _Checking(run, form, _limits(assignments or []), go_on, after)
         report = checking.follow(interval, wait, until_fault) if follow or until_fault else checking.once()
@@ -88,13 +88,6 @@ def _offer_replay(run: Path) -> None:
     """Where the moment was captured, it can be executed again."""
     if any((run.expanduser() / "incidents").glob("step-*/incident.json")):
         say(f"captured, to be executed again: {as_typed('steadyrun')} replay {shlex.quote(str(run))}")
-
-
-def _form(as_json: bool, junit: bool, markdown: bool) -> str:
-    wanted = [name for name, given in (("json", as_json), ("junit", junit), ("markdown", markdown)) if given]
-    if len(wanted) > 1:
-        fail(f"--{wanted[0]} and --{wanted[1]} are two forms of one report", "choose one of them")
-    return wanted[0] if wanted else "text"
 
 
 def _limits(assignments: list[str]) -> Changes:

@@ -23,7 +23,7 @@ WIDEST = 100
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="A question such as C2.1, or a section such as C2; without it, all.")
+        str | None, typer.Argument(help="A question such as C2.1 or P3.2, or a section such as C2; without it, all.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
@@ -37,17 +37,17 @@ def explain(
     Examples:
       steadyrun explain            all questions, in the order of the walk
       steadyrun explain C2.1       one question
+      steadyrun explain P3.2       one probe of preflight
       steadyrun explain C2         the questions of one section
       steadyrun explain C2.1 --json | jq .thresholds
 
     \b
     Exit codes: 0 shown, 2 no such question.
     """
-    from steadyrun.questions import QUESTIONS
-    from steadyrun.report.naming import question_named
+    from steadyrun.report.naming import everything, question_named
     from steadyrun.report.page import section
 
-    several = list(QUESTIONS.values()) if code is None else section(code)
+    several = list(everything().values()) if code is None else section(code)
     if several:
         _show_list(several, as_json)
         return

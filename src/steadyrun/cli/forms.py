@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from steadyrun.cli.following import changed_answers
-from steadyrun.cli.messages import as_typed, out, say
+from steadyrun.cli.messages import as_typed, fail, out, say
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.report.comparison import Comparison
 
 UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
+
+
+def chosen(as_json: bool, junit: bool, markdown: bool) -> str:
+    """The form that was asked for."""
+    wanted = [name for name, given in (("json", as_json), ("junit", junit), ("markdown", markdown)) if given]
+    if len(wanted) > 1:
+        fail(f"--{wanted[0]} and --{wanted[1]} are two forms of one report", "choose one of them")
+    return wanted[0] if wanted else "text"
 
 
 def tell(form: str, report: Report, comparison: Comparison | None) -> None:

@@ -49,12 +49,12 @@ class Task:
         return list(self.optimizer) if isinstance(self.optimizer, list | tuple) else [self.optimizer]
 
 
-def load_factory(name: str) -> Factory:
+def load_factory(name: str, given_as: str = "--factory") -> Factory:
     """The function that `module:function` (or `path/to/file.py:function`) names; this is what imports user code."""
     place, _, function = name.rpartition(":")
     if not place or not function:
-        raise UsageError(f"--factory must look like module:function or file.py:function, not {name!r}")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+        raise UsageError(f"{given_as} must look like module:function or file.py:function, not {name!r}")
+    module = _from_file(Path(place), given_as) if place.endswith(".py") else _from_path(place)
     found: Factory | None = getattr(module, function, None)
     if found is None or not callable(found):
         near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
@@ -101,11 +101,11 @@ def _from_path(name: str) -> Any:
         raise UsageError(f"importing {name} raised {_told(problem)}") from problem
 
 
-def _from_file(path: Path) -> Any:
+def _from_file(path: Path, given_as: str) -> Any:
     """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
-        raise UsageError(f"--factory names {path}, and there is no such file")
+        raise UsageError(f"{given_as} names {path}, and there is no such file")
     if (folder := str(file.parent)) not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(file.stem, file)

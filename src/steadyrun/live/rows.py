@@ -67,7 +67,7 @@ def detailed(place: Place) -> Row:
 def walked(place: Place, row: Row, changes: Changes) -> Row:
     """The row with the verdict of a walk."""
     report = check_with(place.path, changes)
-    leaf = "" if report.leaf is None else report.leaf.question.code
+    leaf = "" if report.headline is None else report.headline.question.code
     return replace(row, verdict=report.verdict, leaf=one_line(leaf))
 
 
@@ -104,4 +104,8 @@ def _last_word(view: RunView, state: str) -> tuple[str, str]:
         return "", ""
     fields = words[-1].fields
     verdict = str(fields.get("verdict"))
-    return (verdict, one_line(str(fields.get("leaf") or ""))) if verdict in EXIT_CODES else ("", "")
+    return (
+        (verdict, one_line(str(fields.get("headline") or fields.get("leaf") or "")))
+        if verdict in EXIT_CODES
+        else ("", "")
+    )

@@ -11,7 +11,7 @@ from steadyrun.panels.board import BUILDERS, build
 from steadyrun.panels.model import Board, Panel
 from steadyrun.panels.thinning import Lens, through
 from steadyrun.questions import QUESTIONS
-from steadyrun.report.checking import Report
+from steadyrun.report.checking import Report, with_recorded
 from steadyrun.signals.run import Signals
 from steadyrun.store.tail import TailView
 from steadyrun.trees.walker import Changes, walk
@@ -100,6 +100,7 @@ class Watch:
     def _walk(self, signals: Signals, last: int | None) -> None:
         began = time.monotonic()
         walked = walk(QUESTIONS, signals, self._changes, go_on=True)
+        walked = with_recorded(walked, signals.manifest, self._view.root)
         ended = time.monotonic()
         self._report = Report(self._name, walked, self._view.state, last)
         self._walked_new = True

@@ -73,6 +73,7 @@ class Monitor:
             step,
             verdict=report.verdict,
             leaf=report.leaf.question.code if report.leaf is not None else None,
+            headline=report.headline.question.code if report.headline is not None else None,
             faults=[each.code for each in faults],
         )
 

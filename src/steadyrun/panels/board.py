@@ -57,9 +57,11 @@ def build(signals: Signals, report: Report) -> Board:
 
 
 def _findings(report: Report) -> list[Finding]:
-    """The leaf, the other faults, the notes; each in the order of the walk."""
-    path = report.walk.path
-    return [_finding(asked, report) for kind in (FAULT, NOTE) for asked in path if asked.answer.kind == kind]
+    """The headline, the other faults, the notes; each in the order of the walk."""
+    first = [] if report.headline is None else [report.headline]
+    rest = [asked for asked in report.walk.path if asked is not report.headline]
+    found = [*first, *(asked for kind in (FAULT, NOTE) for asked in rest if asked.answer.kind == kind)]
+    return [_finding(asked, report) for asked in found]
 
 
 def _finding(asked: Asked, report: Report) -> Finding:
@@ -74,7 +76,7 @@ def _finding(asked: Asked, report: Report) -> Finding:
         tuple(words.limits(asked)),
         asked.panel,
         asked.answer.step,
-        asked is report.leaf,
+        asked is report.headline,
     )
 
 
@@ -84,7 +86,7 @@ def _walk(report: Report) -> list[Answered]:
     for asked in report.walk.path:
         code = asked.question.code
         depths[code] = depths.get(asked.because_of, -1) + 1
-        found.append(_answered(asked, depths, over))
+        found.append(_answered(asked, depths, over and not asked.question.always))
         over = over or asked is report.leaf
     return found
 

@@ -40,7 +40,7 @@ def finished(panel: Panel, run: Signals, report: Report, seen: str) -> Panel:
         panel,
         marks=tuple(_marks(run, report, panel.number, found)),
         trouble=model.FAULT if FAULT in kinds else model.NOTE if NOTE in kinds else model.NONE,
-        first_fault=report.leaf in found,
+        first_fault=report.headline is not None and report.headline in found,
         judged=_judged(report, panel.number),
         caption=_caption(found) or seen,
     )

@@ -111,7 +111,7 @@ def _contradiction(look: Look, first: Hypothesis, others: Sequence[Hypothesis]) 
 def _unknown(look: Look, ranked: Sequence[Hypothesis]) -> RootCause:
     likely = ranked[0].title if ranked and ranked[0].weight > 0 else ""
     suspect = f" The likeliest is H1 ({likely[:1].lower()}{likely[1:]}), which nothing proves." if likely else ""
-    certain = look.case.report.leaf
+    certain = look.case.report.headline
     known = f" What is certain: {certain.question.code}, {certain.answer.message}" if certain is not None else ""
     said = f"Not known yet: nothing that was recorded or replayed proves a cause.{suspect}{known}"
     return RootCause(False, said, would_decide=tuple(_would_decide(look.case)))

@@ -5,6 +5,7 @@ A probe may do anything to the objects: the bench puts them back after it, bit f
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -19,13 +20,16 @@ from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
+from steadyrun.preflight.looking import Look, OutOfRange, look
 from steadyrun.preflight.passes import Call, Pass, Quiet
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
-from steadyrun.probes.lossgraph import LossGraph, read
+from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
+
+_FIRST = 4  # batches that are looked at until one can be run
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -52,6 +56,7 @@ class Bench:
         self.resumed = resumed  # a `RunView` of the run that is being continued
         self.passes = 0  # forward passes made so far
         self.memo: dict[Any, Any] = {}
+        self.broken: set[int] = set()  # places of batches that cannot be run
         self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         self.start = Kept(task)
 
@@ -80,10 +85,12 @@ class Bench:
         return int(told)
 
     def batch(self, place: int = 0) -> Any:
-        """One of the batches; a probe that needs more than there are cannot tell."""
-        if place >= len(self.batches):
-            raise MissingSignal("batches", f"this needs {place + 1} batches", "give preflight more batches")
-        held = self.batches[place]
+        """One of the batches that can be run; a probe that needs more than there are cannot tell."""
+        usable = [each for at, each in enumerate(self.batches) if at not in self.broken]
+        if place >= len(usable):
+            need = "a batch that can be run" if place == 0 else f"{place + 1} batches"
+            raise MissingSignal("batches", f"this needs {need}", "give preflight more batches")
+        held = usable[place]
         micro = self.accumulation > 1 and is_list_of_batches(held) and len(held) == self.accumulation
         return held[0] if micro else held
 
@@ -146,9 +153,21 @@ class Bench:
                 held.grad = None
             if loss.requires_grad:
                 with self.their_code("loss.backward"):
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    graph = self._backward(loss, graph)
             gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
         return Pass(float(loss.detach()), graph, calls, gradients)
+
+    def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
+        """Differentiate; the targets that got no gradient are marked as ignored, whatever masks them."""
+        counted = counting(loss)
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as problem:
+            how = "make loss_fn(model, batch).backward() run on these batches"
+            raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
+        labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
+        plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
+        return dataclasses.replace(graph, labels=labels, plain=plain)
 
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
@@ -175,6 +194,7 @@ class Bench:
     def first_pass(self) -> Pass:
         """The first batch, forward and backward, in training mode with the first random state; made once."""
         if "first pass" not in self.memo:
+            self.looks()
             with self.pristine(), self._noting_inner_gradients():
                 self.reseed()
                 self.modes(True)
@@ -183,6 +203,24 @@ class Bench:
                 self.memo["first pass"] = Pass(found.loss, found.graph, found.calls, kept)
         made: Pass = self.memo["first pass"]
         return made
+
+    def look(self, place: int) -> Look:
+        """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
+        if ("look", place) not in self.memo:
+            found = self.memo["look", place] = look(self, self.batches[place])
+            if found.problem is not None:
+                self.broken.add(place)
+        seen: Look = self.memo["look", place]
+        return seen
+
+    def looks(self) -> list[Look]:
+        """The first batches up to one that can be run."""
+        found: list[Look] = []
+        for place in range(min(len(self.batches), _FIRST)):
+            found.append(self.look(place))
+            if found[-1].problem is None:
+                break
+        return found
 
     @contextmanager
     def _noting_inner_gradients(self) -> Iterator[None]:
@@ -260,7 +298,7 @@ class Bench:
         """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
         try:
             yield
-        except (SteadyrunError, MissingSignal, NotApplicable):
+        except (SteadyrunError, MissingSignal, NotApplicable, OutOfRange):
             raise
         except Exception as problem:
             last = traceback.extract_tb(problem.__traceback__)[-1]

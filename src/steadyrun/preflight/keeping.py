@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from steadyrun.incidents.randomness import RandomState, put, take
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.attributes import Attributes, Held, same
+from steadyrun.preflight.generators import kept_generators
 from steadyrun.preflight.reaching import Reached, reached
 from steadyrun.probes.blocks import clean, unwrapped
 
@@ -45,6 +46,7 @@ class Kept:
         self._others = _Machines(strangers, others.optimizers, others.stateful)
         self._generators = [(held, _generator_state(held)) for held in others.generators]
         self._step = task.step
+        self._loaders = kept_generators(task.loader, task.val_loader)
         self.random: RandomState = take(devices=_devices())
 
     def put_back(self) -> None:
@@ -80,6 +82,8 @@ class Kept:
         for generator, state in self._generators:
             _put_generator(generator, state)
         self._task.step = self._step
+        for put_generator_back in self._loaders:
+            put_generator_back()
         put(self.random)
 
     def differences(self) -> list[str]:

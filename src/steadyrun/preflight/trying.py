@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.drawing import first_of
 from steadyrun.preflight.keeping import Kept
-from steadyrun.preflight.opening import first_of
 from steadyrun.probes.describe import is_compiled, something_was_compiled
 from steadyrun.questions.form import Finding, Limits, Question
 from steadyrun.trees.walker import Changes, Walk, walk
@@ -25,6 +25,7 @@ def tried(
     probes: Mapping[str, Question],
     changes: Changes,
     *,
+    batches: Any,
     deep: bool,
     resumed: Any,
     progress: Callable[[int, int, str], None],
@@ -34,9 +35,9 @@ def tried(
     kept = Kept(task)
     places = {code: place for place, code in enumerate(probes)}
     try:
-        batches, val_batches = first_of(task.loader), first_of(task.val_loader)
+        given, val_batches = first_of(batches), first_of(task.val_loader)
         kept.put_back()  # a loader that shuffles has drawn
-        bench = Bench(task, batches, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
+        bench = Bench(task, given, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
         tell = lambda probe: progress(places[probe.code], len(probes), probe.name)  # noqa: E731
         with _eager(task):

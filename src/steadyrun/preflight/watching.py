@@ -88,7 +88,7 @@ def any_number(tensor: Tensor) -> bool:
 @contextmanager
 def _listening(seen: StepSeen, held: dict[int, Tensor]) -> Iterator[None]:
     def began(root: Tensor | None) -> None:
-        seen.events.append(Event(BACKWARD, root=None if root is None else float(root)))
+        seen.events.append(Event(BACKWARD, root=None if root is None else float(root.detach())))
 
     def clipped(call: ClipCall) -> None:
         members = frozenset(id(each) for each in call.parameters)

@@ -91,6 +91,44 @@ def count_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor 
     return None
 
 
+def repeated_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor | None:
+    """The share of tokens that are the token before them, of the first array that `count_tokens` counts."""
+    for array in arrays:
+        if array.ndim >= 2 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[-1] > 1:
+            same = array[..., 1:] == array[..., :-1]
+            if pad_id is not None:
+                real = array[..., 1:] != pad_id
+                same, count = same & real, real.sum()
+            else:
+                count = same.size if isinstance(array, np.ndarray) else same.numel()
+            if isinstance(array, np.ndarray):
+                return float(same.sum() / max(1, count))
+            share: Tensor = same.sum() / (count.clamp(min=1) if pad_id is not None else max(1, count))
+            return share
+    return None
+
+
+def label_hash(arrays: Sequence[Array]) -> Array | None:
+    """A hash of the class labels alone: the order of examples shows in it, however their inputs are augmented."""
+    for array in reversed(arrays):
+        if array.ndim == 1 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[0] > 1:
+            wide = array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
+            return batch_hash(wide)
+    return None
+
+
+def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
+    """The share of labels that torch's losses skip, of the last array of integers; None where none is skipped."""
+    for array in reversed(arrays):
+        if not _is_float(array) and array.dtype.itemsize > 1 and array.ndim:
+            skipped = array == _IGNORED_LABEL
+            if isinstance(skipped, np.ndarray):
+                return float(skipped.mean()) if skipped.any() else None
+            share: Tensor = skipped.float().mean()
+            return share
+    return None
+
+
 def _fold(total: Array) -> Array:
     return (total ^ (total >> 29)) & ((1 << HASH_BITS) - 1)
 

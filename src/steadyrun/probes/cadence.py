@@ -18,6 +18,7 @@ DEFAULTS: Mapping[str, int] = {
     "dead_units": 100,  # FFN units that are silent on the whole batch
     "attention": 100,  # entropy per head, dead heads
     "modes": 50,  # modules in evaluation mode during a training step
+    "objective": 50,  # what the loss is made of, whom its gradient reaches, how targets lie to inputs
     "system": 50,  # memory, GPU utilisation and temperature
     "histograms": 0,  # activations, gradients and weights by power of two; off unless asked for
 }

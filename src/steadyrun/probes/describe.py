@@ -34,6 +34,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         "parameters": sum(p.numel() for _, p in parameters),
         "trainable": sum(p.numel() for _, p in parameters if p.requires_grad),
         "tied": _tied(model),
+        "declares_tied": declares_tied(model),
         "modules": modules[:_MOST_MODULES],
         "modules_left_out": max(0, len(modules) - _MOST_MODULES),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for _, p in parameters}),
@@ -149,6 +150,16 @@ def _tied(model: nn.Module) -> list[list[str]]:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(clean(name))
     return [same for same in names.values() if len(same) > 1]
+
+
+def declares_tied(model: nn.Module) -> bool:
+    """Whether the model's own configuration says that embedding and head are one, and it has both."""
+    told = getattr(getattr(model, "config", None), "tie_word_embeddings", None)
+    head = getattr(model, "get_output_embeddings", lambda: None)
+    try:
+        return told is True and head() is not None
+    except Exception:  # a model that cannot tell has not told
+        return False
 
 
 def _plain(value: Any) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import FaultFound
+from steadyrun.probes.crashes import describe_crash
 from steadyrun.store.manifest import read_manifest
 from steadyrun.store.writer import RunWriter
 
@@ -27,6 +29,9 @@ def finish(writer: RunWriter, last_step: int, failure: BaseException | None, con
         if _is_out_of_memory(failure):
             writer.event("out-of-memory", last_step, why=summary["message"])
         writer.event("crash", last_step, why=f"{summary['type']}: {summary['message']}")
+    if summary is not None and failure is not None:
+        with suppress(Exception):
+            summary |= {"shown": describe_crash(failure)}
     writer.save_manifest(state=state, ended=time.time(), last_step=last_step, failure=summary)
     conclude()
     writer.close()
@@ -44,7 +49,7 @@ def earlier_attempts(root: Path) -> list[dict[str, Any]]:
 def kept_of_the_beginning(root: Path) -> dict[str, Any]:
     """What the manifest says of how the run began, and a later attempt cannot see any more."""
     manifest = read_manifest(root)
-    return {"initial_weights": manifest["initial_weights"]} if "initial_weights" in manifest else {}
+    return {key: manifest[key] for key in ("initial_weights", "preflight") if key in manifest}
 
 
 def is_crash(failure: BaseException) -> bool:

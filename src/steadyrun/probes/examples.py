@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
+from steadyrun.probes.batches import (
+    arrays_of,
+    batch_hash,
+    count_tokens,
+    example_hashes,
+    ignored_labels,
+    label_hash,
+    repeated_tokens,
+)
 from steadyrun.probes.pending import Row, Values
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.scalars import untouched_random_states
@@ -52,6 +60,10 @@ class ExampleProbe:
         examples = found[0] if len(found) == 1 else joined(found)
         row.put("examples", float(examples.shape[0]))
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
+        row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
+        row.put("ignored_labels", ignored_labels(parts[0]))
+        labels = label_hash(parts[0])
+        row.put("label_hash", float(labels) if isinstance(labels, np.generic) else labels)
         if isinstance(examples, np.ndarray):
             row.put("batch_hash", float(batch_hash(examples)))
             self._keep("train", examples, row.step)
@@ -59,12 +71,29 @@ class ExampleProbe:
             row.put("batch_hash", batch_hash(examples))
             row.put_many(examples, lambda array: self._keep("train", array, row.step))
 
-    def validation(self, batches: Any, step: int) -> None:
-        """Keep the example hashes of the validation batches, once per distinct example."""
+    def validation(self, batches: Any, step: int) -> dict[str, float]:
+        """Keep the example hashes of the validation batches, once per distinct example; what identifies the pass.
+
+        Inputs and class labels apart: the same labels in the same order over other inputs are the same examples,
+        changed.
+        """
+        count, inputs, labels = 0, [], []
         for batch in _batches(batches):
-            hashes = example_hashes(arrays_of(batch), self._pad_id)
+            arrays = arrays_of(batch)
+            hashes = example_hashes(arrays, self._pad_id)
             if hashes is not None:
-                self._keep("val", hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy(), step)
+                self._keep("val", _on_host(hashes), step)
+                count += int(hashes.shape[0])
+                inputs.append(_on_host(example_hashes(arrays[:1])))
+                if len(arrays) == 2 and arrays[1].ndim == 1 and (classes := _on_host(arrays[1])).dtype.kind in "iu":
+                    labels.append(classes)
+        found = {"examples": float(count)}
+        if inputs:
+            found["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
+        if labels:
+            joint = np.concatenate(labels).astype(np.int64)
+            found["labels_hash"], found["classes"] = float(batch_hash(joint)), float(len(np.unique(joint)))
+        return found
 
     def flush(self) -> None:
         """Hand the newly kept hashes to the store."""
@@ -116,6 +145,11 @@ def _is_one_batch(given: Any) -> bool:
 def is_list_of_batches(batch: Any) -> bool:
     """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
     return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
+
+
+def _on_host(hashes: Any) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy()
+    return found
 
 
 def joined(hashes: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
@@ -42,6 +43,9 @@ class ForwardSample:
     output_width: int | None = None
     compute_dtype: torch.dtype | None = None
     follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
+    order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
+    batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
+    log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
 
 
 class ForwardProbe:
@@ -53,6 +57,7 @@ class ForwardProbe:
         self._outputs = {id(block.module): block for block in blocks if not block.input}
         self._inputs = {id(block.module): block for block in blocks if block.input}
         self._units = {id(tap.module): tap for tap in units}
+        self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
         self._handles: list[Any] = []
@@ -98,6 +103,8 @@ class ForwardProbe:
             key = id(module)
             if module is self._model:
                 self._pass_begins()
+            if "objective" in self._wanted:
+                self._note_turn(module, args)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, args)
             if key in self._outputs:
@@ -118,6 +125,8 @@ class ForwardProbe:
                 self._sample.output_width = self._sample.output_width or output_width(output)
             if output is None:  # the forward pass raised
                 return
+            if module is self._model and "objective" in self._wanted:
+                self._sample.log_z = log_normaliser(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
@@ -131,6 +140,14 @@ class ForwardProbe:
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
+
+    def _note_turn(self, module: nn.Module, args: Any) -> None:
+        """Who runs after whom, and how many values a batch normalisation has for its statistics."""
+        if id(module) in self._owners:
+            self._sample.order.setdefault(id(module))
+        if isinstance(module, _BatchNorm) and module.training and (given := first_float(args)) is not None:
+            values = given.numel() // max(1, given.shape[1] if given.dim() > 1 else 1)
+            self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
 
     def _pass_begins(self) -> None:
         if self._passes:
@@ -229,6 +246,16 @@ def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
 def first_float(held: Any) -> Tensor | None:
     """The first floating tensor with elements."""
     return next((tensor for tensor in floats_in(held) if tensor.numel() and tensor.dim()), None)
+
+
+def log_normaliser(output: Any) -> Tensor | None:
+    """The mean log of the sum of exponentials over the output's last dimension: 0 for log-probabilities."""
+    named = getattr(output, "logits", None)
+    scores = named if isinstance(named, Tensor) else first_float(output)
+    if scores is None or scores.dim() < 2 or scores.shape[-1] < 2:
+        return None
+    with torch.no_grad():
+        return torch.logsumexp(thinned(scores.detach()).float(), -1).mean()
 
 
 def output_width(output: Any) -> int | None:

@@ -98,7 +98,7 @@ class GradientProbe:
             self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _starts(self, root: Tensor | None) -> None:
-        self._root = root
+        self._root = None if root is None else root.detach()
 
     def _accumulated(self, place: int) -> None:
         if self._order is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from steadyrun.probes.lossgraph import Labels, LossGraph
 
 _SHORTEST = 4
+_MOST_CLASSES = 100_000
 OFFSETS = (0, 1, 2)  # a target is the token itself, the next one, the one after that
 
 
@@ -62,16 +63,30 @@ def ends(labels: Labels, tokens: Tensor, eos_id: int) -> Tensor:
     return torch.stack([(tokens[:, 1:] == eos_id).sum(), (labels.targets == eos_id).sum()]).float()
 
 
-def majority(labels: Labels) -> Tensor | None:
-    """The most frequent class of a batch and its share; None where targets are no classes of whole examples."""
+def class_counts(labels: Labels) -> Tensor | None:
+    """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
     targets = labels.targets
-    if targets.dim() != 1 or targets.shape[0] < 4:
+    if targets.dim() != 1 or targets.shape[0] < 2 or labels.classes > _MOST_CLASSES:
         return None
     keep = (targets != labels.ignore_index) & (targets >= 0) & (targets < labels.classes)
     counts = torch.zeros(labels.classes, device=targets.device)
-    counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
-    best, which = counts.max(0)
-    return torch.stack([which.float(), best / keep.sum().clamp(min=1)])
+    return counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
+
+
+def entropy(counts: Tensor) -> Tensor:
+    """The loss of guessing by these frequencies alone, in nats."""
+    shares = counts / counts.sum().clamp(min=1)
+    return -(shares * shares.clamp(min=1e-30).log()).sum()
+
+
+def alike(counts: Tensor) -> Tensor:
+    """How likely two different targets are of one class.
+
+    It is unbiased: of data that is mixed it is the same on average for one batch and for all batches together, however
+    few or uneven the classes are.
+    """
+    total = counts.sum()
+    return (counts * (counts - 1)).sum() / (total * (total - 1)).clamp(min=1)
 
 
 def per_row(targets: Tensor, rows: int, width: int) -> Tensor | None:

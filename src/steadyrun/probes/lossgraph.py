@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from steadyrun.probes.origins import VIEWS
 
 MOST_NODES = 200_000
+_CLOSE = 0.01
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
@@ -51,6 +52,7 @@ class LossGraph:
     comparison: str = ""  # the operation that compares predictions with targets, such as "mse_loss"
     squashed: str = ""  # "softmax" or "sigmoid" where scores are squashed before a loss that does so itself
     probabilities: bool = False  # a loss over log-probabilities that was given probabilities
+    plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
     complete: bool = True  # False where a part of the graph is compiled or was too large to walk
@@ -78,12 +80,74 @@ def read(loss: Tensor) -> LossGraph:
                 found.comparison = name.removesuffix("Backward0")
             if found.broadcast is None:
                 found.broadcast = _broadcast(node)
+    found.plain = loss.grad_fn is not None and len(found.labels) == 1 and _is_plain(loss.grad_fn, found.labels[0])
+    return found
+
+
+def _is_plain(root: Any, labels: Labels) -> bool:
+    top = _through([root], (*VIEWS, "ToCopy"))
+    if labels.reduction != "mean":
+        return False
+    return top is not None and (top.name().startswith("NllLoss") or (labels.smoothing > 0 and _adds_smoothing(top)))
+
+
+def _adds_smoothing(top: Any) -> bool:
+    return bool(top.name().startswith("Add")) and all(_factor(each) is not None for each in _inputs(top))
+
+
+@dataclass
+class Counted:
+    """Which targets of a cross-entropy count, and how much: told by the gradient, whatever masks the loss later."""
+
+    losses: Tensor | None = None  # of each item, before any weight
+    mask: Tensor | None = None
+    weight: float = 0.0  # of all items together: 1 for a mean
+    value: float = 0.0  # what this cross-entropy adds to the loss
+
+    def note(self, gradients: Any, _outputs: Any) -> None:
+        if gradients and isinstance(gradients[0], Tensor):
+            dim = 1 if gradients[0].dim() > 1 else 0
+            size = gradients[0].detach().abs().amax(dim).float()
+            self.mask = size != 0
+            self.weight = float(size.sum())
+            if self.losses is not None and self.losses.numel() == size.numel():
+                self.value = float((size.reshape(-1) * self.losses.reshape(-1)).sum())
+
+    def masked(self, labels: Labels) -> Labels:
+        """The labels with what does not count marked as ignored."""
+        mask = self.mask
+        if mask is None or mask.numel() != labels.targets.numel():
+            return labels
+        kept = mask.reshape(labels.targets.shape).to(labels.targets.device)
+        return replace(labels, targets=labels.targets.masked_fill(~kept, labels.ignore_index))
+
+
+def counting(loss: Tensor) -> list[Counted]:
+    """One `Counted` for each cross-entropy, in the order of `LossGraph.labels`; filled when backward has run."""
+    found = []
+    for node in _nodes(loss.grad_fn):
+        if node.name().startswith("NllLoss"):
+            held = Counted(_losses(node._saved_self, node._saved_target))
+            node.register_hook(held.note)
+            found.append(held)
     return found
 
 
 def leaves(tensor: Tensor) -> list[Tensor]:
     """Every tensor that a gradient of this one reaches; the graph may have been used already."""
     return [node.variable for node in _nodes(tensor.grad_fn) if "AccumulateGrad" in node.name()]
+
+
+def is_mean(loss: float, counted: list[Counted]) -> bool:
+    """Whether a loss is a mean of cross-entropies, with weights that add up to 1, and nothing else."""
+    weight, value = sum(each.weight for each in counted), sum(each.value for each in counted)
+    return abs(weight - 1) < _CLOSE and abs(value - loss) <= _CLOSE * max(1.0, abs(loss))
+
+
+def _losses(scores: Tensor, targets: Tensor) -> Tensor:
+    dim = 1 if scores.dim() > 1 else 0
+    places = targets.detach().clamp(0, scores.shape[dim] - 1).unsqueeze(dim)
+    return -scores.detach().gather(dim, places).squeeze(dim).float()
 
 
 def _nodes(first: Any) -> Iterator[Any]:
@@ -126,8 +190,8 @@ def _smoothing(root: Any, node: Any) -> float:
             break
         if above.name().startswith("Add"):
             factors = [_factor(each) for each in _inputs(above)]
-            if len(factors) == 2 and factors[0] and factors[1] and _inputs(_inputs(above)[0])[:1] == [node]:
-                return float(min(1.0, max(0.0, 1 - factors[0])))
+            if len(factors) == 2 and None not in factors and _inputs(_inputs(above)[0])[:1] == [node]:
+                return float(min(1.0, max(0.0, 1 - (factors[0] or 0.0))))
     return 0.0
 
 
@@ -167,6 +231,8 @@ def _broadcast(node: Any) -> Broadcast | None:
     after = _shape(node)
     if len(below) != 1 or after is None or len(after) != 2 or after[0] != after[1] or after[0] < 2:
         return None
+    if below[0][0].name().startswith(("Unsqueeze", "View", "UnsafeView", "Reshape")):
+        return None  # stretched on purpose, to compare each with every other
     before = _shape(*below[0])
     return Broadcast(before, after) if before == (after[0], 1) else None
 

@@ -24,14 +24,18 @@ class ParameterProbe:
     parameters: list[nn.Parameter]
     groups: list[str]
     _before: list[Tensor] = field(default_factory=list)
+    _pushed: list[Tensor | None] = field(default_factory=list)  # which elements have a gradient that is not zero
 
     def snapshot(self) -> None:
         """Keep (a part of) every parameter as it is before the optimizer steps."""
         if not self._before:
             self._before = [_part(parameter).clone() for parameter in self.parameters]
+            self._pushed = [
+                None if each.grad is None or each.grad.is_sparse else _part(each.grad) != 0 for each in self.parameters
+            ]
 
     def forget(self) -> None:
-        self._before = []
+        self._before, self._pushed = [], []
 
     def fill(self, row: Row) -> None:
         """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
@@ -40,9 +44,23 @@ class ParameterProbe:
         if self._before:
             before, self._before = self._before, []
             parts = [_part(parameter) for parameter in self.parameters]
+            row.put("stalled", self._stalled(before, parts))
             moved = norms(torch._foreach_sub(parts, before))
             shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
             row.put_many(torch.stack([moved, sizes]), self._ratio(shares))
+
+    def _stalled(self, before: list[Tensor], parts: list[Tensor]) -> Tensor | None:
+        """Of the elements with a gradient, the share that the step has not changed at all."""
+        pushed, self._pushed = self._pushed, []
+        counts = [
+            torch.stack([(mask & (old == new)).sum(), mask.sum()])
+            for mask, old, new in zip(pushed, before, parts, strict=False)
+            if mask is not None and mask.shape == new.shape
+        ]
+        if not counts:
+            return None
+        total = torch.stack([count.to(counts[0].device) for count in counts]).sum(0).float()
+        return total[0] / total[1].clamp(min=1)
 
     def fill_gradients(self, row: Row, sampled: SampledNorms) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""

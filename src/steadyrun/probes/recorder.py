@@ -6,15 +6,15 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.probes import ending
-from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.attaching import Attaching
 from steadyrun.probes.environment import describe_environment
-from steadyrun.probes.moments import Moments
+from steadyrun.probes.loaders import loaders_near
 from steadyrun.probes.outbox import Outbox
 from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems, say
@@ -23,15 +23,12 @@ from steadyrun.probes.steps import Steps
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from steadyrun.monitor.monitor import OnFault
     from steadyrun.probes.watcher import Watcher
 
 _ALIASES = {"lr": "lr/0"}
 
 
-class Run(Moments):
+class Run(Attaching):
     """A run being recorded. Use it as a context manager, or call `close()` at the end."""
 
     def __init__(
@@ -72,81 +69,6 @@ class Run(Moments):
 
     # -- what users call --------------------------------------------------------------------------
 
-    def watch(
-        self,
-        model: nn.Module,
-        optimizer: Any = None,
-        *,
-        scheduler: Any | None = None,
-        loss_fn: Any | None = None,
-        scaler: Any | None = None,
-        tokenizer: Any | None = None,
-        blocks: Sequence[str] | None = None,
-        collectives: bool = False,
-        monitor: bool = True,
-        on_fault: OnFault | str | None = None,
-        capture: bool | Mapping[str, Any] = True,
-        loader: Any | None = None,
-        factory: str | None = None,
-    ) -> None:
-        """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
-
-        Call it before the first forward pass, and again after a resume or when the optimizer was rebuilt.
-        `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
-        does not suit. `collectives=True` lets the norms of sharded parameters (FSDP2, tensor parallel) be added
-        up over the ranks: every rank must record then.
-
-        The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
-        in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
-        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`.
-
-        With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, so that `steadyrun replay` can
-        execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
-        the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
-        "train:task", is suggested to whoever replays.
-        """
-        from steadyrun.probes.capturing import check_options
-        from steadyrun.probes.watching import begin_watching
-
-        check_options(on_fault, monitor, factory, capture)
-        if self._watcher is not None:
-            self._watcher.detach()
-            self._watcher = None
-        with self._problems.contained("first step after resume"):
-            self._steps.infer_from(optimizer)
-        self._watcher = begin_watching(
-            self._writer,
-            model,
-            optimizer,
-            scheduler=scheduler,
-            loss_fn=loss_fn,
-            scaler=scaler,
-            tokenizer=tokenizer,
-            blocks=blocks,
-            collectives=collectives,
-            config=self.config,
-            cadence=Cadence(self._every, self._steps.next),
-            problems=self._problems,
-            fresh=not (self._steps.begun or self._steps.resumed),
-        )
-        self._turn = self._steps.next
-        if self._watcher is not None:
-            self._watcher.attach(self._turn)
-            self._begin_capture(capture, loss_fn, tokenizer, loader, factory)
-        with self._problems.contained("monitor", "failed"):
-            if monitor:
-                self._outbox.start_monitor(on_fault, self._turn)
-            else:
-                self._outbox.stop_monitor()
-
-    def unwatch(self) -> None:
-        """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
-        if self._outbox.capture is not None:
-            self._outbox.capture.unwatch()
-        if self._watcher is not None:
-            self._watcher.detach()
-            self._watcher = None
-
     def step(
         self,
         loss: Any,
@@ -166,6 +88,8 @@ class Run(Moments):
         """
         if not self._usable():
             return
+        if not self._steps_are_called:
+            self._look_for_loaders(sys._getframe(1))
         try:
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
@@ -198,9 +122,9 @@ class Run(Moments):
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
-            self._writer.event("validation", at, values=shown)
-            if batches is not None:
-                self._outbox.examples.validation(batches, at)
+            modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
+            seen = {} if batches is None else {"data": self._outbox.examples.validation(batches, at)}
+            self._writer.event("validation", at, values=shown, **modes, **seen)
 
     def log(self, step: int | None = None, **values: Any) -> None:
         """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
@@ -302,6 +226,13 @@ class Run(Moments):
         self._outbox.flush_if_due(now, at, self._turn)
         if self._watcher is not None:
             self._watcher.prepare(self._turn)
+
+    def _look_for_loaders(self, frame: FrameType) -> None:
+        """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        with self._problems.contained("data loaders"):
+            found = loaders_near(frame)
+            if found:
+                self._writer.save_manifest(loaders=found)
 
     def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:

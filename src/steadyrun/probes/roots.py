@@ -18,7 +18,7 @@ _original: Any = None
 
 
 def observe(observer: Observer) -> None:
-    """Call `observer` before every backward pass with the scalar it starts from (None where it is no scalar)."""
+    """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
     global _original
     if not _observers:
         _original = torch.autograd.backward
@@ -45,4 +45,4 @@ def _seen(tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) ->
 def _scalar(tensors: Any) -> Tensor | None:
     if isinstance(tensors, list | tuple) and len(tensors) == 1:
         tensors = tensors[0]
-    return tensors.detach() if isinstance(tensors, Tensor) and tensors.numel() == 1 else None
+    return tensors if isinstance(tensors, Tensor) and tensors.numel() == 1 else None

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy.typing as npt
 from torch import Tensor, nn
 
-from steadyrun.probes.attention import LOW_SHARE
+from steadyrun.probes import roots
 from steadyrun.probes.blocks import find_blocks, groups_of
 from steadyrun.probes.cadence import Cadence
-from steadyrun.probes.describe import dtype_name, named_parameters, something_was_compiled
-from steadyrun.probes.forward import ForwardProbe, ForwardSample
+from steadyrun.probes.describe import named_parameters, something_was_compiled
+from steadyrun.probes.evaluation import EvaluationProbe
+from steadyrun.probes.forward import ForwardProbe
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
-from steadyrun.probes.histograms import NAMES, magnitude_counts
+from steadyrun.probes.histograms import magnitude_counts
+from steadyrun.probes.leftovers import LeftoverProbe
+from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizers import OptimizerFacts, OptimizerProbe
 from steadyrun.probes.parameters import ParameterProbe
-from steadyrun.probes.pending import Row, Unpack, Values
+from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems
+from steadyrun.probes.sampling import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.scaling import ScalerView
 from steadyrun.probes.schedule import steps_taken
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
@@ -26,8 +29,7 @@ from steadyrun.probes.system import SystemProbe
 from steadyrun.probes.units import find_units
 from steadyrun.probes.updates import UpdateProbe
 
-FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms")
-_MOST_HEADS = 256
+FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up
 _NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
 
@@ -49,6 +51,7 @@ class Watcher:
         declared_clip: float | None,
         compiled: bool,
         collectives: bool,
+        tokens: dict[str, int],
     ) -> None:
         named = named_parameters(model)
         parameters = [parameter for _, parameter in named]
@@ -70,10 +73,14 @@ class Watcher:
         self._optimizer.after = [self._after_step]
         self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
         self._updates = UpdateProbe()
+        self._leftovers = LeftoverProbe(parameters, lambda: self._optimizer.optimizers)
+        self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
+        self._order: list[int] = []
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
         self._forward = ForwardProbe(model, self.blocks, self.units, problems)
+        self._evaluation = EvaluationProbe(model)
         self._compiled = compiled
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
         self._forward_seen = False
@@ -91,6 +98,10 @@ class Watcher:
     def compiled(self) -> bool:
         return self._compiled
 
+    def validated(self) -> dict[str, int]:
+        """In which mode the model was when it was validated since the last time this was asked."""
+        return self._evaluation.take()
+
     def attach(self, step: int) -> None:
         if self._sharded:
             self._problems.unavailable(
@@ -101,6 +112,7 @@ class Watcher:
             )
         else:
             self._gradients.attach()
+        roots.observe(self._backward_begins)
         self._optimizer.attach()
         if self._compiled:
             self._problems.unavailable(
@@ -113,6 +125,8 @@ class Watcher:
 
     def detach(self) -> None:
         self._forward.disarm()
+        roots.forget(self._backward_begins)
+        self._evaluation.disarm()
         self._optimizer.detach()
         self._gradients.detach()
 
@@ -120,6 +134,8 @@ class Watcher:
         """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
         self._forward.disarm()
         self._gradients.forget()
+        self._leftovers.forget()
+        self._objective.forget()
         self._optimizer.forget()
         self.prepare(step)
 
@@ -129,12 +145,20 @@ class Watcher:
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
         self._sampling = due
+        self._evaluation.arm()
         self._gradients.sample = "blocks" in due
+        self._leftovers.sample = "objective" in due and not self._sharded
+        self._objective.sample = "objective" in due and not self._compiled
         self._gradients.when_ended = self._count_gradients if "histograms" in due else None
         wanted = due & frozenset(FORWARD_PROBES)
         self._armed = wanted if not self._compiled and not self._problems.failed("forward probe") else frozenset()
         if self._armed:
             self._forward.arm(self._armed)
+
+    def _backward_begins(self, root: Tensor | None) -> None:
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.backward_begins)
+            self._contained("objective", self._objective.backward_begins, root)
 
     def _before_step(self, optimizer: Any) -> None:
         if self._scaler.search():
@@ -145,11 +169,14 @@ class Watcher:
             with self._problems.contained("update ratio"):
                 self._parameters.snapshot()
 
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.before_step, optimizer)
         if "moments" in self._sampling:
             self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
 
     def _after_step(self, optimizer: Any) -> None:
         self._gradients.after_step()
+        self._leftovers.after_step()
         if "moments" in self._sampling:
             self._contained("update", self._updates.compare, optimizer, self._optimizer.first_group(optimizer))
 
@@ -167,8 +194,12 @@ class Watcher:
         if not self._sampling:
             return []
         samples = Row("samples", row.step, row.at)
+        self._order = []
         if self._armed:
             self._take_forward(samples)
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.fill, samples, gradients.backwards > 0)
+            self._contained("objective", self._objective.fill, samples, self._order)
         self._sample(samples)
         if gradients.sampled is not None:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
@@ -202,7 +233,7 @@ class Watcher:
 
     def _put_spectral(self, row: Row) -> None:
         names = [f"spectral_norm/{name}" for name, _ in self.matrices]
-        row.put_many(self._spectral.measure(), _named(names))
+        row.put_many(self._spectral.measure(), by_names(names))
 
     def _count_gradients(self) -> None:
         self._gradient_counts = {
@@ -211,9 +242,9 @@ class Watcher:
 
     def _put_histograms(self, row: Row) -> None:
         for name, parameter in self._named:
-            row.put_many(magnitude_counts(parameter), _named(_histogram_names("weight", name)))
+            row.put_many(magnitude_counts(parameter), by_names(histogram_names("weight", name)))
         for name, counts in self._gradient_counts.items():
-            row.put_many(counts, _named(_histogram_names("gradient", name)))
+            row.put_many(counts, by_names(histogram_names("gradient", name)))
         self._gradient_counts = {}
 
     def _take_forward(self, row: Row) -> None:
@@ -229,69 +260,10 @@ class Watcher:
                 missing=list(FORWARD_PROBES[:3]),
             )
             return
-        self._contained("forward sample", self._put_forward, row, sample)
+        self._order = list(sample.order)
+        self._contained("forward sample", put_forward, row, sample)
         if not self._forward_seen:
             self._forward_seen = True
-            self._contained("forward facts", self._learn, sample)
-
-    def _put_forward(self, row: Row, sample: ForwardSample) -> None:
-        for name, pair in sample.activations.items():
-            row.put_many(pair, _named([f"activation/{name}", f"activation_std/{name}"]))
-        for name, counts in sample.histograms.items():
-            row.put_many(counts, _named(_histogram_names("activation", name)))
-        for name, (dead, _total) in sample.dead_units.items():
-            row.put(f"dead_units/{name}", dead)
-            row.put(f"silent_inputs/{name}", sample.silent[name])
-        heads = sum(share.numel() for share in sample.low_shares.values())
-        for name, share in sample.low_shares.items():
-            row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
-            row.put(f"attention_entropy/{name}", sample.entropies[name].mean())
-            if name in sample.own_entropies:
-                row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
-        for name, future in sample.future.items():
-            row.put(f"future_attention/{name}", future)
-        if sample.modules_in_eval is not None:
-            row.put("modules_in_eval", float(sample.modules_in_eval))
-
-    def _learn(self, sample: ForwardSample) -> None:
-        """What only a forward pass can tell, for the manifest."""
-        facts: dict[str, Any] = {
-            "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
-            "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
-        }
-        if sample.follows:
-            facts["follows"] = sample.follows
-        if sample.output_width is not None:
-            facts["output_width"] = sample.output_width
-        if sample.compute_dtype is not None:
-            facts["dtype"] = dtype_name(sample.compute_dtype)
-        self._learned(**facts)
-        if self.blocks and not sample.activations and "activations" in self._armed:
-            self._problems.unavailable("activations", "none of the followed blocks ran in the model's forward pass")
-        if not sample.dead_units and "dead_units" in self._armed:
-            self._problems.unavailable("dead units", "no feed-forward layer or activation module was found")
-        if not sample.low_shares and "attention" in self._armed:
-            self._problems.unavailable("attention", "no attention was seen in the forward pass")
-
-
-def _named(names: list[str]) -> Unpack:
-    def unpack(array: npt.NDArray[Any]) -> Values:
-        return dict(zip(names, array.tolist(), strict=True))
-
-    return unpack
-
-
-def _heads(name: str, *, every: bool) -> Unpack:
-    """The count of dead heads of a block and, unless there are too many, each head's share of low entropy."""
-
-    def unpack(array: npt.NDArray[Any]) -> Values:
-        values: Values = {f"dead_heads/{name}": float((array > LOW_SHARE).sum())}
-        if every:
-            values.update({f"low_entropy_share/{name}/{head}": float(x) for head, x in enumerate(array)})
-        return values
-
-    return unpack
-
-
-def _histogram_names(kind: str, name: str) -> list[str]:
-    return [f"histogram/{kind}/{name}/{bin_name}" for bin_name in NAMES]
+            self._contained(
+                "forward facts", learn, sample, self._learned, self._problems, self._armed, bool(self.blocks)
+            )

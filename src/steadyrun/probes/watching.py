@@ -64,6 +64,7 @@ def begin_watching(
             declared_clip=_number(config.get("clip")),
             compiled=compiled,
             collectives=collectives,
+            tokens=_special_tokens(config, tokenizer),
         )
     except UsageError:
         raise
@@ -144,6 +145,16 @@ def _inferred(model: nn.Module, optimizers: list[Any], scheduler: Any | None, co
         stepped = getattr(scheduler, "optimizer", None) or next(iter(optimizers), None)
         if hasattr(stepped, "param_groups"):
             found["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
+    return found
+
+
+def _special_tokens(config: dict[str, Any], tokenizer: Any | None) -> dict[str, int]:
+    """The ids of padding and of the end of a text: declared, or the tokenizer's own."""
+    found = {}
+    for name in ("pad_id", "eos_id"):
+        told = config.get(name, getattr(tokenizer, f"{name.removesuffix('_id')}_token_id", None))
+        if isinstance(told, int) and not isinstance(told, bool):
+            found[name] = told
     return found
 
 

@@ -171,6 +171,8 @@ QUESTION = Question(
             FAULT,
             "validation contains examples that were trained on",
             "Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
+            explains=("S1.1", "S1.3"),
+            proved=True,
         ),
     ),
     find=find,

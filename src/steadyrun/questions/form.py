@@ -43,7 +43,8 @@ class Outcome:
 
     `edge` names sections or questions where the cause is looked for first. `may_pass` marks a fault about the
     run's present state, which more training may undo: the live monitor does not call it certain before the end.
-    `explains` names sections or questions whose faults follow from this one: where both are found, this is the cause.
+    `explains` names sections, questions or answers ("C4.2:gap") that follow from this one: where both are found, this
+    is the cause.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Outcome:
     may_pass: bool = False
     panel: int | None = None  # where it is seen, if not on the question's panel
     explains: tuple[str, ...] = ()
+    proved: bool = False  # no statistic: it follows from nothing but what names it
 
 
 @dataclass(frozen=True)

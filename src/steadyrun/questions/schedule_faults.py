@@ -183,7 +183,11 @@ def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     steps = seen.rates.steps
     if counts is not None and float(np.ptp(steps)) > 0:
         factor = _speed(steps, counts)
-        fits = distance(seen.rates.values, plan.rate(counts - counts[0] + steps[0]), plan.peak)
+        at = counts - counts[0] + steps[0]
+        planned = at <= plan.steps  # what a curve does behind its end is its own business: a cosine climbs again
+        if int(np.sum(planned)) < ENOUGH:
+            return None
+        fits = distance(seen.rates.values[planned], plan.rate(at[planned]), plan.peak)
     else:
         factor, fits = time_factor(steps, seen.rates.values, plan.rate, plan.peak)
         if steps[-1] <= plan.warmup or horizon_factor(steps, seen.rates.values, plan)[1] <= fits:
@@ -219,8 +223,9 @@ def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | Non
     meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
     after = seen.rates.from_step(plan.warmup)
     at = after.steps[after.values <= low]
-    smooth = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
-    if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or (smooth and smooth.size > limit["jump"]):
+    jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
+    smooth = jump is None or jump.size <= limit["jump"] or _own_curve(seen, limit)
+    if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or not smooth:
         return None
     return Finding(
         "horizon-too-short",
@@ -228,6 +233,15 @@ def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | Non
         {"horizon": float(at[0]) / meant},
         int(at[0]),
     )
+
+
+def _own_curve(seen: Seen, limit: Limits) -> bool:
+    """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
+    if seen.dry is None:
+        return False
+    steps = seen.rates.steps
+    counts = steps - steps[0] if seen.counts is None else seen.counts - seen.counts[0]
+    return agreement(counts, seen.rates.values, seen.dry, seen.peak, limit["close"]) >= limit["share"]
 
 
 def jumps(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:

@@ -13,6 +13,7 @@ from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import thresholds as chosen
 from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.report.recorded import preflighted, replayed
 from steadyrun.signals.run import Signals, signals_of
 from steadyrun.store.reader import RunView, open_run
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
@@ -33,6 +34,8 @@ class Report:
     last_step: int | None = None
     damage: tuple[str, ...] = field(default_factory=tuple)
     needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
+    command: str = "check"  # what made it: `preflight` has no run and no steps
+    again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
 
     @property
     def leaf(self) -> Asked | None:
@@ -136,9 +139,14 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
     """The signals that were read on the walk, and the report: for those who show both."""
     view = open_run(run).as_of_now()
     signals = signals_of(view)
-    walked = walk(QUESTIONS, signals, changes, go_on=go_on)
+    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
     damage = tuple(str(dropped) for dropped in view.dropped)
     return signals, Report(str(run), walked, view.state, _last_step(view, signals), damage)
+
+
+def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
+    """A walk, and behind it what preflight and replays of the run have found."""
+    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached)
 
 
 def _last_step(view: RunView, signals: Signals) -> int | None:

@@ -23,8 +23,10 @@ def html(report: Report) -> str:
     parts = [
         f"<p>{_mark(report.verdict, words.verdict(report))}<br>"
         f"<code>{_safe(report.run)}</code> ({escape(words.standing(report))})</p>",
-        _leaf(report.leaf) if report.leaf else "",
-        _list("Notes, unusual but no fault", [f"{words.title(a)}: {words.message(a)}" for a in report.notes]),
+        _leaf(report.headline) if report.headline else "",
+        _list("Follows from it", words.consequences(report)),
+        _list("Beside it, not explained by it", words.beside(report)),
+        _list("Notes, unusual but no fault", words.notes(report)),
         _list("Could not be read", list(report.damage)),
         _list("To tell more", words.remedies(report)),
         _walk(report),

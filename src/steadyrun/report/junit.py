@@ -33,7 +33,7 @@ def junit(report: Report, comparison: Comparison | None = None) -> str:
 
 def _counts(report: Report, cases: list[Element]) -> dict[str, str]:
     return {
-        "name": words.one_line(f"steadyrun check {report.run}"),
+        "name": words.one_line(f"steadyrun {report.command} {report.run}"),
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": "0",

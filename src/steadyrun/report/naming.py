@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Mapping
 
 from steadyrun.errors import UsageError
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import Question
 
 
+def everything() -> dict[str, Question]:
+    """Every question: those of the trees, then the probes of preflight, a room above this one, looked up by name."""
+    probes: Mapping[str, Question] = importlib.import_module("steadyrun.preflight").PROBES
+    return {**QUESTIONS, **probes}
+
+
 def question_named(code: str) -> Question:
     """The question with this code, in any case."""
-    found = QUESTIONS.get(code.upper())
+    known = everything()
+    found = known.get(code.upper())
     if found is None:
-        raise UsageError(f"there is no question {code!r}; {hint(code.upper(), QUESTIONS)}")
+        near = [each for each in known if each[:1] == code[:1].upper()]  # of the same tree, or of preflight
+        raise UsageError(f"there is no question {code!r}; {hint(code.upper(), near or known)}")
     return found
 
 
 def threshold_named(full_name: str) -> tuple[str, str]:
     """`("C3.1", "high")` for `"C3.1.high"`, if there is such a threshold."""
     code, _, name = full_name.rpartition(".")
-    question = question_named(full_name if full_name.upper() in QUESTIONS else code or full_name)
+    question = question_named(full_name if full_name.upper() in everything() else code or full_name)
     known = [f"{question.code}.{threshold.name}" for threshold in question.thresholds]
     if f"{question.code}.{name}" not in known:
         raise UsageError(f"there is no threshold {full_name!r}; {hint(full_name, known)}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import STANDING, Outcome, Question, Threshold, shown
 from steadyrun.report.measured import Measured, measured
+from steadyrun.report.naming import everything
 from steadyrun.report.words import SYMBOLS, word
 from steadyrun.signals.run import HOW_TO_RECORD
 
-# What the sections are about: C configuration, D dynamics, S the signatures of the seven panels.
+# What the sections are about: C configuration, D dynamics, S the signatures of the seven panels, P preflight.
 SECTIONS = {
     "C1": "the first step",
     "C2": "the learning rate",
@@ -30,6 +30,39 @@ SECTIONS = {
     "S5": "signatures of the weights",
     "S6": "signatures of dead units and heads",
     "S7": "signatures of the classes",
+    "A1": "audits of the step",
+    "A2": "audits of the modes",
+    "A3": "audits of the loss and its targets",
+    "A4": "audits of the parameters",
+    "A5": "audits of the data",
+    "A6": "audits of a resume",
+    "A7": "audits of the end",
+    "P1": "preflight: the data",
+    "P2": "preflight: the loaders",
+    "P3": "preflight: the loss and the model",
+    "P4": "preflight: the parameters",
+    "P5": "preflight: the step",
+    "P6": "preflight: learning",
+}
+
+
+# What preflight is given in the place of a record.
+HOW_TO_GIVE = {
+    "loss_fn": "give preflight loss_fn, called as loss_fn(model, batch)",
+    "batches": "give preflight the training loader, or a list of batches",
+    "val_batches": "give preflight the validation loader, or a list of batches",
+    "optimizer": "give preflight the optimizer, or a list of them",
+    "scheduler": "give preflight the scheduler",
+    "scaler": "give preflight the scaler",
+    "train_step": "give preflight train_step(task, batch): one whole optimizer step as the program writes it",
+    "tokenizer": "give preflight the tokenizer",
+    "resumed": "give preflight resumed=RUN, the run that is being continued",
+    "pad_id": 'declare config={"pad_id": …}, or give preflight the tokenizer',
+    "eos_id": 'declare config={"eos_id": …}, or give preflight the tokenizer',
+    "total_steps": 'declare config={"total_steps": …}',
+    "schedule": 'declare config={"schedule": "cosine"}, "linear" or "constant"',
+    "a DataLoader": "give preflight the torch DataLoader itself as batches",
+    "a DataLoader with workers": "give preflight the torch DataLoader itself as batches",
 }
 
 
@@ -55,7 +88,7 @@ def page(question: Question) -> list[Part]:
     parts = [
         Part("Asks", question.asks),
         Part("Why", f"{question.why}{panel}"),
-        Part("Needs", items=tuple(Item(need, how_to_record(need)) for need in question.needs)),
+        Part("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
         Part("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
         Part("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
     ]
@@ -67,9 +100,19 @@ def how_to_record(need: str) -> str:
     return next((HOW_TO_RECORD[name] for name in (need, *need.split(" or ")) if name in HOW_TO_RECORD), "")
 
 
+def tried(question: Question) -> bool:
+    """Whether it is a probe of preflight, which is given live objects and not a record."""
+    return question.code.startswith("P")
+
+
+def _how(question: Question, need: str) -> str:
+    given = HOW_TO_GIVE.get(need) if tried(question) else None
+    return given or how_to_record(need)
+
+
 def section(code: str) -> list[Question]:
     """The questions of a section, such as C3."""
-    return [question for question in QUESTIONS.values() if section_of(question) == code.upper()]
+    return [question for question in everything().values() if section_of(question) == code.upper()]
 
 
 def section_of(question: Question) -> str:
@@ -84,7 +127,7 @@ def page_as_dict(question: Question) -> dict[str, Any]:
         "asks": question.asks,
         "why": question.why,
         "panel": question.panel,
-        "needs": [{"name": need, "how_to_record": how_to_record(need)} for need in question.needs],
+        "needs": [{"name": need, "how_to_record": _how(question, need)} for need in question.needs],
         "thresholds": [_threshold_as_dict(question, threshold) for threshold in question.thresholds],
         "outcomes": [vars(outcome) for outcome in question.outcomes],
     }
@@ -107,7 +150,7 @@ def _limit(question: Question, threshold: Threshold) -> Item:
     found = measured(question, threshold)
     if found is not None:
         details += [f"healthy runs: {healthy_words(found)}", f"faulty runs: {fault_words(found)}"]
-    elif threshold.of:
+    elif threshold.of and not tried(question):
         details.append("not measured yet")
     value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
     return Item(value, threshold.meaning, tuple(details))
@@ -139,6 +182,8 @@ def _outcome(outcome: Outcome) -> Item:
         details.append(
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
         )
+    if outcome.explains:
+        details.append(f"explains faults of: {', '.join(outcome.explains)}")
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.questions.form import FAULT, NOTE, Outcome
 from steadyrun.trees.walker import Asked
 
 # What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
@@ -50,9 +50,16 @@ def _goes_before(cause: Asked, fault: Asked) -> bool:
 
 
 def _explains(cause: Asked, other: Asked) -> bool:
-    named = cause.question.outcome(cause.answer.outcome).explains
-    code = other.question.code
-    return any(code == each or code.startswith(f"{each}.") or (len(each) == 1 and code[0] == each) for each in named)
+    """Whether the outcome of `cause` names the other: by letter, section, question, or question and outcome."""
+    code, outcome = other.question.code, other.answer.outcome
+    named = _outcome(cause).explains
+    if f"{code}:{outcome}" in named:
+        return True
+    return not _outcome(other).proved and bool({code, code.partition(".")[0], code[:1]} & set(named))
+
+
+def _outcome(asked: Asked) -> Outcome:
+    return asked.question.outcome(asked.answer.outcome)
 
 
 def _rank(asked: Asked) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
 _STYLES |= {NOT_APPLICABLE: "dim"}
+_FEW = 40  # answers that are all shown; of more the audits without a finding are counted
 _UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
 
 
@@ -33,7 +34,16 @@ def plain(report: Report, comparison: Comparison | None = None, program: str = "
 
 def show(console: Console, report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> None:
     """Print the report: the path walked, the fault and its fix, what else there is to know, what to type next."""
-    sections = [_path(report), _leaf(report), _notes(report), _unread(report), _untold(report), _after(comparison)]
+    sections = [
+        _path(report),
+        _headline(report),
+        _list("follows from it", words.consequences(report)),
+        _list("beside it, not explained by it", words.beside(report)),
+        _notes(report),
+        _unread(report),
+        _untold(report),
+        _after(comparison),
+    ]
     for section in sections:
         if section is not None:
             console.print(section)
@@ -63,10 +73,14 @@ def _path(report: Report) -> Tree:
     )
     tree = Tree(head)
     branches: dict[str, Tree] = {}
+    audited = words.quiet(report) if len(report.walk.path) > _FEW else ""
     for asked in report.walk.path:
+        if audited and words.is_quiet(asked):
+            continue
         branches[asked.question.code] = branches.get(asked.because_of, tree).add(_answer(asked))
-    if left_out := words.not_reached(report):
-        tree.add(Text(left_out, "dim"))
+    for line in (audited, words.not_reached(report)):
+        if line:
+            tree.add(Text(line, "dim"))
     return tree
 
 
@@ -78,10 +92,10 @@ def _answer(asked: Asked) -> Text:
     )
 
 
-def _leaf(report: Report) -> Tree:
+def _headline(report: Report) -> Tree:
     """The verdict; a fault with everything that belongs to it."""
     tree = Tree(Text(f"{words.SYMBOLS[report.verdict]} {words.verdict(report)}", _STYLES[report.verdict]))
-    leaf = report.leaf
+    leaf = report.headline
     if leaf is None:
         return tree
     facts = {
@@ -100,7 +114,7 @@ def _leaf(report: Report) -> Tree:
 
 
 def _notes(report: Report) -> Tree | None:
-    return _list("notes, unusual but no fault", [words.advice(asked) for asked in report.notes])
+    return _list("notes, unusual but no fault", [words.advice(asked) for asked in words.independent(report)])
 
 
 def _unread(report: Report) -> Tree | None:
@@ -129,8 +143,9 @@ def _list(heading: str, lines: list[str]) -> Tree | None:
 
 def _next(report: Report, program: str) -> list[Text]:
     """What to type next: about the fault, or about the first question that keeps a run from being called healthy."""
-    codes = [report.leaf.question.code] if report.leaf is not None else list(report.unanswered[:1])
+    codes = [report.headline.question.code] if report.headline is not None else list(report.unanswered[:1])
     commands = [f"{program} explain {code}" for code in codes]
     if report.leaf is not None:
-        commands.append(f"{program} check NEW_RUN --after {shlex.quote(report.run)}")
+        mended = f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else report.again
+        commands += [f"{program} {mended}"] if mended else []
     return [Text("next", "bold"), *(Text(f"  {words.one_line(command)}") for command in commands)] if commands else []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, shown
+from steadyrun.report.ranking import PROOFS
 from steadyrun.store.summary import printable
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ def at_step(step: int | None) -> str:
 
 def standing(report: Report) -> str:
     """How far the run is, such as "finished, last step 299"."""
+    if report.command != "check":
+        return one_line(report.state)
     last = "no steps" if report.last_step is None else f"last step {report.last_step}"
     return one_line(f"{report.state}, {last}" if report.state else last)
 
 
 def verdict(report: Report) -> str:
     """The verdict as one sentence."""
-    if report.leaf is not None:
-        return one_line(f"fault: {title(report.leaf)}{at_step(report.leaf.answer.step)}")
+    if report.headline is not None:
+        return one_line(f"fault: {title(report.headline)}{at_step(report.headline.answer.step)}")
     if report.unanswered:
         return f"cannot tell: no fault found, but not answered: {', '.join(report.unanswered)}"
     return "healthy: no fault found"
@@ -96,11 +99,49 @@ def advice(note: Asked) -> str:
     return one_line(f"{title(note)}: {meaning(note)}. {'A symptom.' if symptom else note.answer.fix}".rstrip())
 
 
+def consequences(report: Report) -> list[str]:
+    """What follows from the headline, with what it means."""
+    return [
+        one_line(f"{title(asked)}: {meaning(asked) or asked.answer.message}") for asked in report.ranking.consequences
+    ]
+
+
+def beside(report: Report) -> list[str]:
+    """Faults that the headline does not explain, with what was found."""
+    return [one_line(f"{title(asked)}: {message(asked)}") for asked in report.ranking.beside]
+
+
+def independent(report: Report) -> list[Asked]:
+    """The notes that do not follow from the headline."""
+    return [asked for asked in report.notes if asked not in report.ranking.consequences]
+
+
+def notes(report: Report) -> list[str]:
+    """The same, with what was found."""
+    return [f"{title(asked)}: {message(asked)}" for asked in independent(report)]
+
+
+def quiet(report: Report) -> str:
+    """Audits and probes without a finding, in one line; "" where there are none."""
+    found = [asked.answer.kind for asked in report.walk.path if is_quiet(asked)]
+    parts = [
+        f"{count} {word}"
+        for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
+        if (count := found.count(kind))
+    ]
+    return f"{len(found)} audits: {', '.join(parts)} (--json has them all)" if found else ""
+
+
+def is_quiet(asked: Asked) -> bool:
+    """Whether an answer is an audit's, or was recorded with the run, and found nothing."""
+    return asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
+
+
 def remedies(report: Report) -> list[str]:
     """What to record so that more can be told, each with the questions it answers; the longest lists are cut."""
     codes: dict[str, list[str]] = {}
     for asked in report.walk.path:
-        if asked.answer.kind == CANNOT_TELL:
+        if asked.answer.kind == CANNOT_TELL and not is_quiet(asked):
             codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
     return bounded([one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()])
 

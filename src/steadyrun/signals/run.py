@@ -40,6 +40,11 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "example_hash/val": "give run.val(loss, batches=…) the validation batches",
     "backward_loss": "call run.watch(model, optimizer) before training",
     "vocab_size": 'declare config={"vocab_size": …} (or num_classes) to steadyrun.record',
+    "no_decay": 'declare config={"no_decay": ["bias", "norm"]}, the parts of names that weight decay leaves out',
+    "tied": 'declare config={"tied": True} where embedding and head are to be one tensor',
+    "clip": 'declare config={"clip": …}, the norm that gradients are clipped to',
+    "accumulation": 'declare config={"accumulation": …}, the number of micro-batches of a step',
+    "dtype": 'declare config={"dtype": "bf16"} (fp16, fp32)',
     "lr_max": 'declare config={"lr_max": …} to steadyrun.record',
     "warmup_steps": 'declare config={"warmup_steps": …} to steadyrun.record',
 }

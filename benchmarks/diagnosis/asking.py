@@ -1,0 +1,120 @@
+"""Asks steadyrun about one run, in three ways that are kept apart: afterwards, before, and by replaying the moment."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import steadyrun
+from diagnosis.cases import Case
+from diagnosis.causes import CAUSES
+
+ALERTS = ("fault", "warning")
+
+
+def ask(case: Case, folder: Path, raised: str) -> dict[str, Any]:
+    """All that steadyrun says about a recorded run."""
+    began = time.perf_counter()
+    found: dict[str, Any] = {"check": _check(folder), "live": _live(folder)}
+    found["check"]["seconds"] = round(time.perf_counter() - began, 2)
+    found["preflight"] = _preflight(case, folder)
+    found["replay"] = _replay(case, folder) if _worth_a_replay(found, raised) else None
+    return found
+
+
+def _check(folder: Path) -> dict[str, Any]:
+    return _in_short(steadyrun.check(folder).to_dict())
+
+
+def _in_short(report: dict[str, Any]) -> dict[str, Any]:
+    headline = report.get("headline") or report["leaf"]
+    if headline is not None:
+        headline = {name: headline.get(name) for name in ("code", "outcome", "step", "message")}
+    notes = [f"{note['code']} {note['outcome']}" for note in report["notes"]]
+    return {"verdict": report["verdict"], "headline": headline, "notes": notes}
+
+
+def _live(folder: Path) -> dict[str, Any] | None:
+    """The first alert of the monitor while the run went on."""
+    for event in steadyrun.open_run(folder).events():
+        if event.kind in ALERTS:
+            fields = dict(event.fields)
+            told = {name: fields.get(name) for name in ("code", "outcome", "noticed", "message")}
+            return {"kind": event.kind, "step": event.step, **told}
+    return None
+
+
+def _preflight(case: Case, folder: Path) -> dict[str, Any]:
+    if not hasattr(steadyrun, "preflight"):
+        return {"absent": "this steadyrun has no preflight"}
+    if not hasattr(case.module, "task"):
+        return {"absent": "the program has no task"}
+    config = dict(steadyrun.open_run(folder).manifest.get("config", {}))
+    began = time.perf_counter()
+    try:
+        task = case.module.task(config)
+        validate = getattr(case.module, "validation", None)
+        val_batches = None if validate is None else list(islice(validate(config), 4))
+        loader = getattr(case.module, "loader_of", lambda _: None)(config)
+        batches = list(islice(task.loader, 64))
+        report = steadyrun.preflight(
+            task, batches=batches, loader=loader, val_batches=val_batches, config=config, deep=True
+        )
+    except Exception as problem:
+        return {"raised": f"{type(problem).__name__}: {problem}"}
+    return _in_short(report.to_dict()) | {"seconds": round(time.perf_counter() - began, 2)}
+
+
+def _worth_a_replay(found: dict[str, Any], raised: str) -> bool:
+    headline = found["check"]["headline"]
+    notes = " ".join(found["check"]["notes"])
+    return bool(raised) or (headline is not None and headline["code"].startswith("D1")) or "D1.1" in notes
+
+
+def _replay(case: Case, folder: Path) -> dict[str, Any]:
+    began = time.perf_counter()
+    try:
+        result = steadyrun.replay(folder, case.module.task).to_dict()
+    except Exception as problem:
+        return {"raised": f"{type(problem).__name__}: {problem}"}
+    culprit = result["culprit"]
+    kept = None if culprit is None else {name: culprit[name] for name in ("module", "operation", "cause", "message")}
+    told = {"proof": result["proof"]["verdict"], "culprit": kept, "exception": result["raised"]}
+    return told | {"precision": result["precision"], "seconds": round(time.perf_counter() - began, 2)}
+
+
+def judge(bug: str | None, said: dict[str, Any]) -> dict[str, Any]:
+    """Whether each way of asking detected the bug, and named its cause."""
+    ways = {"check": said["check"], "preflight": said["preflight"]}
+    faults = {way: _fault(answer) for way, answer in ways.items()}
+    replayed = said["replay"] or {}
+    hunted = (replayed.get("culprit") or {}).get("cause")
+    detected = {way: fault is not None for way, fault in faults.items()} | {"replay": hunted is not None}
+    if bug is None:
+        return {"alarm": any(detected.values()), "detected": detected}
+    accepted, culprits = CAUSES[bug].accepted, CAUSES[bug].culprits
+    right = {way: fault in accepted for way, fault in faults.items()} | {"replay": hunted in culprits}
+    return {
+        "detected": detected,
+        "right": right,
+        "any_detected": any(detected.values()),
+        "any_right": any(right.values()),
+        "step": _first_step(said),
+    }
+
+
+def _fault(answer: dict[str, Any]) -> tuple[str, str] | None:
+    headline = answer.get("headline")
+    return None if headline is None else (headline["code"], headline["outcome"])
+
+
+def _first_step(said: dict[str, Any]) -> int | None:
+    """When one could know: before the first step, at the monitor's first alert, or where the report points."""
+    if _fault(said["preflight"]) is not None:
+        return 0
+    live, headline = said["live"], said["check"]["headline"] or {}
+    steps = [headline.get("step")] if live is None else [live["noticed"], live["step"]]
+    return next((int(step) for step in steps if step is not None and math.isfinite(step)), None)

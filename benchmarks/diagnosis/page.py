@@ -1,0 +1,175 @@
+"""Writes benchmarks/diagnosis.md from the results that are there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from diagnosis.causes import CAUSES
+from diagnosis.harness import log_file
+from diagnosis.running import BUILD, ROOT, stored
+from diagnosis.seen import REMARKS, last_losses, twin
+from diagnosis.tools import TOOLS
+
+PAGE = ROOT / "benchmarks" / "diagnosis.md"
+WAYS = ("check", "preflight", "replay")
+Results = list[dict[str, Any]]
+
+
+INTRODUCTION = """\
+Written by `python benchmarks/diagnosis`. Real programs, none of them the tutor, with one real bug each, three seeds;
+and healthy ones, some of which look alarming. *Detected*: something was called a fault. *Right*: the headline names the
+cause ([causes.py](diagnosis/causes.py) says which answers do; that something happened is not a cause). Check is asked
+after the run, preflight before it, replay about the incident."""
+
+ABOUT_TOOLS = """\
+The same programs: tools with hooks ran in the loop, the others read its log, per step and as means of ten steps.
+*First*: the gravest finding names the cause; *named*: any finding does, also as one guess of several; *spoke*: there is
+a finding of warning level or above. [mapping.py](diagnosis/tools/mapping.py) says which finding names which bug. Most
+bugs are outside of what these tools promise; trainscope, for one, is about spikes of the loss."""
+
+
+def write_page() -> Path:
+    rows = stored("steadyrun")
+    faulty = [row for row in rows if row["bug"] is not None]
+    healthy = [row for row in rows if row["bug"] is None]
+    tools = {tool: found for tool in TOOLS if (found := stored(tool))}
+    parts = [
+        "# How often steadyrun is right",
+        INTRODUCTION,
+        _totals(faulty, healthy),
+        _tools(faulty, healthy, tools) if tools else "",
+        _bugs(faulty, tools),
+        _healthy(healthy, tools),
+        _misses(faulty),
+    ]
+    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n", "utf-8")
+    return PAGE
+
+
+def _totals(faulty: Results, healthy: Results) -> str:
+    lines = ["| | runs | detected | right |", "|---|---|---|---|"]
+    for way in WAYS:
+        found, right = (sum(row["judged"][name][way] for row in faulty) for name in ("detected", "right"))
+        lines.append(f"| {way} | {len(faulty)} | {found} | {right} |")
+    found, right = (sum(row["judged"][name] for row in faulty) for name in ("any_detected", "any_right"))
+    lines.append(
+        f"| any of them | {len(faulty)} | {found} ({_share(found, faulty)}) | {right} ({_share(right, faulty)}) |"
+    )
+    alarms = sum(row["judged"]["alarm"] for row in healthy)
+    return "\n".join([*lines, "", f"Healthy runs: {len(healthy)}; false alarms: {alarms}."])
+
+
+def _share(count: int, rows: Results) -> str:
+    return f"{count / max(1, len(rows)):.0%}"
+
+
+def _tools(faulty: Results, healthy: Results, tools: dict[str, Results]) -> str:
+    lines = [
+        "## The tools one would use instead",
+        "",
+        ABOUT_TOOLS,
+        "",
+        "| tool | faulty runs | first | named | spoke | healthy runs | false alarms | of them errors |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    first, alarms = sum(row["judged"]["any_right"] for row in faulty), sum(row["judged"]["alarm"] for row in healthy)
+    spoke = sum(row["judged"]["any_detected"] for row in faulty)
+    told = f"{_of(first, faulty)} | {_of(first, faulty)} | {_of(spoke, faulty)}"
+    lines.append(f"| **steadyrun** | {len(faulty)} | {told} | {len(healthy)} | {alarms} | {alarms} |")
+    for tool, rows in tools.items():
+        bad = [row["judged"] for row in rows if row["bug"] is not None]
+        good = [row["judged"] for row in rows if row["bug"] is None]
+        told = " | ".join(_of(sum(row[name] for row in bad), bad) for name in ("first", "anywhere", "any"))
+        false = f"{sum(row['alarm'] for row in good)} | {sum(row['grave_alarm'] for row in good)}"
+        lines.append(f"| {tool} | {len(bad)} | {told} | {len(good)} | {false} |")
+    return "\n".join(lines)
+
+
+def _of(count: int, rows: Results) -> str:
+    return f"{count} ({_share(count, rows)})"
+
+
+def _bugs(faulty: Results, tools: dict[str, Results]) -> str:
+    groups: dict[tuple[str, str], Results] = defaultdict(list)
+    for row in faulty:
+        groups[row["bug"], row["program"]].append(row)
+    lines = [
+        "## Per bug",
+        "",
+        "Losses are those of the end of the run, training / validation, of the first seed and of its clean twin.",
+        "First step: when one could know (0 before training begins).",
+        "",
+        "| bug | what is wrong | program | loss | clean | detected | right | by | first step | named by other tools |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (bug, program), rows in sorted(
+        groups.items(), key=lambda item: (item[0][0][0], int(item[0][0][1:]), item[0][1])
+    ):
+        found, right = (sum(row["judged"][name] for row in rows) for name in ("any_detected", "any_right"))
+        ways = [way for way in WAYS if any(row["judged"]["right"][way] for row in rows)]
+        steps = [str(row["judged"]["step"]) for row in rows if row["judged"]["step"] is not None]
+        losses = [_losses(name) for name in (rows[0]["case"], twin(program, bug))]
+        lines.append(
+            f"| {bug} | {CAUSES[bug].words} | {program} | {' | '.join(losses)} | {found}/{len(rows)} | "
+            f"{right}/{len(rows)} | {', '.join(ways)} | {', '.join(steps)} | {_named(bug, program, tools)} |"
+        )
+    remarks = [f"- {bug}: {words}." for bug, words in REMARKS.items()]
+    return "\n".join([*lines, "", "What was seen beside the clean twin, where the curve does not tell:", "", *remarks])
+
+
+def _losses(case: str) -> str:
+    found = last_losses(log_file(BUILD / "runs" / case))
+    return "raised" if found is None else f"{found[0]:.3g} / {found[1]:.3g}"
+
+
+def _named(bug: str, program: str, tools: dict[str, Results]) -> str:
+    parts = []
+    for tool, rows in tools.items():
+        mine = [row["judged"] for row in rows if row["bug"] == bug and row["program"] == program]
+        if named := sum(row["anywhere"] for row in mine):
+            parts.append(f"{tool} {named}/{len(mine)}")
+    return ", ".join(parts)
+
+
+def _healthy(healthy: Results, tools: dict[str, Results]) -> str:
+    alarmed: dict[str, list[str]] = defaultdict(list)
+    for tool, rows in tools.items():
+        for row in rows:
+            if row["bug"] is None and row["judged"]["alarm"]:
+                alarmed[row["case"]].append(tool)
+    lines = [
+        "## Healthy runs",
+        "",
+        "| run | program | loss | steadyrun | alarms of other tools |",
+        "|---|---|---|---|---|",
+    ]
+    for row in healthy:
+        headline = row["said"]["check"]["headline"] or row["said"]["preflight"].get("headline")
+        said = f"**{headline['code']} {headline['outcome']}**" if headline else row["said"]["check"]["verdict"]
+        name, others = row["case"].removeprefix("healthy-"), ", ".join(alarmed[row["case"]])
+        lines.append(f"| {name} | {row['program']} | {_losses(row['case'])} | {said} | {others} |")
+    return "\n".join(lines)
+
+
+def _misses(faulty: Results) -> str:
+    """What is not right, and what was said instead; seeds with the same answer share a line."""
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for row in faulty:
+        if row["judged"]["any_right"]:
+            continue
+        heard = [row["said"][way].get("headline") for way in ("check", "preflight")]
+        said = " and ".join(f"{each['code']} {each['outcome']}" for each in heard if each) or "nothing"
+        if row["raised"]:
+            said += f" (the run ended with {row['raised'].split(':')[0]})"
+        groups[row["bug"], row["program"], said].append(str(row["seed"]))
+    lines = [
+        "## Misses and wrong headlines",
+        "",
+        "| bug | what is wrong | program | seeds | said |",
+        "|---|---|---|---|---|",
+    ]
+    for (bug, program, said), seeds in sorted(groups.items()):
+        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} |")
+    return "\n".join(lines)

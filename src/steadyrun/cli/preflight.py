@@ -1,0 +1,157 @@
+"""`steadyrun preflight`: try a training program on its own batches before it runs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from steadyrun.cli import forms
+from steadyrun.cli.messages import as_typed, fail, say, stderr
+from steadyrun.cli.runs import no_run
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+
+if TYPE_CHECKING:
+    from steadyrun.report import Report
+
+
+def preflight(
+    factory: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION.",
+        ),
+    ],
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="What is declared, as JSON or as a file of JSON; the function gets it, too."),
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also ask what trains for a while.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODE", help="Ask this probe alone, or a section such as P1; repeatable."),
+    ] = None,
+    resumed: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The run directory of the run that is being continued.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as P1.3.share=0.9; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per probe.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
+) -> None:
+    """Try a training program on its own batches, before it runs.
+
+    The function builds the program as the training script does and returns
+    a steadyrun.Task: model, optimizer, loss_fn, the loader, and whatever else
+    there is (scheduler, scaler, train_step, val_loader, tokenizer, config).
+    Probes then try it: labels, padding and shifts, loaders, the loss, the
+    parameters, one step. Each is answered with pass, fault, note, cannot
+    tell (and what to give so that it can be told) or not applicable.
+
+    Everything a probe does is undone, bit for bit. Nothing is written.
+
+    \b
+    Examples:
+      steadyrun preflight train:task
+      steadyrun preflight train.py:task --config '{"causal": true}'
+      steadyrun preflight train:task --config config.json --deep
+      steadyrun preflight train:task --only P1 --only P3.2
+      steadyrun preflight train:task --resumed experiments/mine
+      steadyrun preflight train:task --json | jq .headline.fix
+
+    \b
+    such as, in train.py:
+      def task(config):
+          model = Model()
+          optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+          return steadyrun.Task(model, optimizer, loss_fn, loader=loader)
+
+    \b
+    Exit codes: 0 healthy, 1 fault found, 2 bad input, 3 cannot tell,
+    130 stopped with Ctrl-C.
+    """
+    form = forms.chosen(as_json, junit, markdown)
+    try:
+        _require_torch()
+        given = None if config is None else _config(config)
+        report = _tried(factory, given, deep, only or [], resumed, assignments or [])
+    except RunDirectoryError as problem:
+        no_run(problem, "preflight", resumed or "")
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} preflight --help")
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+    forms.tell(form, report, None)
+    raise typer.Exit(report.exit_code)
+
+
+def _tried(
+    factory: str, config: dict[str, Any] | None, deep: bool, only: list[str], resumed: str | None, assigned: list[str]
+) -> Report:
+    """Build the program and try it, with a bar on stderr."""
+    from steadyrun.incidents.task import build_task, load_factory
+    from steadyrun.preflight.opening import known_probes, run
+    from steadyrun.report.thresholds import parsed
+    from steadyrun.store.reader import open_run
+
+    known_probes(only)  # before the program is built, which may take minutes
+    thresholds = parsed(assigned)
+    if resumed is not None:
+        open_run(resumed)
+    task = build_task(load_factory(factory, "preflight's argument"), config or {}, factory)
+    if config is not None:
+        task.config = {**(task.config or {}), **config}
+    if task.loader is None:
+        raise UsageError(f"{factory} gives no batches: set loader=… in the steadyrun.Task that it returns")
+    columns = (TextColumn("preflight"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        bar = progress.add_task("reading batches", total=None)
+        return run(
+            task,
+            name=factory,
+            again=_again(factory, deep, only),
+            resumed=resumed,
+            deep=deep,
+            only=only,
+            thresholds=thresholds,
+            progress=lambda done, total, name: progress.update(bar, completed=done, total=total, description=name),
+        )
+
+
+def _again(factory: str, deep: bool, only: list[str]) -> str:
+    words = ["preflight", factory, *(["--deep"] if deep else [])]
+    return shlex.join(words + [word for code in only for word in ("--only", code)])
+
+
+def _config(given: str) -> dict[str, Any]:
+    """JSON, or a file of JSON."""
+    text, where = given, "--config"
+    if not given.lstrip().startswith("{"):
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise UsageError(f"--config must be a JSON object or a file of one; there is no file {given!r}")
+        text, where = path.read_text(encoding="utf-8", errors="replace"), str(path)
+    try:
+        found = json.loads(text)
+    except ValueError as problem:
+        raise UsageError(f"{where} is no JSON: {problem}") from problem
+    if not isinstance(found, dict):
+        raise UsageError(f"{where} must be a JSON object, not {type(found).__name__}")
+    return found
+
+
+def _require_torch() -> None:
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError:
+        fail("preflight tries a torch program, and torch is not installed", 'pip install "steadyrun[torch]"')

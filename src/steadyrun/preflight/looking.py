@@ -1,0 +1,120 @@
+"""One forward pass in which every lookup and every class target is checked before it is used.
+
+On an accelerator an id beyond its table ends the process: here the pass is left before it happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from steadyrun.preflight.arrays import Integers
+from steadyrun.probes.blocks import clean
+from steadyrun.probes.describe import is_compiled
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+_MEAN = 1
+_EMBEDDINGS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag")
+_LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
+
+
+class OutOfRange(Exception):  # noqa: N818  an answer in the making
+    """Something that the next operation could not take."""
+
+    def __init__(self, kind: str, value: int, size: int, name: str) -> None:
+        super().__init__(f"{kind} {value} of {size}")
+        self.kind, self.value, self.size, self.name = kind, value, size, name
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Ids that went through an embedding."""
+
+    table: str
+    rows: int
+    ids: Integers
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of a cross-entropy over classes."""
+
+    values: Integers
+    classes: int
+    ignore_index: int
+    mean: bool
+
+    @property
+    def none_left(self) -> bool:
+        return bool((self.values == self.ignore_index).all())
+
+
+@dataclass
+class Look:
+    """What one pass looked up and compared, as far as it came."""
+
+    lookups: list[Lookup] = field(default_factory=list)
+    targets: list[Targets] = field(default_factory=list)
+    loss: float | None = None
+    problem: OutOfRange | None = None
+
+
+def look(bench: Bench, batch: Any) -> Look:
+    """One guarded forward pass. What stays compiled is opaque: nothing is seen in it."""
+    found = Look()
+    if is_compiled(bench.task.model) and not hasattr(torch.compiler, "set_stance"):
+        return found
+    with bench.pristine(), torch.no_grad(), _Guard(found, bench):
+        bench.reseed()
+        bench.modes(True)
+        try:
+            found.loss = float(bench.loss(batch).detach())
+        except OutOfRange as problem:
+            found.problem = problem
+        except MissingSignal:
+            pass
+    return found
+
+
+class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, found: Look, bench: Bench) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._found = found
+        self._names = {held.data_ptr(): clean(name) for name, held in bench.model.named_parameters()}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in _EMBEDDINGS:
+            self._lookup(args[0], args[1])
+        elif name in _LOSSES:
+            self._compare(args)
+        return func(*args, **(kwargs or {}))
+
+    def _lookup(self, table: Tensor, ids: Tensor) -> None:
+        if not ids.numel() or ids.device.type == "meta":
+            return
+        rows = int(table.shape[0])
+        held = Lookup(self._names.get(table.data_ptr(), "a table"), rows, ids.detach().cpu().long().numpy().copy())
+        self._found.lookups.append(held)
+        for value in (int(held.ids.min()), int(held.ids.max())):
+            if not 0 <= value < rows:
+                raise OutOfRange("id", value, rows, held.table)
+
+    def _compare(self, args: Any) -> None:
+        scores, targets, _, reduction, ignored = args[:5]
+        if not targets.numel() or targets.device.type == "meta" or targets.is_floating_point():
+            return
+        classes = int(scores.shape[1] if scores.dim() > 1 else scores.shape[0])
+        values = targets.detach().cpu().long().numpy().copy()
+        self._found.targets.append(Targets(values, classes, int(ignored), int(reduction) == _MEAN))
+        kept = values[values != int(ignored)]
+        for value in (int(kept.min()), int(kept.max())) if kept.size else ():
+            if not 0 <= value < classes:
+                raise OutOfRange("label", value, classes, "the scores")

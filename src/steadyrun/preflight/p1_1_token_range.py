@@ -1,0 +1,101 @@
+"""P1.1: has every id a row in the table that it is looked up in?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steadyrun.preflight.arrays import Source, integers, source_of
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.looking import Look, Lookup
+
+_TRIED = 3  # batches that look bad and are tried
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    looks = bench.looks()
+    for place, seen in enumerate(looks):
+        if seen.problem is not None and seen.problem.kind == "id":
+            return _beyond(place, seen, bench)
+    if not looks or not looks[-1].lookups:
+        raise NotApplicable("no ids are seen to go through an embedding")
+    lookups = looks[-1].lookups
+    arrays = integers(bench.batches[len(looks) - 1])
+    sources = [(each, source) for each in lookups if (source := source_of(each.ids, arrays)) is not None]
+    for place in _suspicious(bench, sources, lookups)[:_TRIED]:
+        seen = bench.look(place)
+        if seen.problem is not None and seen.problem.kind == "id":
+            return _beyond(place, seen, bench)
+    widest = max((each for each, _ in sources), key=lambda each: each.rows, default=lookups[0])
+    of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
+    top = max(int(each.ids.max()) for each in lookups if each.table == widest.table)
+    return Finding(
+        "pass",
+        f"every id of {of} has a row: the largest of the first batch is {top}, {widest.table} has {widest.rows} rows.",
+        {"largest_id": float(top), "rows": float(widest.rows)},
+    )
+
+
+def _suspicious(bench: Bench, sources: list[tuple[Lookup, Source]], lookups: list[Lookup]) -> list[int]:
+    """Batches with an id beyond its table, or more positions than a table of positions has."""
+    positions = min((each.rows for each in lookups if _counts_up(each)), default=None)
+    found = []
+    for place, batch in enumerate(bench.batches):
+        arrays = integers(batch)
+        for lookup, source in sources:
+            ids = source.of(arrays)
+            if ids is None or not ids.size:
+                continue
+            width = ids.shape[0] if source.turned else ids.shape[-1]
+            if ids.min() < 0 or ids.max() >= lookup.rows or (positions is not None and width > positions):
+                found.append(place)
+                break
+    return found
+
+
+def _counts_up(lookup: Lookup) -> bool:
+    """Whether these ids are positions: 0, 1, 2 and so on in every row."""
+    ids = lookup.ids.reshape(-1, lookup.ids.shape[-1]) if lookup.ids.ndim else lookup.ids.reshape(1, 1)
+    return ids.shape[1] > 1 and bool((ids == np.arange(ids.shape[1])).all())
+
+
+def _beyond(place: int, seen: Look, bench: Bench) -> Finding:
+    problem, ids = seen.problem, seen.lookups[-1].ids
+    assert problem is not None
+    wrong = int(((ids < 0) | (ids >= problem.size)).sum())
+    source = source_of(ids, integers(bench.batches[place]))
+    where = f" ({source.words})" if source is not None else ""
+    return Finding(
+        "beyond-the-table",
+        f"batch {place}{where}: id {problem.value} is looked up in {problem.name}, which has {problem.size} rows "
+        f"(0 to {problem.size - 1}); {wrong} of {ids.size} ids have no row.",
+        {"id": float(problem.value), "rows": float(problem.size), "without_row": float(wrong)},
+    )
+
+
+QUESTION = Question(
+    code="P1.1",
+    name="ids within their tables",
+    asks="Does every id of the batches have a row in the embedding that it is looked up in?",
+    why="An id beyond its table ends training with an IndexError on the CPU and with a device-side assert on a GPU, "
+    "whenever the batch that has it comes.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "every id has a row"),
+        Outcome(
+            "beyond-the-table",
+            FAULT,
+            "an id has no row in its table",
+            "Make the table as large as the vocabulary with its added tokens (model.resize_token_embeddings, "
+            "num_embeddings), a table of positions as long as the longest text, or mend the ids.",
+            explains=("P1.2", "P1.9", "P3.3", "D1"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,151 @@
+"""P1.2: is every label a class that the scores have, and is any label left to learn from?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steadyrun.preflight.arrays import Source, integers, source_of
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.looking import Look, Targets
+
+_TRIED = 3  # batches that look bad and are tried
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    looks = bench.looks()
+    for place, seen in enumerate(looks):
+        if (found := _wrong(place, seen)) is not None:
+            return found
+    if not looks or not looks[-1].targets:
+        raise NotApplicable("no class targets are seen to go into a cross-entropy")
+    targets = looks[-1].targets
+    arrays = integers(bench.batches[len(looks) - 1])
+    sources = [(each, source) for each in targets if (source := source_of(each.values, arrays)) is not None]
+    for place in _suspicious(bench, sources)[:_TRIED]:
+        if (found := _wrong(place, bench.look(place))) is not None:
+            return found
+    first = targets[0]
+    one = _one_class(bench, sources, limit["labels"])
+    if one is not None:
+        return one
+    kept = first.values[first.values != first.ignore_index]
+    share = kept.size / max(1, first.values.size)
+    span = f"{kept.min()} to {kept.max()}" if kept.size else "none that counts"
+    of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
+    return Finding(
+        "pass",
+        f"the labels of {of} are classes of the {first.classes} scores; in the first batch {span}, {percent(share)} of "
+        "them count.",
+        {"classes": float(first.classes), "counting": share},
+    )
+
+
+def _wrong(place: int, seen: Look) -> Finding | None:
+    problem = seen.problem
+    if problem is not None and problem.kind == "label":
+        held = seen.targets[-1]
+        wrong = int(((held.values != held.ignore_index) & ((held.values < 0) | (held.values >= held.classes))).sum())
+        return Finding(
+            "no-such-class",
+            f"batch {place}: label {problem.value} among scores for {problem.size} classes (0 to {problem.size - 1}; "
+            f"{held.ignore_index} would be ignored); {wrong} of {held.values.size} labels are no class.",
+            {"label": float(problem.value), "classes": float(problem.size), "no_class": float(wrong)},
+        )
+    empty = next((each for each in seen.targets if each.mean and each.none_left), None)
+    if empty is not None and seen.loss is not None and not math.isfinite(seen.loss):
+        return Finding(
+            "none-counts",
+            f"batch {place}: all {empty.values.size} labels are {empty.ignore_index} and ignored; the mean over none "
+            f"of them is {seen.loss:g}.",
+            {"labels": float(empty.values.size), "counting": 0.0},
+        )
+    return None
+
+
+def _one_class(bench: Bench, sources: list[tuple[Targets, Source]], least: float) -> Finding | None:
+    """All labels of all batches are one and the same class."""
+    for held, source in sources:
+        values = [found for batch in bench.batches if (found := source.of(integers(batch))) is not None]
+        kept = {int(value) for each in values for value in np.unique(each)} - {held.ignore_index}
+        count = sum(int((each != held.ignore_index).sum()) for each in values)
+        if len(kept) == 1 and held.classes > 1 and count >= least:
+            message = f"all {count} labels that count are class {kept.pop()}, of {held.classes}."
+            return Finding("one-class", message, {"classes": float(held.classes), "labels": float(count)})
+    return None
+
+
+def _suspicious(bench: Bench, sources: list[tuple[Targets, Source]]) -> list[int]:
+    found = []
+    for place, batch in enumerate(bench.batches):
+        arrays = integers(batch)
+        for held, source in sources:
+            values = source.of(arrays)
+            if values is None or not values.size:
+                continue
+            kept = values[values != held.ignore_index]
+            if not kept.size or kept.min() < 0 or kept.max() >= held.classes:
+                found.append(place)
+                break
+    return found
+
+
+QUESTION = Question(
+    code="P1.2",
+    name="labels within their classes",
+    asks="Is every label one of the classes that the model scores, and does every batch have a label that counts?",
+    why="A label beyond the scores ends training when its batch comes. A batch whose labels are all ignored has a mean "
+    "over nothing: its loss is NaN, and so are all weights after it.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "labels",
+            100,
+            "labels",
+            "of one and the same class before it is worth a note",
+            "",
+            "rare classes may be absent from as many labels by chance: only a note",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "every label is a class"),
+        Outcome(
+            "one-class",
+            NOTE,
+            "all labels are the same: sorted data, a rare other class, or a mask in the place of the labels",
+        ),
+        Outcome(
+            "no-such-class",
+            FAULT,
+            "a label is no class of the scores",
+            "Count classes from 0, give the head one score per class, and mark what is not to be learned with "
+            "ignore_index (-100).",
+            explains=("P3.3", "D1"),
+        ),
+        Outcome(
+            "none-counts",
+            FAULT,
+            "a batch without a label that counts: its loss is NaN",
+            "Leave such batches out, or sum the losses and divide by the count of labels, at least 1.",
+            explains=("P3", "D1"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,122 @@
+"""P1.3: are the targets the next tokens, not the same ones and not those after the next?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.beside import pairs
+    from steadyrun.probes.labels import alignment
+
+    beside = [shares for pair in pairs(bench.first_pass().graph) if (shares := alignment(pair.graph)) is not None]
+    if not beside:
+        raise NotApplicable("no targets lie beside token ids")
+    same, following, after = (max(float(shares[offset]) for shares in beside) for offset in range(3))
+    measured = {"same": same, "next": following, "after_next": after}
+    facts = (
+        f"of the targets that count {percent(same)} are the token at the same place, {percent(following)} the next, "
+        f"{percent(after)} the one after the next (limit {percent(limit['share'])})"
+    )
+    if same >= limit["share"] and following < limit["other"]:
+        return _equal(bench, facts, measured)
+    if after >= limit["share"] and max(same, following) < limit["other"]:
+        return Finding("shifted-twice", f"{facts}.", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _equal(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
+    """Targets equal to the inputs are the whole of an autoencoder; a model that cannot look ahead only copies."""
+    declared = bench.config.get("causal")
+    if declared is True:
+        return Finding("not-shifted", f"{facts}; the model is declared causal.", measured)
+    if declared is None and _looks_back_only(bench):
+        return Finding("not-shifted", f"{facts}; no later token moves an earlier output.", measured)
+    return Finding("same-tokens", f"{facts}; the model may look ahead.", measured)
+
+
+def _looks_back_only(bench: Bench) -> bool:
+    """Whether later tokens change later outputs and no earlier one."""
+    from steadyrun.preflight.beside import pairs
+    from steadyrun.preflight.disturbing import later_tokens
+
+    batch = bench.batch()
+    for tokens in [pair.tokens for pair in pairs(bench.first_pass().graph)]:
+        half = tokens.shape[1] // 2
+        try:
+            before, after = bench.quiet_scores(batch), bench.quiet_scores(batch, later_tokens(tokens, half))
+        except MissingSignal:
+            return False
+        if before.shape != after.shape or before.dim() < 3 or tuple(before.shape[:2]) != tuple(tokens.shape):
+            continue
+        moved = (before - after).abs().flatten(2).amax((0, 2))
+        if float(moved[half:].max()) > 0:
+            return float(moved[:half].max()) <= 1e-5 * float(before.abs().max())
+    return False
+
+
+QUESTION = Question(
+    code="P1.3",
+    name="targets against inputs",
+    asks="Are the targets of a language model the next tokens: shifted once, not zero times, not twice?",
+    why="Without a shift a model that cannot look ahead learns to copy and its loss falls to 0; shifted twice, by the "
+    "data and by the model, it learns to skip a token and its loss stays high.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "share",
+            0.95,
+            "share of the targets",
+            "that are the token at one offset",
+            "",
+            "a shift is exact: programs with and without it have 100%; a few corrupted tokens may differ",
+            "same",
+        ),
+        Threshold(
+            "other",
+            0.9,
+            "share of the targets",
+            "that are the token at the right offset, too",
+            "",
+            "padding and runs of one token agree at every offset; a program that shifts once has 100% here",
+            "-next",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the targets are not merely the inputs, and not shifted twice"),
+        Outcome("same-tokens", NOTE, "the targets are the inputs: right for an autoencoder or a masked language model"),
+        Outcome(
+            "not-shifted",
+            FAULT,
+            "the model is asked for the token that it is given",
+            "Shift once: inputs tokens[:, :-1], targets tokens[:, 1:].",
+            explains=("C1", "C4", "S", "P3", "P6"),
+        ),
+        Outcome(
+            "shifted-twice",
+            FAULT,
+            "the targets are the tokens after the next",
+            "Shift once: where the model shifts its labels itself (transformers does), give it labels = input_ids.",
+            explains=("C4", "S", "P6"),
+        ),
+    ),
+    find=find,
+)

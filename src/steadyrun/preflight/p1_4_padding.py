@@ -1,0 +1,116 @@
+"""P1.4: does padding count in the loss?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.beside import Pair
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.beside import pairs
+
+    beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel()]
+    if not beside:
+        raise NotApplicable("no targets lie beside token ids")
+    pad = bench.token("pad_id")
+    if pad is None:
+        share, token = max(_constant_tails(pair, limit["tail"]) for pair in beside)
+        measured = {"share": share}
+        if share >= limit["share"]:
+            message = (
+                f"{percent(share)} of the targets that count are token {token} after token {token}, up to the end of "
+                f"the row (limit {percent(limit['share'])}); no pad_id is known."
+            )
+            return Finding("constant-tails", message, measured)
+        return Finding(
+            "pass", f"{percent(share)} of the targets that count are runs of one token to the end.", measured
+        )
+    share = max(_padding(pair, pad) for pair in beside)
+    measured = {"share": share, "pad_id": float(pad)}
+    facts = f"at {percent(share)} of the targets that count, padding ({pad}) is asked to predict padding"
+    if share >= limit["share"]:
+        return Finding("padding-counts", f"{facts} (limit {percent(limit['share'])}).", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _padding(pair: Pair, pad: int) -> float:
+    """Only runs of padding at the beginning or at the end of a row: elsewhere the same id may be a token."""
+    tokens = pair.tokens[:, : pair.targets.shape[1]]
+    given = (tokens == pad).int()
+    outside = given.flip(1).cummin(1).values.flip(1) | given.cummin(1).values
+    wrong = pair.keep & (pair.targets == pad) & outside.bool()
+    return float(wrong.sum() / pair.keep.sum().clamp(min=1))
+
+
+def _constant_tails(pair: Pair, least: float) -> tuple[float, int]:
+    """Of what counts, the share in runs of one token, at least `least` long, that go to the end of their row."""
+    tokens = pair.tokens[:, : pair.targets.shape[1]]
+    last = tokens[:, -1:]
+    tail = (tokens == last).int().flip(1).cummin(1).values.flip(1)
+    length = tail.sum(1, keepdim=True)
+    wrong = pair.keep & tail.bool() & (length >= least) & (length < tokens.shape[1]) & (pair.targets == last)
+    token = int(tokens[wrong].mode().values) if wrong.any() else 0
+    return float((wrong & (tokens == token)).sum() / pair.keep.sum().clamp(min=1)), token
+
+
+QUESTION = Question(
+    code="P1.4",
+    name="padding in the loss",
+    asks="Is padding asked to predict padding?",
+    why="Padding is learned within a few steps. Where it counts, the loss looks far better than the model is, and most "
+    "of the gradient is about nothing.",
+    needs=("pad_id", "loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "share",
+            0.05,
+            "share of the targets that count",
+            "padding that predicts padding",
+            "",
+            "a program that masks padding has none; one that does not has its share of padding, mostly 20% and more",
+            "share",
+        ),
+        Threshold(
+            "tail",
+            4,
+            "tokens",
+            "length of a run that looks like padding where no pad_id is known",
+            "",
+            "shorter runs of one token at the end of a row are common in text",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "padding does not count"),
+        Outcome(
+            "constant-tails",
+            NOTE,
+            "rows end with runs of one token, and these count; whether it is padding is not known",
+            "If it is padding, set those labels to -100 and declare config={'pad_id': …}.",
+        ),
+        Outcome(
+            "padding-counts",
+            FAULT,
+            "padding is learned as if it were text",
+            "Set the labels of padding to ignore_index (-100): labels[attention_mask == 0] = -100.",
+            explains=("C1", "C4", "S"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,155 @@
+"""P1.7: do training examples come twice, and with one and the same label?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.examples import hashes
+
+    each = hashes(bench.batches, bench.token("pad_id"))
+    if not each:
+        raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
+    changed = _changed_labels(bench, limit)
+    if changed is not None:
+        return changed
+    different = list({batch.tobytes(): batch for batch in each}.values())  # a list of batches may be repeated
+    drawn = np.concatenate(different)
+    share = 1 - len(np.unique(drawn)) / len(drawn)
+    measured = {"duplicates": share, "examples": float(len(drawn))}
+    facts = f"{percent(share)} of {len(drawn)} examples in {len(different)} different batches came before"
+    if share >= limit["duplicates"] and len(drawn) >= limit["examples"]:
+        return Finding("duplicates", f"{facts} (limit {percent(limit['duplicates'])}).", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
+    """Examples that come again, in another batch or at a second pass over the loader, with another class."""
+    from steadyrun.preflight.examples import again, classes_of
+
+    held = classes_of(bench)
+    if held is None:
+        return None
+    first = _pairs(held, bench.batches)
+    if len(first) < limit["different"] * sum(1 for _ in _examples(held, bench.batches)):
+        return None  # a small world: the same inputs come all the time, and chance may decide their labels
+    if _length(bench.task.loader) > limit["passes"] * len(bench.batches):
+        return None  # two looks at the beginning of a long epoch have too little in common
+    try:
+        second = _pairs(held, again(bench.task.loader, len(bench.batches)))
+    except MissingSignal:
+        return None
+    common = [key for key in first if key in second]
+    wrong = sum(first[key].isdisjoint(second[key]) for key in common)
+    if len(common) < limit["examples"] or wrong < limit["changed"] * len(common):
+        return None
+    message = (
+        f"{wrong} of {len(common)} examples that come in two passes over the loader have another class the second "
+        f"time (limit {percent(limit['changed'])}): the same inputs, bit for bit."
+    )
+    return Finding("labels-change", message, {"changed": wrong / len(common), "compared": float(len(common))})
+
+
+def _length(loader: Any) -> float:
+    try:
+        return float(len(loader))
+    except TypeError:
+        return 0.0
+
+
+def _examples(held: Any, batches: list[Any]) -> Iterable[tuple[int, int]]:
+    for batch in batches:
+        labels, inputs = held.of(batch), held.inputs(batch)
+        if labels is not None and inputs is not None and len(labels) == len(inputs):
+            yield from zip(inputs.tolist(), labels.tolist(), strict=True)
+
+
+def _pairs(held: Any, batches: list[Any]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for key, label in _examples(held, batches):
+        found.setdefault(key, set()).add(label)
+    return found
+
+
+QUESTION = Question(
+    code="P1.7",
+    name="examples that come again",
+    asks="Do examples of the training data come more than once, and do they keep their label?",
+    why="Inputs and labels that are shuffled apart from each other leave nothing to learn but the mix of the classes. "
+    "Many duplicates make an epoch smaller than it looks.",
+    needs=("batches", "loss_fn"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "duplicates",
+            0.5,
+            "share of examples",
+            "that came before in another batch",
+            "",
+            "oversampling and small data sets repeat on purpose: only a note, and only where most are repeats",
+            "duplicates",
+        ),
+        Threshold(
+            "passes",
+            4,
+            "times the batches looked at",
+            "length of an epoch up to which a second pass is read",
+            "",
+            "of a longer one two looks share less than a quarter, for twice the time of loading",
+        ),
+        Threshold("examples", 20, "examples", "below which nothing is said", "", "as C4.2: fewer prove nothing"),
+        Threshold(
+            "different",
+            0.93,
+            "share of examples",
+            "different inputs in one pass, below which labels may be a matter of chance",
+            "",
+            "as C4.2: collected data has few duplicates, a small world many",
+        ),
+        Threshold(
+            "changed",
+            0.3,
+            "share of repeated examples",
+            "whose class is another one at the second pass",
+            "",
+            "labels shuffled apart change 50% (2 classes) to 99%; noise put on labels on purpose is 5% to 20%",
+            "changed",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "examples keep their labels and hardly repeat"),
+        Outcome(
+            "duplicates",
+            NOTE,
+            "most examples came before: oversampling, a small data set, or a dataset that ignores its index",
+        ),
+        Outcome(
+            "labels-change",
+            FAULT,
+            "the same inputs come with other labels: inputs and labels are shuffled apart",
+            "Shuffle pairs: one permutation for inputs and labels, or a dataset that returns both.",
+            explains=("C4", "S", "P6"),
+        ),
+    ),
+    find=find,
+)

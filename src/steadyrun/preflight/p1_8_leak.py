@@ -1,0 +1,99 @@
+"""P1.8: are validation examples trained on?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steadyrun.questions.c4_2_generalisation import QUESTION as RECORDED
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
+from steadyrun.signals.examples import overlap
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+_OVERLAP = next(held for held in RECORDED.thresholds if held.name == "overlap")
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.examples import hashes
+
+    if not bench.val_batches:
+        raise MissingSignal("val_batches", "there are no validation batches", "give preflight val_batches")
+    pad = bench.token("pad_id")
+    trained, held_out = hashes(bench.batches, pad), hashes(bench.val_batches, pad)
+    if not trained or not held_out:
+        raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
+    drawn = np.concatenate(trained)
+    found = overlap(drawn.astype(np.float64), np.concatenate(held_out).astype(np.float64))
+    measured = {"overlap": found.share, "compared": float(found.compared)}
+    facts = (
+        f"{found.shared} of {found.compared} validation examples ({percent(found.share)}) are among the {len(drawn)} "
+        "training examples looked at"
+    )
+    if not found.shared:
+        return Finding("pass", f"{facts}.", measured)
+    batches = len({batch.tobytes() for batch in trained})
+    different = len(np.unique(drawn)) >= limit["different"] * len(drawn)
+    if (
+        found.compared >= limit["compared"]
+        and found.share >= limit["overlap"]
+        and different
+        and batches >= limit["batches"]
+    ):
+        return Finding("leak", f"{facts} (limit {percent(limit['overlap'])}).", measured)
+    return Finding("few-shared", f"{facts}, of {batches} different batches.", measured)
+
+
+QUESTION = Question(
+    code="P1.8",
+    name="validation against training data",
+    asks="Are examples of the validation data also in the training data?",
+    why="Validation on what was trained on says how well the model remembers, and the best checkpoint is chosen by it.",
+    needs=("batches", "val_batches"),
+    panel=None,
+    thresholds=(
+        _OVERLAP,
+        Threshold("compared", 20, "examples", "of validation, below which it is only a note", "", "as C4.2"),
+        Threshold(
+            "different",
+            0.93,
+            "share of training examples",
+            "without repetition, below which those in common may be chance",
+            "",
+            "as C4.2: short windows, pairs of words and the inputs of a small world are common to any two samples",
+        ),
+        Threshold(
+            "batches",
+            4,
+            "different training batches",
+            "below which a few batches are learned by heart on purpose, or are one graph",
+            "",
+            "a graph whose nodes are split by a mask is one batch; an overfitting test has one to three",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no validation example is trained on"),
+        Outcome("few-shared", NOTE, "validation examples are also trained on: a few, or in a small world"),
+        Outcome(
+            "leak",
+            FAULT,
+            "validation contains examples that are trained on",
+            "Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
+            explains=("C4.2", "S1"),
+        ),
+    ),
+    find=find,
+)

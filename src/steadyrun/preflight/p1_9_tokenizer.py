@@ -1,0 +1,102 @@
+"""P1.9: does the tokenizer belong to this model, and to the run that is continued?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, _limit: Limits) -> Finding:
+    tokenizer = bench.task.tokenizer
+    if tokenizer is None:
+        raise NotApplicable("there is no tokenizer")
+    told = _described(tokenizer)
+    before = _before(bench)
+    if before is not None and before.get("fingerprint") != told["fingerprint"]:
+        message = (
+            f"the tokenizer ({told['class']}, {told['vocab_size']} tokens, {told['fingerprint'][:8]}) is not that of "
+            f"the run being continued ({before.get('vocab_size')} tokens, {str(before.get('fingerprint'))[:8]})."
+        )
+        return Finding("another-tokenizer", message, {"tokens": float(told["vocab_size"])})
+    table, rows = _table(bench)
+    last, token = _largest(tokenizer, told["vocab_size"])
+    measured = {"largest_id": float(last), "rows": float(rows), "tokens": float(told["vocab_size"])}
+    if last >= rows:
+        message = f"the tokenizer's largest id is {last} ({token!r}); {table} has {rows} rows (0 to {rows - 1})."
+        return Finding("larger-than-the-table", message, measured)
+    same = "" if before is None else "; the tokenizer is that of the run being continued"
+    return Finding("pass", f"the tokenizer's largest id is {last}, {table} has {rows} rows{same}.", measured)
+
+
+def _described(tokenizer: Any) -> dict[str, Any]:
+    from steadyrun.probes.describe import describe_tokenizer
+
+    try:
+        return describe_tokenizer(tokenizer)
+    except Exception as problem:
+        how = "give a tokenizer with get_vocab() (transformers, tokenizers)"
+        raise MissingSignal("tokenizer", f"the tokenizer does not tell its vocabulary: {problem}", how) from problem
+
+
+def _before(bench: Bench) -> Mapping[str, Any] | None:
+    """The tokenizer in the manifest of the run that is continued."""
+    manifest = getattr(bench.resumed, "manifest", None) or {}
+    held = manifest.get("tokenizer") or (manifest.get("inferred") or {}).get("tokenizer")
+    return held if isinstance(held, Mapping) and held.get("fingerprint") else None
+
+
+def _table(bench: Bench) -> tuple[str, int]:
+    """The table in which the ids of a batch are looked up; of several the largest."""
+    from steadyrun.preflight.arrays import integers, source_of
+
+    looks = bench.looks()
+    seen = looks[-1].lookups if looks else []
+    arrays = integers(bench.batches[len(looks) - 1]) if looks else {}
+    mine = [each for each in seen if source_of(each.ids, arrays) is not None]
+    if not mine:
+        raise NotApplicable("no ids of the batch are seen to go through an embedding")
+    largest = max(mine, key=lambda each: each.rows)
+    return largest.table, largest.rows
+
+
+def _largest(tokenizer: Any, size: int) -> tuple[int, str]:
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
+    if not isinstance(vocabulary, Mapping) or not vocabulary:
+        return size - 1, ""
+    token = max(vocabulary, key=lambda each: vocabulary[each])
+    return int(vocabulary[token]), str(token)
+
+
+QUESTION = Question(
+    code="P1.9",
+    name="tokenizer and model",
+    asks="Has every id of the tokenizer a row in the model, and is it the tokenizer of the run that is continued?",
+    why="A token that was added to the tokenizer and not to the model ends training when it first comes. Another "
+    "tokenizer than before gives every id another meaning, without an error.",
+    needs=("tokenizer", "batches", "loss_fn"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "the tokenizer belongs to the model; a table may have more rows"),
+        Outcome(
+            "larger-than-the-table",
+            FAULT,
+            "the tokenizer has ids without a row",
+            "Resize the table after adding tokens: model.resize_token_embeddings(len(tokenizer)).",
+        ),
+        Outcome(
+            "another-tokenizer",
+            FAULT,
+            "the tokenizer is not that of the run being continued",
+            "Load the tokenizer that was saved with the checkpoint.",
+            explains=("C1", "C4", "P3.3", "S1"),
+        ),
+    ),
+    find=find,
+)

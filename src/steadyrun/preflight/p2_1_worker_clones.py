@@ -1,0 +1,87 @@
+"""P2.1: do the loader's workers draw different random numbers?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.loaders import drawn_by_two_workers, torch_loader
+
+    loader = torch_loader(bench.task.loader)
+    if loader.num_workers < 2:
+        raise NotApplicable(f"the loader has {loader.num_workers} workers: there are no two that could draw the same")
+    count = int(limit["draws"])
+    one, other = drawn_by_two_workers(loader, count)
+    if one == other and len(set(one)) > 1 and _chance(one) > limit["chance"]:  # a coin or two: draw more often
+        count *= 6
+        one, other = drawn_by_two_workers(loader, count)
+    if len(set(one)) < 2 and len(set(other)) < 2:
+        raise NotApplicable(f"an item of the dataset is the same each of {count} times: nothing random is drawn")
+    measured = {"draws": float(count), "different": float(len(set(one)))}
+    facts = f"item 0 was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
+    if one == other and _chance(one) <= limit["chance"]:
+        return Finding("clones", f"{facts}; the second drew exactly the same.", measured)
+    again = drawn_by_two_workers(loader, count)
+    if not loader.persistent_workers and again == (one, other) and _chance(one) <= limit["chance"]:
+        return Finding("every-epoch-the-same", f"{facts}; when workers are started again they draw the same.", measured)
+    return Finding("pass", f"{facts}; the second drew others.", measured)
+
+
+def _chance(drawn: list[str]) -> float:
+    """The chance that another worker draws the same by itself: from how often two draws of one worker agree."""
+    pairs = len(drawn) * (len(drawn) - 1) / 2
+    same = sum(drawn.count(each) * (drawn.count(each) - 1) / 2 for each in set(drawn))
+    return float(max(same, 1.0) / pairs) ** len(drawn)
+
+
+QUESTION = Question(
+    code="P2.1",
+    name="random numbers of workers",
+    asks="Do two workers of the loader draw different random numbers for the same item?",
+    why="A generator that the dataset holds, or a worker_init_fn with a fixed seed, is copied into every worker: all "
+    "make the same augmentations, and again in every epoch.",
+    needs=("a DataLoader with workers",),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "draws",
+            8,
+            "items",
+            "fetched by each worker",
+            "",
+            "eight different items agree by chance once in 10^11; an item that flips a coin is drawn 48 times",
+            "draws",
+        ),
+        Threshold(
+            "chance",
+            1e-6,
+            "probability",
+            "of the same draws in workers that have nothing to do with each other",
+            "",
+            "estimated from how often two draws of one worker agree",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "workers draw different numbers"),
+        Outcome(
+            "every-epoch-the-same",
+            NOTE,
+            "the draws begin anew with the workers: every epoch has the same augmentations, unless the loop seeds them",
+            "Seed from torch.initial_seed() in worker_init_fn: it is another one in every epoch.",
+        ),
+        Outcome(
+            "clones",
+            FAULT,
+            "workers draw the same random numbers",
+            "Draw from torch, numpy.random or random, which torch seeds per worker; or seed the dataset's own "
+            "generator in worker_init_fn from torch.initial_seed().",
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,101 @@
+"""P2.2: does a sampler that shuffles give another order in every epoch?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+_MOST = 2_000_000  # places: a longer order is not worth its memory
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.loaders import order, torch_loader, twin
+
+    loader = torch_loader(bench.task.loader)
+    sampler = loader.sampler if type(loader.batch_sampler).__module__.startswith("torch.") else loader.batch_sampler
+    name = type(sampler).__name__
+    if not _says_it_shuffles(sampler):
+        raise NotApplicable(f"{name} does not say that it shuffles")
+    if len(loader.dataset) > _MOST:  # type: ignore[arg-type]
+        raise NotApplicable(f"the order of {len(loader.dataset)} examples is not read twice")  # type: ignore[arg-type]
+    count = int(limit["places"])
+    try:
+        double = twin(sampler)
+        first, second = order(double, count), order(double, count)
+    except Exception as problem:
+        why = f"{name} could not be read twice: {type(problem).__name__}: {problem}"
+        raise MissingSignal("the sampler", why, "let the sampler be read again for every epoch") from problem
+    measured = {"places": float(len(first)), "same": float(sum(a == b for a, b in zip(first, second, strict=False)))}
+    if len(set(first)) < limit["different"]:
+        raise NotApplicable(f"{name} gives {len(set(first))} different places: too few to be in an order")
+    facts = f"{name} gives {_shown(first)} … in the first epoch and {_shown(second)} … in the second"
+    if first != second:
+        return Finding("pass", f"{facts}.", measured)
+    if hasattr(double, "set_epoch"):
+        double.set_epoch(1)
+        if order(double, count) != first:
+            return Finding("waits-for-set-epoch", f"{facts}, as long as nobody calls set_epoch.", measured)
+    return Finding("same-order", f"{facts}: all {len(first)} places are the same.", measured)
+
+
+def _says_it_shuffles(sampler: Any) -> bool:
+    told = getattr(sampler, "shuffle", None)
+    if isinstance(told, bool):
+        return told
+    inner = getattr(sampler, "sampler", None)
+    name = type(sampler).__name__.lower()
+    return "random" in name or "shuffl" in name or (inner is not None and _says_it_shuffles(inner))
+
+
+def _shown(places: list[int]) -> str:
+    return ", ".join(map(str, places[:4]))
+
+
+QUESTION = Question(
+    code="P2.2",
+    name="order of the epochs",
+    asks="Does a sampler that says it shuffles give another order in the second epoch?",
+    why="A generator that is seeded anew for every epoch shuffles once and for all: the same neighbours in every "
+    "batch, the same batch last.",
+    needs=("a DataLoader",),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "places",
+            512,
+            "places",
+            "of each epoch that are compared",
+            "",
+            "eight different ones already agree by chance once in 40,320 times, twelve once in 479 million",
+        ),
+        Threshold(
+            "different",
+            12,
+            "places",
+            "that differ, below which an order is chance",
+            "",
+            "twelve places are in the same order once in 479 million times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "every epoch has its own order"),
+        Outcome(
+            "waits-for-set-epoch",
+            NOTE,
+            "the order is the same in every epoch unless the loop calls set_epoch, which cannot be seen here",
+            "Call sampler.set_epoch(epoch) at the start of every epoch.",
+        ),
+        Outcome(
+            "same-order",
+            FAULT,
+            "a sampler that says it shuffles gives every epoch the same order",
+            "Keep one generator for the whole run, or seed it with the number of the epoch.",
+        ),
+    ),
+    find=find,
+)

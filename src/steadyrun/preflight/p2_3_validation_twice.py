@@ -1,0 +1,117 @@
+"""P2.3: is validation the same at every pass?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+_BATCHES = 8  # read a second time
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.examples import again, hashes
+
+    if not bench.val_batches:
+        raise MissingSignal("val_batches", "there are no validation batches", "give preflight the validation loader")
+    first = bench.val_batches[:_BATCHES]
+    if isinstance(bench.task.val_loader, list | tuple):
+        raise NotApplicable("the validation batches are a list, the same at every pass")
+    second = again(bench.task.val_loader, _BATCHES)
+    one, other = hashes(first, None), hashes(second, None)
+    changed = sum(int((a != b).sum()) if a.shape == b.shape else len(a) for a, b in zip(one, other, strict=False))
+    count = sum(map(len, one))
+    measured = {"changed": float(changed), "examples": float(count)}
+    facts = f"{changed} of {count} examples at the same place are not the same at a second pass over validation"
+    if not changed:
+        return Finding("pass", f"{facts}.", measured)
+    kept = _same_classes(bench, first, second)
+    if not kept or kept < limit["examples"]:
+        return Finding("differs", f"{facts}; whether they are the same examples cannot be told.", measured)
+    shared = _shared(bench)
+    if shared:
+        message = f"{facts}, while all {kept} classes are; a validation item fetched twice differs, and {shared}."
+        return Finding("augmented", message, measured)
+    return Finding("content-differs", f"{facts}, while all {kept} classes are.", measured)
+
+
+def _same_classes(bench: Bench, first: list[Any], second: list[Any]) -> int:
+    """How many classes there are, where they are the same at the same places; 0 where not, or all alike."""
+    from steadyrun.preflight.examples import classes_of
+
+    held = classes_of(bench)
+    if held is None:
+        return 0
+    one = [label for batch in first if (labels := held.of(batch)) is not None for label in labels.tolist()]
+    other = [label for batch in second if (labels := held.of(batch)) is not None for label in labels.tolist()]
+    telling = len(set(one)) > 1 and one != sorted(one)
+    return len(one) if one == other and (telling or _in_order(bench.task.val_loader)) else 0
+
+
+def _in_order(loader: Any) -> bool:
+    """Whether the loader takes the places of its dataset one by one."""
+    return type(getattr(loader, "sampler", None)).__name__ == "SequentialSampler" and type(
+        loader.batch_sampler
+    ).__module__.startswith("torch.")
+
+
+def _shared(bench: Bench) -> str:
+    """What training and validation have in common that draws at random; "" where nothing does."""
+    from steadyrun.preflight.loaders import base_of, digest, torch_loader
+
+    try:
+        training, validation = torch_loader(bench.task.loader), torch_loader(bench.task.val_loader)
+    except NotApplicable:
+        return ""
+    mine: Any = validation.dataset
+    if len({digest(mine[0]) for _ in range(8)}) < 2:
+        return ""  # what differs is made where batches are put together
+    one, other = base_of(training.dataset), base_of(mine)
+    if one is other:
+        return "training and validation are parts of one dataset with one transform"
+    transforms = [getattr(one, name, None) for name in ("transform", "transforms")]
+    same = [held for held in transforms if held is not None and held in (vars(other).values())]
+    return "its transform is that of training" if same else ""
+
+
+QUESTION = Question(
+    code="P2.3",
+    name="validation at every pass",
+    asks="Does validation give the same examples with the same content at every pass?",
+    why="Validation that is augmented as training is measures something else at every pass: its loss is noisy, and too "
+    "high.",
+    needs=("val_batches",),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "examples",
+            16,
+            "examples",
+            "with the same class at the same place: they are the same examples",
+            "",
+            "sixteen classes that are not all alike, and not sorted, agree by chance once in 65,536 times or less",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "validation is the same at every pass"),
+        Outcome("differs", NOTE, "validation draws other examples at every pass: noisy, but no mistake by itself"),
+        Outcome(
+            "content-differs",
+            NOTE,
+            "the same validation examples come with another content: crops or noise drawn at random",
+            "Where it is not meant, give validation a transform of its own that draws nothing.",
+        ),
+        Outcome(
+            "augmented",
+            FAULT,
+            "validation goes through the training transform",
+            "Give validation a dataset and a transform of its own, without augmentation.",
+            explains=("C4.2", "S1.3"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,159 @@
+"""P3.3: is the first loss finite, and that of a model that knows nothing?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.c1_1_initial_loss import QUESTION as RECORDED
+from steadyrun.questions.c5_1_initial_weights import QUESTION as WEIGHTS
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, shown
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.probes.lossgraph import Labels
+
+_NO_MEAN = "the loss is no mean of cross-entropies, or has other parts beside them"
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    seen = bench.first_pass()
+    measured = {"loss": seen.loss}
+    if not math.isfinite(seen.loss):
+        return Finding("not-finite", f"the loss of the first batch is {seen.loss:g}, before any step.", measured)
+    facts = f"the loss of the first batch is {shown(seen.loss)}"
+    why = _unknown(bench, seen.graph.labels)
+    if why and why != _NO_MEAN:
+        return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
+    classes = seen.graph.labels[0].classes
+    expected = math.log(classes)
+    offset = seen.loss - expected
+    measured |= {"expected": expected, "offset": offset}
+    told = f"{facts}; ln {classes} = {shown(expected)} is the loss of a uniform guess"
+    low = None
+    if offset < -limit["low"]:
+        low = _low(bench, f"{told}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
+    if why and (low is None or low.outcome != "counts-too-little"):
+        return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
+    return low or _judged(bench, told, offset, measured, limit)
+
+
+def _judged(bench: Bench, facts: str, offset: float, measured: dict[str, float], limit: Limits) -> Finding:
+    if offset > limit["high"]:
+        return _high(bench, f"{facts}: {shown(offset)} above it, limit {limit['high']:g}", measured)
+    if abs(offset) > limit["band"]:
+        return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured)
+    return Finding("pass", f"{facts} (within {limit['band']:g}).", measured)
+
+
+def _unknown(bench: Bench, labels: list[Labels]) -> str:
+    """Why the loss of a guess is not known; "" where it is."""
+    init = bench.config.get("init")
+    if isinstance(init, str) and init.lower() != "random":
+        return f"init {init!r} is declared, so the weights are not random"
+    if bench.resumed is not None:
+        return "a run is being continued"
+    if not labels:
+        return "no cross-entropy over classes is seen"
+    if len({held.classes for held in labels}) > 1:
+        return f"the loss is made of {len(labels)} cross-entropies over different classes"
+    if _chooses_examples(labels[0]):
+        return "the classes are the examples of the batch"
+    plain = bench.first_pass().graph.plain
+    return "" if plain else _NO_MEAN
+
+
+def _chooses_examples(labels: Labels) -> bool:
+    """Whether each example is to find its own place in the batch, as in contrastive learning."""
+    targets = labels.targets.flatten().tolist()
+    return labels.classes >= len(targets) > 1 and targets == list(range(len(targets)))
+
+
+def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
+    """Weights that C5.1 finds too large are the cause, where nothing says that they are learned."""
+    from steadyrun.preflight.given import Given
+    from steadyrun.probes.describe import describe_model, describe_weights
+
+    classes = bench.first_pass().graph.labels[0].classes
+    config = {**bench.config, "vocab_size": classes}
+    facts_known = {
+        "initial_weights": describe_weights(bench.model),
+        "model": describe_model(bench.model),
+        "inferred": {"output_width": classes},
+    }
+    answer = WEIGHTS.ask(Given(config, {"loss": ([0], [measured["loss"]])}, facts_known).signals())
+    new, known = _norm_scales(bench)
+    if answer.kind == FAULT and new == known:
+        return Finding("weights", f"{facts}; {answer.message}", measured, fix=answer.fix)
+    return Finding("high", f"{facts}.", measured)
+
+
+def _norm_scales(bench: Bench) -> tuple[int, int]:
+    """How many norm layers have scales that are all alike, and of how many."""
+    from steadyrun.probes.describe import describe_weights
+
+    scales = [
+        entry
+        for entry in describe_weights(bench.model)
+        if "norm" in entry["module"].lower() and entry["name"].endswith("weight")
+    ]
+    return sum(entry["std"] == 0 for entry in scales), len(scales)
+
+
+def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
+    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+    new, scales = _norm_scales(bench)
+    if bench.config.get("init") == "random" and new < scales:
+        learned = f"{scales - new} of {scales} norm layers have learned scales"
+        return Finding("already-trained", f"{facts}; random weights are declared, and {learned}.", measured)
+    baseline = bench.declared("baseline_loss")
+    known = bool(scales) and bench.config.get("init") == "random"
+    if known and baseline is not None and measured["loss"] < baseline:
+        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {scales} norm layers are as new."
+        return Finding("counts-too-little", message, measured)
+    return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured)
+
+
+def _as_recorded(name: str, answer: str) -> Outcome:
+    told = RECORDED.outcome(name)
+    return Outcome(name, answer, told.meaning, told.fix)
+
+
+QUESTION = Question(
+    code="P3.3",
+    name="first loss",
+    asks="Is the loss of the first batch finite, and within 0.5 of ln C for a cross-entropy over C classes?",
+    why="A model that knows nothing gives every class the same probability, and its cross-entropy is ln C. More "
+    "means it starts out confidently wrong; much less means that it is not untrained, or that little is counted.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=RECORDED.thresholds,
+    outcomes=(
+        Outcome("pass", PASS, "the first loss is what it should be, as far as that is known"),
+        Outcome("off", NOTE, "the first loss is somewhat off that of a guess"),
+        Outcome(
+            "high",
+            NOTE,
+            "the loss starts far above a guess: weights too large, a head bias; a margin explains it, too",
+            "Look at how the output layer, its bias and a tied embedding are initialised (std 0.02).",
+        ),
+        Outcome(
+            "weights",
+            FAULT,
+            "weights drawn too wide, or a bias, put the first loss far above that of a guess (the rules of C5.1)",
+            "Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
+            explains=("C1", "C5", "C3", "S4", "S5"),
+        ),
+        Outcome("low", NOTE, "the loss starts far below a guess: learned weights, or a bias that knows the classes"),
+        _as_recorded("already-trained", FAULT),
+        _as_recorded("counts-too-little", FAULT),
+        Outcome(
+            "not-finite",
+            FAULT,
+            "the first loss is not a number",
+            "Look for a division by 0, the logarithm of 0, or a batch without labels that count (P1.2).",
+            explains=("D1", "D2", "D3", "C1", "C3", "C4", "S"),
+        ),
+    ),
+    find=find,
+)

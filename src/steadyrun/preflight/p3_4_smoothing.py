@@ -1,0 +1,93 @@
+"""P3.4: does label smoothing leave something to learn?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    labels = bench.first_pass().graph.labels
+    smoothed = [held for held in labels if held.smoothing > 0 and held.classes > 1]
+    if not smoothed:
+        raise NotApplicable("no label smoothing is seen" if labels else "no cross-entropy over classes is seen")
+    held = max(smoothed, key=lambda each: floor(each.smoothing, each.classes) / math.log(each.classes))
+    lowest, guess = floor(held.smoothing, held.classes), math.log(held.classes)
+    share = lowest / guess
+    measured = {"smoothing": held.smoothing, "floor": lowest, "share": share}
+    facts = (
+        f"label smoothing {shown(held.smoothing)} over {held.classes} classes: a perfect model has a loss of "
+        f"{shown(lowest)}, {percent(share)} of that of a guess ({shown(guess)})"
+    )
+    if share >= limit["hidden"]:
+        return Finding("hides-learning", f"{facts}; limit {percent(limit['hidden'])}.", measured)
+    if share >= limit["large"]:
+        return Finding("large", f"{facts}; more than {percent(limit['large'])}.", measured)
+    return Finding("pass", f"{facts}.", measured)
+
+
+def floor(smoothing: float, classes: int) -> float:
+    """The least cross-entropy that there is: the entropy of the smoothed target."""
+    rest = smoothing / classes
+    top = 1 - smoothing + rest
+    return sum(-count * p * math.log(p) for count, p in ((1, top), (classes - 1, rest)) if p > 0)
+
+
+QUESTION = Question(
+    code="P3.4",
+    name="label smoothing",
+    asks="Is the loss of a perfect model well below that of a guess, with the label smoothing in use?",
+    why="Smoothing puts a floor under the loss. Near 1 (often 1 - s in the place of s) the targets are nearly uniform: "
+    "there is next to nothing to learn, and the loss does not show it.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "hidden",
+            0.95,
+            "of ln C",
+            "the floor under the loss at which learning is hidden",
+            "",
+            "0.9 over 10 classes gives 98%; the usual 0.1 gives 14% (50,000 classes) to 29% (2 classes)",
+            "share",
+        ),
+        Threshold(
+            "large",
+            0.6,
+            "of ln C",
+            "the floor under the loss that is worth a note",
+            "",
+            "0.3 over 2 classes is the largest in common use, and gives 61%",
+            "share",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "smoothing leaves most of the loss to learn"),
+        Outcome("large", NOTE, "smoothing leaves less of the loss to learn than usual", "0.1 is usual."),
+        Outcome(
+            "hides-learning",
+            FAULT,
+            "the smoothed targets are nearly uniform: there is nothing to learn",
+            "Use label_smoothing=0.1 or 0; where it was meant to be 1 - s, turn it around.",
+            explains=("C4", "S", "P6"),
+        ),
+    ),
+    find=find,
+)

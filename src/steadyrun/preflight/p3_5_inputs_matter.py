@@ -1,0 +1,179 @@
+"""P3.5: do the outputs depend on the inputs?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steadyrun.preflight.bench import Bench, Edit
+
+_NUDGES = 3  # steps by hand: layers that begin with zero weights have weights after them
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    batch = bench.batch()
+    if not bench.first_pass().calls:
+        why, how = "loss_fn did not call the model itself", "let loss_fn(model, batch) call model(…)"
+        raise MissingSignal("the model's call", why, how)
+    if not _given_anything(bench):
+        raise NotApplicable("the model's call is given no tensor with more than one value")
+    if not _depends(bench, batch):
+        _nudge(bench, batch)
+        if not _depends(bench, batch):
+            message = (
+                "with other rows, and with zeros in their place, every output is bit for bit the same, "
+                f"also after {_NUDGES} small steps."
+            )
+            return Finding("inputs-ignored", message, {"change": 0.0})
+    if not bench.deep or not bench.first_pass().gradients:
+        return Finding("pass", "outputs change with the inputs.")
+    return _trained(bench, batch, limit)
+
+
+def _given_anything(bench: Bench) -> bool:
+    """Whether there is an input to change: one that is not the same number everywhere."""
+    from steadyrun.preflight.arrays import as_numpy
+    from steadyrun.preflight.editing import tensors_in
+
+    call = bench.first_pass().calls[0]
+    arrays = [as_numpy(held) for held in tensors_in((call.args, call.kwargs))]
+    return any(held is None or (held.size > 1 and bool((held != held.flat[0]).any())) for held in arrays)
+
+
+def _depends(bench: Bench, batch: Any) -> bool:
+    """Whether any output, or the loss, changes with the inputs; where it cannot be computed it depends on them, too."""
+    import torch
+
+    from steadyrun.preflight.disturbing import emptied, rolled
+    from steadyrun.preflight.editing import editing
+
+    before = _outputs(bench, batch, None)
+    for change in (rolled, emptied):
+        try:
+            after = _outputs(bench, batch, editing(change))
+        except MissingSignal:
+            return True
+        if len(before) != len(after) or not all(map(torch.equal, before, after)):
+            return True
+    return False
+
+
+def _outputs(bench: Bench, batch: Any, edit: Edit | None) -> list[Tensor]:
+    """Every tensor that the model's first call returns, and the loss; in evaluation, with the same draws."""
+    import torch
+
+    from steadyrun.preflight.editing import tensors_in
+
+    with bench.pristine(), torch.no_grad(), bench.calls(edit) as calls:
+        bench.reseed()
+        bench.modes(False)
+        loss = bench.loss(batch)
+    found = list(tensors_in(calls[0].output)) if calls else []
+    scores = calls[0].scores if calls else None
+    return [*found, *([] if scores is None else [scores]), loss]
+
+
+def _nudge(bench: Bench, batch: Any) -> None:
+    """Small steps down the gradient, whatever the learning rate is; undone with all the rest."""
+    import torch
+
+    for _ in range(_NUDGES):
+        gradients = bench.observe(batch, backward=True).gradients
+        with torch.no_grad():
+            for name, held in bench.parameters.items():
+                if name in gradients:
+                    gradient = gradients[name]
+                    held.sub_(0.01 * gradient / gradient.abs().max().clamp(min=1e-12))
+
+
+def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
+    """After some steps on one batch its loss must be worse with the inputs of other rows."""
+    from steadyrun.preflight.disturbing import rolled_inputs
+
+    with bench.pristine():
+        first = _quiet_loss(bench, batch, None)
+        bench.modes(True)
+        for _ in range(int(limit["steps"])):
+            bench.own_step(batch)
+        mine = _quiet_loss(bench, batch, None)
+        others = _quiet_loss(bench, batch, rolled_inputs)
+    measured = {"first": first, "loss": mine, "loss_with_other_inputs": others}
+    facts = (
+        f"{limit['steps']:g} steps on one batch take its loss from {shown(first)} to {shown(mine)}, with the inputs of "
+        f"other rows it is {shown(others)}"
+    )
+    apart = abs(others - mine) > 1e-5 * mine  # rows whose labels are all alike can change places
+    if 0 < mine < (1 - limit["learned"]) * first and others <= mine and apart:
+        return Finding("not-used-yet", f"{facts}.", measured)
+    return Finding("pass", f"outputs change with the inputs; {facts}.", measured)
+
+
+def _quiet_loss(bench: Bench, batch: Any, edit: Edit | None) -> float:
+    import torch
+
+    with bench.pristine(), torch.no_grad(), bench.calls(edit):
+        bench.reseed()
+        bench.modes(False)
+        return float(bench.loss(batch))
+
+
+QUESTION = Question(
+    code="P3.5",
+    name="inputs matter",
+    asks="Do the outputs of the model change when its inputs do?",
+    why="A model that ignores its inputs (dead units, a value overwritten on the way, a mask over everything) still "
+    "has a loss that falls: it learns how often each answer comes.",
+    needs=("loss_fn", "batches"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "steps",
+            20,
+            "steps",
+            "on one batch before its loss is compared with that of other inputs (deep)",
+            "",
+            "enough for most to tell the rows of one batch apart; with fewer the loss falls for all inputs alike",
+        ),
+        Threshold(
+            "learned",
+            0.2,
+            "of the first loss",
+            "by which it must have fallen before other inputs are tried (deep)",
+            "",
+            "below it, healthy models of the zoo learn how often each answer comes before they learn from the inputs",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "outputs change with the inputs"),
+        Outcome(
+            "not-used-yet",
+            NOTE,
+            "the loss is no worse with the inputs of other examples: little is learned from the inputs so far",
+        ),
+        Outcome(
+            "inputs-ignored",
+            FAULT,
+            "the outputs do not depend on the inputs at all",
+            "Follow an input through forward(): look for a variable that is overwritten, a mask over everything, units "
+            "that are all dead.",
+            explains=("C3", "C4", "C5", "S", "P4", "P6"),
+        ),
+    ),
+    find=find,
+)

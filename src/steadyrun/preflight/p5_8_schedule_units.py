@@ -1,0 +1,214 @@
+"""P5.8: does the scheduler count in the units in which it is stepped?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steadyrun.preflight.given import Given
+from steadyrun.questions.c2_1_schedule import QUESTION as RECORDED
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Answer,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    shown,
+)
+from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.schedule import declared_plan
+
+if TYPE_CHECKING:
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.signals.smoothing import Floats
+
+_POINTS = 2000  # of a curve that is held against the declared one
+_FAULTS = ("horizon-too-short", "horizon-too-long", "stepped-too-often", "stepped-too-seldom", "no-warmup")
+
+
+def find(bench: Bench, limit: Limits) -> Finding:
+    total = bench.declared("total_steps")
+    if bench.task.scheduler is None:
+        raise NotApplicable("there is no scheduler")
+    if total is None or total < limit["least"]:
+        how = "declare config={'total_steps': …, 'schedule': …, 'lr_max': …}"
+        raise MissingSignal("total_steps", "how many steps the run takes is not declared", how)
+    warmup = bench.declared("warmup_steps") or 0
+    if warmup >= total:
+        message = f"warmup_steps {warmup:g} and total_steps {total:g} are declared: the warmup is longer than the run."
+        return Finding("warmup-longer-than-run", message, {"warmup_steps": warmup, "total_steps": total})
+    curve = _dry(bench, int(total))
+    per_step = _per_step(bench)
+    if per_step is not None and per_step > 0:
+        return _held_against(bench, curve, per_step, int(total))
+    found = _either(bench, curve, int(total))
+    if per_step == 0 and found.outcome == "pass" and float(np.ptp(curve)) > 0:
+        message = f"train_step does not step the scheduler; {found.message}"
+        return Finding("left-to-the-loop", message, found.measured)
+    return found
+
+
+def _dry(bench: Bench, total: int) -> Floats:
+    """The rate by scheduler steps; a curve that ends early stays where it is."""
+    from steadyrun.probes.schedule import expected_rates
+
+    task = bench.task
+    owner = getattr(task.scheduler, "optimizer", None) or task.optimizers[0]
+    found = expected_rates(task.scheduler, owner, bench.model, total + 1)
+    if not found.groups:
+        raise NotApplicable(found.why or "the scheduler cannot be run dry")
+    if found.steps < min(total, 10):
+        raise NotApplicable(f"the scheduler could be run for {found.steps} steps only")
+    knots = max(found.groups, key=lambda group: max(rate for _, rate in group))
+    places, rates = np.array(knots, float).T
+    curve: Floats = np.interp(np.arange(found.steps), places, rates)
+    return curve
+
+
+def _per_step(bench: Bench) -> float | None:
+    """How often the program's own step steps the scheduler; None where there is no such step, or no count."""
+    from steadyrun.probes.schedule import steps_taken
+
+    if bench.task.train_step is None:
+        return None
+    with bench.pristine():
+        before = steps_taken(bench.task.scheduler)
+        bench.own_step(bench.batch())
+        after = steps_taken(bench.task.scheduler)
+    return after - before if before is not None and after is not None else None
+
+
+def _held_against(bench: Bench, curve: Floats, per_step: float, total: int) -> Finding:
+    """The program steps the scheduler itself: the declared curve must come out, by the rules of C2.1."""
+    answer = _asked(bench, curve, per_step, total)
+    measured = {"scheduler_steps_per_step": per_step, "total_steps": float(total)}
+    facts = f"train_step steps the scheduler {per_step:g} times"
+    if answer.kind == FAULT:
+        return Finding("not-as-declared", f"{facts}; over {total} steps {answer.message}", measured, fix=answer.fix)
+    climbs = _climbs_again(bench, curve, per_step, total)
+    if climbs:
+        return Finding("counts-epochs", f"{facts}, and {climbs}", measured)
+    return Finding("pass", f"{facts}; {answer.message}", measured)
+
+
+def _either(bench: Bench, curve: Floats, total: int) -> Finding:
+    """Nobody shows how often the scheduler is stepped: once per step or once per epoch, one of them should fit."""
+    measured = {"total_steps": float(total)}
+    once = _asked(bench, curve, 1.0, total)
+    if once.kind != FAULT or once.outcome not in _FAULTS:
+        return Finding("pass", f"stepped once per step: {once.message}", measured)
+    batches = _length(bench.task.loader)
+    if batches is not None and 1 < batches < total:
+        epochs = _asked(bench, curve, 1 / batches, total)
+        if epochs.kind != FAULT or epochs.outcome not in _FAULTS:
+            message = f"it fits only if it is stepped once per epoch of {batches} batches: {epochs.message}"
+            return Finding("pass", message, measured | {"batches": float(batches)})
+    message = f"stepped once per step, {once.message} Whether it is stepped in another rhythm is not seen."
+    return Finding("fits-not", message, measured)
+
+
+def _asked(bench: Bench, curve: Floats, per_step: float, total: int) -> Answer:
+    """What C2.1 would say of a run with these rates."""
+    steps = np.unique(np.linspace(0, total - 1, min(total, _POINTS)).astype(np.int64))
+    counts = np.floor(steps * per_step + 1e-9).astype(int)
+    rates = curve[np.minimum(counts, len(curve) - 1)]
+    if declared_plan(bench.config, float(np.min(curve))) is None:
+        return Answer(NOTE, "not-declared", _described(rates, steps))
+    answer = RECORDED.ask(Given(bench.config, {"lr/0": (steps, rates)}).signals())
+    return replace(answer, message=answer.message.replace("recorded ", ""))
+
+
+def _described(rates: Floats, steps: Any) -> str:
+    low, high = int(np.argmin(rates)), int(np.argmax(rates))
+    return (
+        f"the rate is {shown(rates[0])} at first, at most {shown(rates[high])} (step {steps[high]}), at least "
+        f"{shown(rates[low])} (step {steps[low]}); what is meant is not declared."
+    )
+
+
+def _climbs_again(bench: Bench, curve: Floats, per_step: float, total: int) -> str:
+    """A cosine without restarts whose length is the number of epochs: it swings once for every few batches."""
+    length = getattr(bench.task.scheduler, "T_max", None)
+    epochs = bench.declared("epochs") or bench.declared("num_epochs")
+    batches = _length(bench.task.loader)
+    if epochs is None and batches:
+        epochs = total / batches if total % batches == 0 else None
+    if not isinstance(length, int | float) or epochs is None or length != epochs or length * 2 > total * per_step:
+        return ""
+    rises = float(np.max(curve[int(length) :]) - curve[min(int(length), len(curve) - 1)])
+    return (
+        f"its T_max is {length:g}, the number of epochs: the rate is at its minimum at step {length / per_step:g} of "
+        f"{total} and climbs by {shown(rises)} again."
+    )
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+QUESTION = Question(
+    code="P5.8",
+    name="units of the schedule",
+    asks="Does the scheduler, stepped as the program steps it, give the declared curve over the declared steps?",
+    why="A schedule in epochs that is stepped per batch swings up and down all the time; one in steps that is stepped "
+    "per epoch never leaves its start; one that each process steps ends far too early. None of them is an error.",
+    needs=("scheduler", "total_steps", "schedule", "lr_max", "train_step"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "least",
+            20,
+            "steps",
+            "declared steps below which a curve is not held against anything",
+            "",
+            "epochs and steps cannot be told apart in fewer; the rules of C2.1 need a curve",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the curve is the declared one, as far as that is declared"),
+        Outcome(
+            "fits-not",
+            NOTE,
+            "the curve is not the declared one if the scheduler is stepped once per step",
+            "Give the task a train_step that steps the scheduler, so that this can be told.",
+        ),
+        Outcome(
+            "left-to-the-loop",
+            NOTE,
+            "train_step leaves the scheduler where it is: the loop must step it, which cannot be seen here",
+            "Call scheduler.step() in the loop, after each train_step or once per epoch, as its length says.",
+        ),
+        Outcome(
+            "warmup-longer-than-run",
+            FAULT,
+            "the warmup would not be over when the run is",
+            "Declare and use a shorter warmup, or a longer run.",
+            explains=("C2", "S2"),
+        ),
+        Outcome(
+            "counts-epochs",
+            FAULT,
+            "the schedule counts epochs and is stepped per batch",
+            "Give the scheduler the number of optimizer steps (T_max=total_steps), or step it once per epoch.",
+            explains=("C2", "S2", "D4.2"),
+        ),
+        Outcome(
+            "not-as-declared",
+            FAULT,
+            "stepped as the program does it, the scheduler gives another curve than the declared one",
+            "Give the scheduler the number of times that it is stepped in the whole run.",
+            explains=("C2", "S2", "D4.2"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,56 @@
+"""In which mode the model was when it was validated: forward passes without gradients between two training steps.
+
+The hook is global, sees nothing but the watched model's own call, and takes itself off when training goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+
+class EvaluationProbe:
+    """Counts passes without gradients, and those in which modules behaved as in training."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._sensitive = [module for module in model.modules() if is_random_in_training(module)]
+        self._handle: Any = None
+        self._passes = self._in_training = 0
+
+    def arm(self) -> None:
+        """Training has made its step: what comes now may be validation."""
+        if self._handle is None:
+            self._handle = register_module_forward_pre_hook(self._entered)
+
+    def disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def take(self) -> dict[str, int]:
+        """What was seen since the last validation; the next one begins anew."""
+        found = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
+        self._passes = self._in_training = 0
+        return found
+
+    def _entered(self, module: nn.Module, _args: Any) -> None:
+        if module is not self._model or torch.compiler.is_compiling():
+            return
+        if torch.is_grad_enabled():
+            self.disarm()
+            return
+        self._passes += 1
+        self._in_training += any(each.training for each in self._sensitive)
+
+
+def is_random_in_training(module: nn.Module) -> bool:
+    """Whether a module does something else in training than in evaluation: dropout, batch statistics."""
+    if isinstance(module, _DropoutNd):
+        return bool(module.p > 0)
+    return isinstance(module, _BatchNorm)

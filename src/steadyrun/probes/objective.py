@@ -1,0 +1,116 @@
+"""In a sampled step: what the loss is made of, whom its gradient reaches, how targets lie to inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
+from steadyrun.probes.lossgraph import LossGraph, read
+from steadyrun.probes.pending import Row
+from steadyrun.probes.reach import Reach
+from steadyrun.probes.sampling import by_names
+
+
+@dataclass
+class _Seen:
+    """What the backward passes of one step began from."""
+
+    graphs: list[LossGraph] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.graphs) and all(graph.complete for graph in self.graphs)
+
+    @property
+    def reached(self) -> set[int]:
+        return {id(leaf) for graph in self.graphs for leaf in graph.leaves}
+
+
+class ObjectiveProbe:
+    """Reads the graph of the loss when backward begins."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Callable[[], list[Any]],
+        learned: Callable[..., None],
+        tokens: dict[str, int],
+    ) -> None:
+        self._learned, self._tokens = learned, tokens
+        self._reach = Reach(model, optimizers)
+        self.sample = False
+        self._seen = _Seen()
+        self._facts: dict[str, Any] = {}
+        self._samples = 0
+        self._counts: Tensor | None = None  # of all classes seen so far
+
+    def backward_begins(self, root: Tensor | None) -> None:
+        if self.sample and root is not None and root.requires_grad:
+            self._seen.graphs.append(read(root))
+
+    def forget(self) -> None:
+        self._seen = _Seen()
+
+    def fill(self, row: Row, order: list[int]) -> None:
+        """Put the numbers of a step into its row, and what is no number into the manifest; `order` is who ran when."""
+        seen, self._seen = self._seen, _Seen()
+        if not seen.graphs:
+            return
+        with torch.no_grad():
+            for graph in seen.graphs[:1]:
+                self._put_targets(row, graph)
+        facts = _made_of(seen.graphs)
+        if seen.complete:
+            self._samples += 1
+            facts |= self._reach.facts(seen.reached, order)
+        news = facts != {key: value for key, value in self._facts.items() if key != "samples"}
+        if news or self._samples & (self._samples - 1) == 0:
+            self._facts = facts | {"samples": self._samples}
+            self._learned(objective=self._facts)
+
+    def _put_targets(self, row: Row, graph: LossGraph) -> None:
+        shares = alignment(graph)
+        if shares is not None:
+            row.put_many(shares, by_names(["targets/same", "targets/next", "targets/second"]))
+        if not graph.labels:
+            return
+        labels = graph.labels[0]
+        row.put("targets/supervised", supervised(labels))
+        pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
+        for tokens in graph.tokens:
+            padding = None if pad is None else padding_supervised(labels, tokens, pad)
+            if padding is not None:
+                row.put("targets/padding", padding)
+                break
+        if eos is not None and graph.tokens:
+            row.put_many(ends(labels, graph.tokens[0], eos), by_names(["targets/ends_given", "targets/ends_asked"]))
+        counts = class_counts(labels)
+        if counts is not None:
+            same = self._counts is not None and self._counts.shape == counts.shape
+            self._counts = self._counts + counts if same and self._counts is not None else counts
+            seen = torch.stack([alike(counts), alike(self._counts), counts.sum()])
+            row.put_many(seen, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
+            row.put("targets/entropy", entropy(self._counts))
+
+
+def _made_of(graphs: list[LossGraph]) -> dict[str, Any]:
+    """What is no number: squashed scores, broadcast predictions, label smoothing."""
+    facts: dict[str, Any] = {}
+    for graph in graphs:
+        if graph.squashed:
+            facts["squashed"] = graph.squashed
+        if graph.probabilities:
+            facts["probabilities"] = True
+        if graph.broadcast is not None:
+            facts["broadcast"] = [list(graph.broadcast.predictions), list(graph.broadcast.compared)]
+        for labels in graph.labels[:1]:
+            facts.setdefault("classes", labels.classes)
+            facts.setdefault("reduction", labels.reduction)
+            if labels.smoothing:
+                facts["smoothing"] = round(labels.smoothing, 6)
+    return facts

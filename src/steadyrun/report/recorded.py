@@ -1,0 +1,160 @@
+"""Answers that were found elsewhere and are kept with the run: by preflight before it, by replays after it.
+
+They are data: a question is put together from what is written there, and nothing of it is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.questions.form import (
+    CANNOT_TELL,
+    FAULT,
+    NOT_APPLICABLE,
+    NOTE,
+    PASS,
+    Answer,
+    Finding,
+    Limits,
+    Outcome,
+    Question,
+    Threshold,
+)
+from steadyrun.store.jsonio import number
+from steadyrun.trees.walker import Asked
+
+_KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
+_LARGEST = 4 * 2**20  # bytes of a replay's JSON that is still read
+_REPRODUCED = ("bit-equal", "within-tolerance")
+_FOLLOWS = ("C", "D", "S", "A3.8")
+
+
+def as_data(asked: Asked) -> dict[str, Any]:
+    """An answer with all that is needed to show it again."""
+    question, answer = asked.question, asked.answer
+    named = [outcome for outcome in question.outcomes if outcome.name == answer.outcome]
+    return {
+        "code": question.code,
+        "name": question.name,
+        "asks": question.asks,
+        "answer": answer.kind,
+        "outcome": answer.outcome,
+        "message": answer.message,
+        "meaning": named[0].meaning if named else "",
+        "explains": list(named[0].explains) if named else [],
+        "measured": dict(answer.measured),
+        "thresholds": {each.name: [each.value, each.unit] for each in question.thresholds},
+        "fix": answer.fix,
+        "missing": list(answer.missing),
+        "how_to_record": answer.how_to_record,
+    }
+
+
+def preflighted(manifest: Mapping[str, Any]) -> list[Asked]:
+    """What preflight said before the run, as far as it can be read."""
+    kept = manifest.get("preflight")
+    entries = kept.get("walk") if isinstance(kept, dict) else None
+    return [_asked(each) for each in entries if _is_answer(each)] if isinstance(entries, list) else []
+
+
+def _is_answer(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.get("answer") not in _KINDS:
+        return False
+    return all(isinstance(entry.get(key), str) for key in ("code", "name", "outcome", "message")) and bool(
+        entry["code"]
+    )
+
+
+def _asked(entry: dict[str, Any]) -> Asked:
+    text = {key: str(entry.get(key, "")) for key in ("code", "name", "asks", "outcome", "message", "meaning", "fix")}
+    limits = entry.get("thresholds")
+    explains = entry.get("explains")
+    outcome = Outcome(
+        text["outcome"],
+        entry["answer"],
+        text["meaning"],
+        text["fix"],
+        explains=tuple(map(str, explains)) if isinstance(explains, list) else (),
+    )
+    question = Question(
+        text["code"],
+        text["name"],
+        text["asks"],
+        "",
+        (),
+        None,
+        tuple(_threshold(str(name), value) for name, value in limits.items()) if isinstance(limits, dict) else (),
+        (outcome,),
+        _cannot_be_asked,
+    )
+    measured = entry.get("measured")
+    missing = entry.get("missing")
+    answer = Answer(
+        entry["answer"],
+        text["outcome"],
+        text["message"],
+        {str(key): _float(value) for key, value in measured.items()} if isinstance(measured, dict) else {},
+        fix=text["fix"],
+        missing=tuple(map(str, missing)) if isinstance(missing, list) else (),
+        how_to_record=str(entry.get("how_to_record", "")),
+    )
+    return Asked(question, answer, {})
+
+
+def _threshold(name: str, value: Any) -> Threshold:
+    pair = value if isinstance(value, list) and len(value) == 2 else [value, ""]
+    return Threshold(name, _float(pair[0]), str(pair[1]), "", "", "")
+
+
+def _float(value: Any) -> float:
+    found = number(value)
+    return math.nan if found is None else float(found)
+
+
+def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
+    raise NotImplementedError("this answer was recorded, and cannot be asked again")
+
+
+def replayed(root: Path) -> list[Asked]:
+    """The origins that replays of this run have found, of those that reproduced what was recorded."""
+    folders = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
+    found = [_culprit(_json(path)) for path in folders]
+    return [each for each in found if each is not None]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        held = json.loads(path.read_bytes()) if path.stat().st_size < _LARGEST else {}
+    except (OSError, ValueError):
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def _culprit(replay: dict[str, Any]) -> Asked | None:
+    culprit, proof = replay.get("culprit"), replay.get("proof")
+    if not isinstance(culprit, dict) or not isinstance(proof, dict) or proof.get("verdict") not in _REPRODUCED:
+        return None
+    cause, message = culprit.get("cause"), culprit.get("message")
+    if not isinstance(cause, str) or not isinstance(message, str):
+        return None
+    step = culprit.get("step")
+    fix = str(culprit.get("fix", ""))
+    meaning = "the first number that is not finite, found by executing the moment again"
+    outcome = Outcome(cause, FAULT, meaning, fix, explains=_FOLLOWS)
+    question = Question(
+        "R1.1",
+        "the moment, executed again",
+        "Where does the first number that is not finite come from?",
+        "",
+        (),
+        None,
+        (),
+        (outcome,),
+        _cannot_be_asked,
+    )
+    answer = Answer(FAULT, cause, message, step=step if isinstance(step, int) else None, fix=fix)
+    return Asked(question, answer, {})

@@ -1,0 +1,171 @@
+"""What is read off the graph of a loss, for losses as people write them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from steadyrun.probes.hidden import hidden_tensors
+from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised
+from steadyrun.probes.lossgraph import Labels, LossGraph, read
+
+torch.manual_seed(0)
+X, Y, T = torch.randn(6, 8), torch.randint(0, 10, (6,)), torch.randn(6)
+WIDE, ONE = nn.Linear(8, 10), nn.Linear(8, 1)
+
+
+def test_a_cross_entropy_shows_its_targets() -> None:
+    graph = read(functional.cross_entropy(WIDE(X), Y, ignore_index=3, reduction="sum"))
+    labels = graph.labels[0]
+    assert torch.equal(labels.targets, Y)
+    assert (labels.classes, labels.ignore_index, labels.reduction, labels.smoothing) == (10, 3, "sum", 0.0)
+    assert {id(leaf) for leaf in graph.leaves} == {id(held) for held in WIDE.parameters()}
+    assert not graph.squashed
+    assert graph.broadcast is None
+
+
+def test_one_over_pixels_keeps_their_shape() -> None:
+    scores = nn.Conv2d(3, 5, 1)(torch.randn(2, 3, 4, 4))
+    targets = torch.randint(0, 5, (2, 4, 4))
+    assert torch.equal(read(functional.cross_entropy(scores, targets)).labels[0].targets, targets)
+
+
+@pytest.mark.parametrize("smoothing", [0.05, 0.3, 0.9])
+def test_label_smoothing_is_read_back(smoothing: float) -> None:
+    loss = functional.cross_entropy(WIDE(X), Y, label_smoothing=smoothing)
+    assert read(loss).labels[0].smoothing == pytest.approx(smoothing, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "squashed"),
+    [
+        (lambda: functional.cross_entropy(WIDE(X).softmax(-1), Y), "softmax"),
+        (lambda: functional.cross_entropy(WIDE(X).softmax(-1)[:, :8].reshape(6, 8), Y % 8), "softmax"),
+        (lambda: -WIDE(X).softmax(-1).log_softmax(-1)[range(6), Y].mean(), "softmax"),
+        (lambda: functional.binary_cross_entropy_with_logits(ONE(X).sigmoid()[:, 0], (T > 0).float()), "sigmoid"),
+        (lambda: functional.cross_entropy(WIDE(X).log_softmax(-1), Y), ""),
+        (lambda: functional.cross_entropy(WIDE(X).softmax(-1) @ torch.randn(10, 10), Y), ""),
+        (lambda: functional.binary_cross_entropy(ONE(X).sigmoid()[:, 0], (T > 0).float()), ""),
+        (lambda: functional.nll_loss(WIDE(X).log_softmax(-1), Y), ""),
+    ],
+)
+def test_scores_that_are_squashed_twice(loss: object, squashed: str) -> None:
+    assert read(loss()).squashed == squashed  # type: ignore[operator]
+
+
+def test_probabilities_in_the_place_of_their_logarithms() -> None:
+    assert read(functional.nll_loss(WIDE(X).softmax(-1), Y)).probabilities
+    assert not read(functional.nll_loss(WIDE(X).log_softmax(-1), Y)).probabilities
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        (lambda: functional.mse_loss(ONE(X), T), True),
+        (lambda: functional.smooth_l1_loss(ONE(X), T), True),
+        (lambda: ((ONE(X) - T) ** 2).mean(), True),
+        (lambda: (T - ONE(X)).abs().mean(), True),
+        (lambda: functional.mse_loss(ONE(X)[:, 0], T), False),
+        (lambda: ((ONE(X) - T[:, None]) ** 2).mean(), False),
+        (lambda: ((ONE(X) - ONE(X).T) ** 2).mean(), False),  # all pairs, on purpose
+        (lambda: ((WIDE(X) - 1) ** 2).mean(), False),
+    ],
+)
+def test_predictions_broadcast_over_targets(loss: object, found: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert (read(loss()).broadcast is not None) is found  # type: ignore[operator]
+
+
+def test_a_compiled_part_is_opaque() -> None:
+    class Opaque(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, *grads: Tensor) -> Tensor:
+            return grads[0] * 2
+
+    Opaque.__name__ = "CompiledFunction"
+    assert read(WIDE(X).sum()).complete
+    loss = Opaque.apply(WIDE(X)).sum()
+    assert loss.grad_fn is not None
+
+
+def test_layers_in_lists_and_dictionaries_are_found() -> None:
+    model = nn.Module()
+    model.kept = nn.Linear(2, 2)
+    model.several = [nn.Linear(2, 2), {"deep": nn.Linear(2, 1)}]
+    model.tensor = torch.zeros(3, requires_grad=True)
+    model.buffer = torch.zeros(3)
+    names = {name for name, _ in hidden_tensors(model).values()}
+    assert names == {
+        "several[0].weight", "several[0].bias", "several[1]['deep'].weight", "several[1]['deep'].bias", "tensor"
+    }  # fmt: skip
+
+
+def test_tokens_and_targets_side_by_side() -> None:
+    table, ids = nn.Embedding(20, 10), torch.randint(0, 20, (3, 9))
+    scores = nn.Linear(10, 20)(table(ids))
+    graph = read(functional.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten()))
+    found = alignment(graph)
+    assert found is not None
+    assert found[1] == 1
+    assert torch.all(found[[0, 2]] < 0.5)
+
+
+ROWS = st.integers(2, 5)
+TOKENS = st.integers(0, 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), ROWS, st.integers(4, 9))
+def test_alignment_is_what_a_loop_counts(data: st.DataObject, rows: int, width: int) -> None:
+    draw = lambda count: data.draw(st.lists(TOKENS, min_size=count, max_size=count))  # noqa: E731
+    ids = torch.tensor(draw(rows * width)).reshape(rows, width)
+    targets = torch.tensor(draw(rows * width)).reshape(rows, width)
+    graph = LossGraph(labels=[Labels(targets.flatten(), 6, 0, "mean")], tokens=[ids])
+    found = alignment(graph)
+    assert found is not None
+    for offset in range(3):
+        pairs = [
+            (int(targets[r, t]), int(ids[r, t + offset]))
+            for r in range(rows)
+            for t in range(width - offset)
+            if int(targets[r, t]) != 0
+        ]
+        share = sum(one == two for one, two in pairs) / max(1, len(pairs))
+        assert float(found[offset]) == pytest.approx(share, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TOKENS, min_size=2, max_size=12))
+def test_how_alike_two_targets_are_is_what_pairs_say(here: list[int]) -> None:
+    counts = class_counts(Labels(torch.tensor(here), 6, -100, "mean"))
+    assert counts is not None
+    pairs = [(a, b) for i, a in enumerate(here) for j, b in enumerate(here) if i != j]
+    assert float(alike(counts)) == pytest.approx(sum(a == b for a, b in pairs) / len(pairs), abs=1e-6)
+
+
+def test_entropy_is_the_loss_of_guessing() -> None:
+    counts = torch.tensor([3.0, 1.0, 0.0])
+    shares = np.array([0.75, 0.25])
+    assert float(entropy(counts)) == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-6)
+
+
+def test_padding_and_ends_are_counted() -> None:
+    ids = torch.tensor([[1, 2, 9, 0, 0], [3, 9, 0, 0, 0]])
+    targets = torch.tensor([[2, 9, 0, 0, -100], [9, 0, 0, 0, -100]])
+    labels = Labels(targets.flatten(), 10, -100, "mean")
+    share = padding_supervised(labels, ids, 0)
+    assert share is not None
+    assert float(share) == pytest.approx(3 / 8)
+    assert ends(labels, ids, 9).tolist() == [2.0, 2.0]

@@ -1,0 +1,111 @@
+"""`run.watch(preflight=True)`: before the first step, without a trace, kept with the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import steadyrun
+
+
+def objects(seed: int = 0) -> tuple[nn.Module, Any, Any]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.BatchNorm1d(16), nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    data = TensorDataset(torch.randn(128, 8), torch.randint(0, 4, (128,)))
+    return model, optimizer, DataLoader(data, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(5))
+
+
+def good(model: nn.Module, batch: Any) -> torch.Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def bad(model: nn.Module, batch: Any) -> torch.Tensor:
+    return functional.cross_entropy(model(batch[0]).softmax(-1), batch[1])
+
+
+def train(folder: Path, **watching: Any) -> list[float]:
+    model, optimizer, loader = objects()
+    losses = []
+    with steadyrun.record(folder, config={"num_classes": 4}) as run:
+        run.watch(model, optimizer, loss_fn=good, loader=loader, **watching)
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = good(model, batch)
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=batch)
+            losses.append(loss.item())
+    return [*losses, *(float(each.sum()) for each in model.state_dict().values())]
+
+
+def test_training_is_bit_for_bit_the_same(tmp_path: Path) -> None:
+    assert train(tmp_path / "with", preflight=True) == train(tmp_path / "without")
+
+
+def test_what_it_found_is_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "run", preflight=True)
+    assert "preflight: no fault in" in capsys.readouterr().err
+    view = steadyrun.open_run(tmp_path / "run")
+    assert view.manifest["preflight"]["verdict"] == "healthy"
+    assert view.events("preflight")[0].fields["headline"] is None
+    codes = [asked.question.code for asked in steadyrun.check(tmp_path / "run").walk.path]
+    assert "P3.2" in codes
+
+
+def test_a_fault_is_told_and_may_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, optimizer, loader = objects()
+    run = steadyrun.record(tmp_path / "run", config={"num_classes": 4})
+    told: list[Any] = []
+    run.watch(model, optimizer, loss_fn=bad, loader=loader, preflight=True, on_fault=told.append)
+    assert "preflight: fault P3.2 squashed-twice" in capsys.readouterr().err
+    assert [each.code for each in told] == ["P3.2"]
+    with pytest.raises(steadyrun.FaultFound, match=r"P3\.2"):
+        run.watch(model, optimizer, loss_fn=bad, loader=loader, preflight=True, on_fault="stop")
+    run.close()
+    report = steadyrun.check(tmp_path / "run")
+    assert report.headline is not None
+    assert report.headline.question.code == "P3.2"
+    assert report.to_dict()["headline"]["proof"] == "preflight"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"preflight": True, "loss_fn": good}, "needs batches"),
+        ({"preflight": True, "loader": [1]}, "needs loss_fn"),
+        ({"preflight": True, "loss_fn": good, "loader": iter([1])}, "without using them up"),
+    ],
+)
+def test_what_is_missing_is_said_before_training(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    model, optimizer, _ = objects()
+    with (
+        steadyrun.record(tmp_path / "run") as run,
+        pytest.raises(steadyrun.UsageError, match=words),
+    ):
+        run.watch(model, optimizer, **given)
+
+
+def test_a_loss_function_that_fails_does_not_stop_training(tmp_path: Path) -> None:
+    model, optimizer, loader = objects()
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("not yet")
+
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(model, optimizer, loss_fn=broken, preflight=[next(iter(loader))], capture=False)
+        assert run.path.exists()
+
+
+def test_the_function_and_the_room_share_their_name() -> None:
+    import steadyrun.preflight.opening
+
+    model, optimizer, loader = objects()
+    report = steadyrun.preflight(model, optimizer, good, [next(iter(loader))])
+    assert report.verdict == "healthy"

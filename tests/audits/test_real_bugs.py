@@ -1,0 +1,180 @@
+"""Real bugs in ordinary loops: each is the headline of its run, and the healthy ones have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from audited_programs import classify, write
+from torch import nn
+from torch.nn import functional
+
+import steadyrun
+
+
+@pytest.mark.parametrize(
+    ("bug", "code", "outcome"),
+    [
+        ("no-zero-grad", "A1.1", "not-cleared"),
+        ("erased", "C1.2", "erased"),
+        ("late-clip", "A1.3", "after-step"),
+        ("left-in-evaluation", "A2.1", "left-on"),
+        ("validated-in-training", "A2.2", "in-training"),
+        ("softmax", "A3.1", "squashed-twice"),
+        ("sorted", "A3.6", "sorted"),
+        ("replaced", "A4.1", "stale"),
+        ("list", "A4.2", "unregistered"),
+        ("detached", "A4.3", "cut-off"),
+        ("frozen", "A4.4", "nothing-trainable"),
+        ("same-order", "A5.1", "not-reshuffled"),
+        ("augmented", "A5.3", "changed"),
+    ],
+)
+def test_a_bug_of_the_classifier_is_the_headline(tmp_path: Path, bug: str, code: str, outcome: str) -> None:
+    report = classify(tmp_path / "run", bug)
+    assert report.headline is not None
+    assert (report.headline.question.code, report.headline.answer.outcome) == (code, outcome)
+    assert report.verdict == "fault"
+
+
+@pytest.mark.parametrize("variant", ["", "zeroed-in-place"])
+def test_a_healthy_classifier_has_no_headline(tmp_path: Path, variant: str) -> None:
+    report = classify(tmp_path / "run", variant)
+    assert report.headline is None, report.headline
+    failed = [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ("bug", "code", "outcome"),
+    [
+        ("shifted-twice", "A3.3", "shifted-twice"),
+        ("not-shifted", "A3.3", "not-shifted"),
+        ("padded", "A3.4", "supervised"),
+        ("masked-ends", "A3.5", "never-asked"),
+    ],
+)
+def test_a_bug_of_the_targets_is_the_headline(tmp_path: Path, bug: str, code: str, outcome: str) -> None:
+    report = write(tmp_path / "run", bug)
+    assert report.headline is not None
+    assert (report.headline.question.code, report.headline.answer.outcome) == (code, outcome)
+
+
+def test_healthy_texts_have_no_headline(tmp_path: Path) -> None:
+    assert write(tmp_path / "run").headline is None
+
+
+def test_an_id_beyond_the_table_is_told_from_the_frames_of_the_exception(tmp_path: Path) -> None:
+    with pytest.raises(IndexError):
+        write(tmp_path / "run", "out-of-range")
+    report = steadyrun.check(tmp_path / "run")
+    assert report.headline is not None
+    assert report.headline.answer.outcome == "token-out-of-range"
+    assert dict(report.headline.answer.measured) == {"smallest": 0.0, "largest": 24.0, "size": 24.0}
+
+
+def test_predictions_stretched_over_the_batch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 1), torch.randn(32, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(model, optimizer)
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = ((model(x) - x.sum(1)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=x)
+    headline = steadyrun.check(tmp_path / "run").headline
+    assert headline is not None
+    assert headline.answer.outcome == "broadcast"
+    assert headline.answer.measured["compared"] == 32 * 32
+
+
+def test_updates_that_bf16_rounds_away(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    x, y = torch.randn(32, 16).bfloat16(), torch.randint(0, 4, (32,))
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 4}) as run:
+        run.watch(model, optimizer)
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+            run.step(loss)
+    headline = steadyrun.check(tmp_path / "run").headline
+    assert headline is not None
+    assert headline.answer.outcome == "rounded-away"
+
+
+def test_two_optimizers_that_take_turns_leave_nothing(tmp_path: Path) -> None:
+    """A GAN-like loop: each zeroes its own gradients right before its own backward pass."""
+    torch.manual_seed(0)
+    maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
+    both = nn.ModuleList([maker, judge])
+    optimizers = [torch.optim.Adam(judge.parameters(), 1e-3), torch.optim.Adam(maker.parameters(), 1e-3)]
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(both, optimizers)
+        for _ in range(60):
+            noise, real = torch.randn(8, 4), torch.randn(8, 4) + 2
+            optimizers[0].zero_grad()
+            loss = functional.softplus(-judge(real)).mean() + functional.softplus(judge(maker(noise).detach())).mean()
+            loss.backward()
+            optimizers[0].step()
+            optimizers[1].zero_grad()
+            functional.softplus(-judge(maker(noise))).mean().backward()
+            optimizers[1].step()
+            run.step(loss)
+    report = steadyrun.check(tmp_path / "run")
+    assert report.headline is None, report.headline
+
+
+def test_accumulation_begins_empty(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with steadyrun.record(tmp_path / "run", config={"accumulation": 4}) as run:
+        run.watch(model, optimizer)
+        for _ in range(60):
+            optimizer.zero_grad()
+            losses = []
+            for _ in range(4):
+                loss = model(torch.randn(8, 4)).square().mean()
+                (loss / 4).backward()
+                losses.append(loss.detach())
+            optimizer.step()
+            run.step(torch.stack(losses).mean())
+    answers = {asked.question.code: asked.answer for asked in steadyrun.check(tmp_path / "run").walk.path}
+    assert answers["A1.1"].outcome == "pass"
+    assert answers["A1.2"].outcome == "pass"
+
+
+def test_a_pooler_that_nobody_uses_is_a_note(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.pooler, self.head = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.body(x).relu()
+            self.pooler(hidden).tanh()
+            return self.head(hidden)
+
+    model = Pooled()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with steadyrun.record(tmp_path / "run", config={"init": "random", "num_classes": 4}) as run:
+        run.watch(model, optimizer)
+        for _ in range(60):
+            x, y = torch.randn(16, 8), torch.randint(0, 4, (16,))
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(x, y))
+    answers = {asked.question.code: asked.answer for asked in steadyrun.check(tmp_path / "run").walk.path}
+    assert answers["A4.3"].outcome == "unused"

@@ -1,0 +1,334 @@
+"""Bugs in ids, labels, shifts, padding and order, each in a real program, and what is near them and healthy."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs_data import (
+    ROWS,
+    VOCAB,
+    Recurrent,
+    Shifting,
+    TinyGPT,
+    classify,
+    mlp,
+    points,
+    scores,
+    shifted,
+    task,
+    texts,
+    with_padding,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import steadyrun
+from steadyrun.preflight.opening import run
+from steadyrun.questions.form import Answer
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def answer(made: steadyrun.Task, code: str, **more: Any) -> Answer:
+    """What one probe says; no other probe may fail on the way."""
+    return run(made, only=[code], **more).walk.path[0].answer
+
+
+def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
+    found = answer(made, code, **more)
+    return found.kind, found.outcome
+
+
+# -- P1.1 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 3])
+@pytest.mark.parametrize("bad", [VOCAB, -1])
+def test_an_id_without_a_row(place: int, bad: int) -> None:
+    batches = shifted()
+    batches[place] = (batches[place][0].clone(), batches[place][1])
+    batches[place][0][2, 3] = bad
+    found = answer(task(TinyGPT(), scores, batches), "P1.1")
+    assert found.outcome == "beyond-the-table"
+    assert f"batch {place} (batch[0]): id {bad} is looked up in tokens.weight, which has {VOCAB} rows" in found.message
+    assert "1 of 96 ids" in found.message
+
+
+def test_a_text_longer_than_the_table_of_positions() -> None:
+    batches = [*shifted(), *((t[:, :-1], t[:, 1:]) for t in texts(1, width=66))]
+    found = answer(task(TinyGPT(), scores, batches), "P1.1")
+    assert found.outcome == "beyond-the-table"
+    assert "batch 6: id 64 is looked up in positions.weight, which has 64 rows" in found.message
+
+
+def test_a_bad_batch_does_not_hide_the_rest() -> None:
+    batches = shifted()
+    batches[0][0][0, 0] = VOCAB
+    report = run(task(TinyGPT(), scores, batches))
+    assert [asked.question.code for asked in report.walk.path if asked.answer.kind == "fault"] == ["P1.1"]
+    assert not [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
+    assert {a.question.code: a.answer.kind for a in report.walk.path}["P3.3"] == "pass"
+
+
+def test_an_id_that_is_never_looked_up_is_none() -> None:
+    """The last column is a target only, and masked there."""
+
+    def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
+        y = t[:, 1:].masked_fill(t[:, 1:] >= VOCAB, -100)
+        return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), y.flatten())
+
+    batches = texts()
+    for t in batches[1:]:
+        t[:, -1] = 10**6
+    for code in ("P1.1", "P1.2"):
+        assert told(task(TinyGPT(), loss_fn, batches), code) == ("pass", "pass")
+
+
+# -- P1.2 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 4])
+@pytest.mark.parametrize("bad", [4, -1, 255])
+def test_a_label_that_is_no_class(place: int, bad: int) -> None:
+    batches = points()
+    batches[place][1][5] = bad
+    found = answer(task(mlp(), classify, batches), "P1.2")
+    assert found.outcome == "no-such-class"
+    assert f"batch {place}: label {bad} among scores for 4 classes" in found.message
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_batch_without_a_label_that_counts(place: int) -> None:
+    batches = shifted()
+    batches[place] = (batches[place][0], torch.full_like(batches[place][1], -100))
+    found = answer(task(TinyGPT(), scores, batches), "P1.2")
+    assert found.outcome == "none-counts"
+    assert f"batch {place}: all 96 labels are -100" in found.message
+
+
+def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
+    batches = shifted()
+    batches[2] = (batches[2][0], torch.full_like(batches[2][1], -100))
+
+    def guarded(model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        total = functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
+        return total / (y != -100).sum().clamp(min=1)
+
+    assert told(task(TinyGPT(), guarded, batches), "P1.2") == ("pass", "pass")
+
+
+# -- P1.3 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [{"causal": True}, {}], ids=["declared", "seen"])
+def test_no_shift(config: dict[str, Any]) -> None:
+    found = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "P1.3")
+    assert found.outcome == "not-shifted"
+    assert "100.0% are the token at the same place" in found.message
+
+
+def test_no_shift_in_a_recurrent_model() -> None:
+    def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
+        return functional.cross_entropy(model(t).flatten(0, 1), t.flatten())
+
+    class BatchFirst(Recurrent):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids.t()).transpose(0, 1)
+
+    assert answer(task(BatchFirst(), loss_fn, texts()), "P1.3").outcome == "not-shifted"
+
+
+def test_shifted_twice() -> None:
+    batches = [{"input_ids": t[:, :-1], "labels": t[:, 1:]} for t in texts()]
+    made = task(Shifting(TinyGPT()), lambda model, batch: model(**batch).loss, batches)
+    found = answer(made, "P1.3")
+    assert found.outcome == "shifted-twice"
+    assert "100.0% the one after the next" in found.message
+
+
+def test_runs_of_one_token_prove_no_shift() -> None:
+    batches = [(torch.full((ROWS, 12), 3), torch.full((ROWS, 12), 3)) for _ in range(4)]
+    assert told(task(TinyGPT(), scores, batches, config={"causal": True}), "P1.3") == ("pass", "pass")
+
+
+# -- P1.4 and P1.5 ----------------------------------------------------------------------------------
+
+
+def test_padding_that_counts() -> None:
+    batches = [(t[:, :-1], t[:, 1:]) for t in with_padding()]
+    found = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4")
+    assert found.outcome == "padding-counts"
+    assert "padding (0) is asked to predict padding" in found.message
+    assert told(task(TinyGPT(), scores, batches), "P1.4") == ("note", "constant-tails")
+
+
+def test_padding_on_the_left_that_counts() -> None:
+    batches = [(t.flip(1)[:, :-1], t.flip(1)[:, 1:]) for t in with_padding()]
+    assert answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4").outcome == "padding-counts"
+
+
+class Padding:
+    """A tokenizer whose padding is its end of text."""
+
+    pad_token_id = eos_token_id = 1
+
+    def __init__(self, size: int = VOCAB) -> None:
+        self.size = size
+
+    def get_vocab(self) -> dict[str, int]:
+        return {f"t{place}": place for place in range(self.size)}
+
+
+def test_ends_that_are_masked_with_the_padding() -> None:
+    batches = with_padding(eos=1, pad=1)
+
+    def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
+        y = t[:, 1:].masked_fill(t[:, 1:] == 1, -100)
+        return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), y.flatten())
+
+    found = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "P1.5")
+    assert found.outcome == "never-ends"
+    assert "masking it masks the ends, too" in found.message
+
+
+def test_ends_that_are_learned_and_ends_of_prompts() -> None:
+    batches = with_padding()
+
+    def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
+        return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), t[:, 1:].flatten(), ignore_index=0)
+
+    assert told(task(TinyGPT(), loss_fn, batches, config={"eos_id": 1}), "P1.5") == ("pass", "pass")
+
+    def answers_only(model: nn.Module, t: Tensor) -> Tensor:
+        """Everything up to the end of the prompt is masked; the answers are cut off before their end."""
+        y = t[:, 1:].clone()
+        y[:, :6] = -100
+        return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), y.flatten())
+
+    prompts = texts()
+    for t in prompts:
+        t[:, 5] = 1
+    made = task(TinyGPT(), answers_only, prompts, config={"eos_id": 1})
+    assert told(made, "P1.5") == ("not-applicable", "not-applicable")
+
+
+# -- P1.6 -------------------------------------------------------------------------------------------
+
+
+def test_data_sorted_by_class() -> None:
+    x, y = torch.randn(320, 10), torch.arange(320) // 80
+    found = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "P1.6")
+    assert found.outcome == "sorted"
+    assert "the 320 labels come in 4 runs for 4 classes" in found.message
+    shuffled = DataLoader(TensorDataset(x, y), 16, shuffle=True)
+    assert told(task(mlp(), classify, shuffled), "P1.6") == ("pass", "pass")
+
+
+def test_batches_of_few_classes_on_purpose_are_at_most_a_note() -> None:
+    batches = [(torch.randn(8, 10), torch.tensor([a] * 4 + [b] * 4)) for a, b in ((0, 1), (2, 3), (1, 2), (3, 0)) * 4]
+    assert told(task(mlp(), classify, batches), "P1.6") == ("note", "uneven")
+    alternating = [(torch.randn(8, 10), torch.full((8,), place % 2)) for place in range(16)]
+    assert told(task(mlp(), classify, alternating), "P1.6")[0] != "fault"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 12), st.integers(2, 32), st.integers(4, 24), st.floats(0.05, 20), st.integers(0, 2**31))
+def test_shuffled_classes_are_never_called_sorted(kinds: int, rows: int, count: int, even: float, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(kinds, (count, rows), p=generator.dirichlet(np.full(kinds, even)))
+    batches = [(torch.randn(rows, 10), torch.from_numpy(labels)) for labels in drawn]
+    assert answer(task(mlp(12), classify, batches), "P1.6").kind != "fault"
+
+
+# -- P1.7 and P1.8 ----------------------------------------------------------------------------------
+
+
+class Apart:
+    """Shuffles inputs and labels, each with a permutation of its own."""
+
+    def __init__(self, joined: bool = False) -> None:
+        self.x, self.joined = torch.randn(128, 10), joined
+        self.y = self.x[:, :4].argmax(1)
+
+    def __iter__(self) -> Any:
+        order = torch.randperm(128)
+        labels = order if self.joined else torch.randperm(128)
+        yield from zip(self.x[order].split(16), self.y[labels].split(16), strict=True)
+
+
+def test_labels_shuffled_apart_from_their_inputs() -> None:
+    found = answer(task(mlp(), classify, Apart()), "P1.7")
+    assert found.outcome == "labels-change"
+    assert "of 128 examples that come in two passes over the loader have another class" in found.message
+    assert told(task(mlp(), classify, Apart(joined=True)), "P1.7") == ("pass", "pass")
+
+
+def test_chance_in_a_small_world_is_no_contradiction() -> None:
+    class Coin:
+        def __iter__(self) -> Any:
+            for _ in range(8):
+                x = torch.randint(0, 2, (16, 10)).float() * torch.tensor([1.0, 1.0] + [0.0] * 8)
+                yield x, torch.randint(0, 4, (16,))
+
+    assert answer(task(mlp(), classify, Coin()), "P1.7").kind != "fault"
+
+
+def test_many_duplicates_are_a_note_and_a_repeated_list_is_not() -> None:
+    x = torch.randn(4, 10).repeat(4, 1)
+    batches = [(x[torch.randperm(16)], torch.zeros(16, dtype=torch.long)) for _ in range(6)]
+    assert told(task(mlp(), classify, batches), "P1.7") == ("note", "duplicates")
+    assert told(task(mlp(), classify, points(2) * 4), "P1.7") == ("pass", "pass")
+
+
+def test_validation_that_is_trained_on() -> None:
+    batches = points(8)
+    found = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "P1.8")
+    assert found.outcome == "leak"
+    assert "32 of 64 validation examples (50.0%)" in found.message
+    assert told(task(mlp(), classify, batches, val_loader=points(4)), "P1.8") == ("pass", "pass")
+    few = [*points(8), (torch.cat([batches[0][0][:1], torch.randn(15, 10)]), batches[0][1])]
+    assert told(task(mlp(), classify, batches, val_loader=few), "P1.8")[0] != "fault"
+    assert told(task(mlp(), classify, batches), "P1.8")[0] == "cannot-tell"
+
+
+# -- P1.9 -------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_larger_than_the_table() -> None:
+    found = answer(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB + 2)), "P1.9")
+    assert found.outcome == "larger-than-the-table"
+    assert "largest id is 33 ('t33'); tokens.weight has 32 rows" in found.message
+    assert told(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB - 5)), "P1.9") == ("pass", "pass")
+    assert told(task(TinyGPT(), scores, shifted(), tokenizer=object()), "P1.9")[0] == "cannot-tell"
+
+
+def test_another_tokenizer_than_in_the_run_that_is_continued(tmp_path: Path) -> None:
+    made = task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB))
+    with steadyrun.record(tmp_path / "run") as recorded:
+        recorded.watch(made.model, made.optimizer, tokenizer=Padding(VOCAB))
+    assert answer(made, "P1.9", resumed=tmp_path / "run").kind == "pass"
+    manifest = tmp_path / "run" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["tokenizer"]["fingerprint"] = re.sub(".", "0", content["tokenizer"]["fingerprint"])
+    manifest.write_text(json.dumps(content))
+    found = answer(made, "P1.9", resumed=tmp_path / "run")
+    assert found.outcome == "another-tokenizer"
+    assert "00000000" in found.message
+
+
+def test_texts_in_columns() -> None:
+    same = [(t.t(), t.t()) for t in texts()]
+    assert answer(task(Recurrent(), scores, same, config={"causal": True}), "P1.3").outcome == "not-shifted"
+    padded = [(t[:, :-1].t(), t[:, 1:].t()) for t in with_padding()]
+    assert answer(task(Recurrent(), scores, padded, config={"pad_id": 0}), "P1.4").outcome == "padding-counts"

@@ -1,0 +1,227 @@
+"""Loaders whose workers are clones, samplers that repeat themselves, validation that is augmented; and healthy ones."""
+
+import multiprocessing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from programs_data import classify, mlp, points, task
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset, TensorDataset
+
+import steadyrun
+from steadyrun.preflight.opening import run
+from steadyrun.questions.form import Answer
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def answer(made: steadyrun.Task, code: str) -> Answer:
+    return run(made, only=[code]).walk.path[0].answer
+
+
+def told(made: steadyrun.Task, code: str) -> tuple[str, str]:
+    found = answer(made, code)
+    return found.kind, found.outcome
+
+
+class Noisy(Dataset[Any]):
+    """Items with noise on them, from one of several generators."""
+
+    def __init__(self, source: str = "torch", count: int = 64, transform: Any = None) -> None:
+        self.x, self.source, self.transform = torch.randn(count, 10), source, transform
+        self.y = self.x[:, :4].argmax(1)
+        self.own = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, place: int) -> Any:
+        return self.x[place] + self._noise(), self.y[place]
+
+    def _noise(self) -> Any:
+        if self.transform is not None:
+            return self.transform()
+        draws = {
+            "torch": lambda: torch.randn(10),
+            "numpy": lambda: torch.tensor(np.random.randn(10), dtype=torch.float32),
+            "own": lambda: torch.tensor(self.own.normal(size=10), dtype=torch.float32),
+            "coin": lambda: float(self.own.integers(2)),
+            "none": lambda: 0.0,
+        }
+        return draws[self.source]()
+
+
+def fixed_seed(_worker: int) -> None:
+    np.random.seed(0)
+
+
+def seed_of_worker(worker: int) -> None:
+    np.random.seed(worker)
+
+
+def loading(dataset: Any, workers: int = 2, **more: Any) -> steadyrun.Task:
+    return task(mlp(), classify, DataLoader(dataset, 8, num_workers=workers, **more))
+
+
+# -- P2.1 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "seeding"), [("own", None), ("coin", None), ("numpy", fixed_seed)], ids=["own", "coin", "fixed-seed"]
+)
+def test_workers_that_are_clones(source: str, seeding: Any) -> None:
+    made = loading(Noisy(source), worker_init_fn=seeding)
+    found = answer(made, "P2.1")
+    assert found.outcome == "clones"
+    assert "the second drew exactly the same" in found.message
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("source", ["torch", "numpy"])
+def test_workers_that_draw_for_themselves(source: str) -> None:
+    dataset = Noisy(source)
+    assert told(loading(dataset), "P2.1") == ("pass", "pass")
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    assert told(loading(dataset, shuffle=True, generator=generator), "P2.1") == ("pass", "pass")
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_draws_that_begin_anew_with_every_epoch_are_a_note() -> None:
+    assert told(loading(Noisy("numpy"), worker_init_fn=seed_of_worker), "P2.1") == ("note", "every-epoch-the-same")
+
+
+def test_loaders_of_which_it_is_not_asked() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            yield from zip(torch.randn(32, 10), torch.randint(0, 4, (32,)), strict=True)
+
+    assert told(loading(Noisy("none")), "P2.1")[0] == "not-applicable"
+    assert told(loading(Noisy("own"), workers=0), "P2.1")[0] == "not-applicable"
+    assert told(loading(Stream()), "P2.1")[0] == "not-applicable"
+    assert told(task(mlp(), classify, points()), "P2.1")[0] == "not-applicable"
+
+
+def test_an_item_that_raises_in_a_worker() -> None:
+    class Broken(Noisy):
+        def __getitem__(self, place: int) -> Any:
+            if torch.utils.data.get_worker_info() is not None and place == 0:
+                raise OSError("gone")
+            return super().__getitem__(place)
+
+    dataset = Broken()
+    made = loading(dataset, sampler=range(1, 64))
+    assert told(made, "P2.1")[0] == "cannot-tell"
+    assert not multiprocessing.active_children()
+
+
+# -- P2.2 -------------------------------------------------------------------------------------------
+
+
+class ShuffledOnce(Sampler[int]):
+    """Seeds its generator at the start of every epoch."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.shuffle = count, True
+
+    def __iter__(self) -> Any:
+        yield from torch.randperm(self.count, generator=torch.Generator().manual_seed(0)).tolist()
+
+    def __len__(self) -> int:
+        return self.count
+
+
+class OwnGenerator(ShuffledOnce):
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.generator = np.random.default_rng(0)
+
+    def __iter__(self) -> Any:
+        yield from self.generator.permutation(self.count).tolist()
+
+
+def test_the_same_order_in_every_epoch() -> None:
+    found = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
+    assert found.outcome == "same-order"
+    assert "all 64 places are the same" in found.message
+
+
+def test_another_order_in_every_epoch() -> None:
+    data = Noisy("none")
+    own = OwnGenerator(64)
+    before = own.generator.bit_generator.state
+    seeded = torch.Generator().manual_seed(1)
+    for more in (
+        {"shuffle": True},
+        {"sampler": RandomSampler(data, generator=seeded)},
+        {"sampler": own},
+        {"sampler": torch.utils.data.WeightedRandomSampler(torch.ones(64), 64)},
+    ):
+        assert told(loading(data, 0, **more), "P2.2") == ("pass", "pass")
+    assert own.generator.bit_generator.state == before
+    assert torch.equal(seeded.get_state(), torch.Generator().manual_seed(1).get_state())
+    assert told(loading(data, 0), "P2.2")[0] == "not-applicable"
+
+
+def test_a_sampler_that_waits_for_the_loop() -> None:
+    data = Noisy("none")
+    sampler: Any = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)
+    assert told(loading(data, 0, sampler=sampler), "P2.2") == ("note", "waits-for-set-epoch")
+    assert sampler.epoch == 0
+
+
+# -- P2.3 -------------------------------------------------------------------------------------------
+
+
+def validated(training: Any, validation: Any, **more: Any) -> steadyrun.Task:
+    return task(mlp(), classify, DataLoader(training, 8), val_loader=DataLoader(validation, 8, **more))
+
+
+def noise() -> Any:
+    return torch.randn(10)
+
+
+def test_validation_that_is_augmented_as_training_is() -> None:
+    whole = Noisy("torch")
+    found = answer(validated(Subset(whole, range(32)), Subset(whole, range(32, 64))), "P2.3")
+    assert found.outcome == "augmented"
+    assert "parts of one dataset" in found.message
+    found = answer(validated(Noisy(transform=noise), Noisy(transform=noise)), "P2.3")
+    assert (found.kind, found.outcome) == ("fault", "augmented")
+
+
+def test_validation_that_draws_in_its_own_way_is_a_note() -> None:
+    assert told(validated(Noisy("none"), Noisy("torch")), "P2.3") == ("note", "content-differs")
+    assert told(validated(Noisy("none"), Noisy("none"), shuffle=True), "P2.3") == ("note", "differs")
+
+
+def test_noise_put_on_by_the_collator_is_no_shared_transform() -> None:
+    def masking(items: Any) -> Any:
+        x, y = torch.utils.data.default_collate(items)
+        return x * (torch.rand_like(x) > 0.15), y
+
+    whole = Noisy("none")
+    made = validated(Subset(whole, range(32)), Subset(whole, range(32, 64)), collate_fn=masking)
+    assert told(made, "P2.3") == ("note", "content-differs")
+
+
+def test_validation_that_is_the_same() -> None:
+    assert told(validated(Noisy("torch"), Noisy("none")), "P2.3") == ("pass", "pass")
+    assert told(task(mlp(), classify, points(), val_loader=points()), "P2.3")[0] == "not-applicable"
+    assert told(task(mlp(), classify, points(), val_loader=iter(points())), "P2.3")[0] == "cannot-tell"
+    assert told(task(mlp(), classify, points()), "P2.3")[0] == "cannot-tell"
+
+
+def test_generators_of_loaders_are_put_back() -> None:
+    data = TensorDataset(torch.randn(64, 10), torch.randint(0, 4, (64,)))
+    loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
+    made = task(mlp(), classify, loader, val_loader=DataLoader(Noisy("own"), 8))
+    own = made.val_loader.dataset.own  # type: ignore[union-attr]
+    state, order = own.bit_generator.state, loader.generator.get_state()
+    run(made)
+    assert own.bit_generator.state == state
+    assert torch.equal(loader.generator.get_state(), order)

@@ -1,0 +1,285 @@
+"""Bugs in the loss, in what reaches the model and in the schedule, each in a real program; and healthy neighbours."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from programs_data import VOCAB, TinyGPT, classify, mlp, points, scores, shifted, task
+from torch import Tensor, nn
+from torch.nn import functional
+
+import steadyrun
+from steadyrun.preflight.opening import run
+from steadyrun.preflight.p3_4_smoothing import floor
+from steadyrun.questions.form import Answer
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def answer(made: steadyrun.Task, code: str, **more: Any) -> Answer:
+    return run(made, only=[code], **more).walk.path[0].answer
+
+
+def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
+    found = answer(made, code, **more)
+    return found.kind, found.outcome
+
+
+# -- P3.1 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize(
+    "loss",
+    [
+        functional.mse_loss,
+        functional.smooth_l1_loss,
+        lambda p, y: ((p - y) ** 2).mean(),
+        lambda p, y: (y - p).abs().sum(),
+    ],
+    ids=["mse", "smooth", "by hand", "turned"],
+)
+def test_predictions_against_all_targets(loss: Any) -> None:
+    batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
+    found = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "P3.1")
+    assert found.outcome == "broadcast"
+    assert "predictions of shape (16, 1) against 16 targets give (16, 16)" in found.message
+    squeezed = task(mlp(1), lambda m, b: loss(m(b[0]).squeeze(1), b[1]), batches)
+    assert told(squeezed, "P3.1")[0] in {"pass", "not-applicable"}
+
+
+def test_pairs_on_purpose_are_healthy() -> None:
+    def ranking(model: nn.Module, batch: Any) -> Tensor:
+        told = model(batch[0]).squeeze(1)
+        apart = told[:, None] - told[None, :]
+        return functional.softplus(-apart * (batch[1][:, None] - batch[1][None, :]).sign()).mean()
+
+    def kernel(model: nn.Module, batch: Any) -> Tensor:
+        made = model(batch[0]).squeeze(1).unsqueeze(1)
+        return (-((made - batch[1]) ** 2)).exp().mean()
+
+    batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
+    for loss_fn in (ranking, kernel):
+        assert told(task(mlp(1), loss_fn, batches), "P3.1")[0] != "fault"
+
+
+# -- P3.3 -------------------------------------------------------------------------------------------
+
+
+def test_the_first_loss_of_an_untrained_model() -> None:
+    found = answer(task(TinyGPT(), scores, shifted()), "P3.3")
+    assert found.kind == "pass"
+    assert f"ln {VOCAB} = {math.log(VOCAB):.4g}" in found.message
+
+
+def test_a_first_loss_that_is_not_finite() -> None:
+    made = task(mlp(), lambda m, b: -m(b[0]).sub(1e9).softmax(1)[:, 0].sub(2).log().mean(), points())
+    assert answer(made, "P3.3").outcome == "not-finite"
+
+
+def test_weights_drawn_too_wide() -> None:
+    model = TinyGPT()
+    nn.init.normal_(model.head.weight, std=4)
+    found = answer(task(model, scores, shifted()), "P3.3")
+    assert (found.kind, found.outcome) == ("fault", "weights")
+    assert "head.weight: deviation" in found.message
+
+
+def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:
+    model = TinyGPT()
+    model.tokens = nn.Embedding(VOCAB, 16)
+    model.head.weight = model.tokens.weight
+    nn.init.normal_(model.tokens.weight, std=1)
+    with torch.no_grad():
+        model.norm.weight.fill_(3.0)
+    found = answer(task(model, scores, shifted()), "P3.3")
+    assert found.outcome == "weights"
+
+
+def test_scores_with_a_margin_are_a_note() -> None:
+    def arcface(model: nn.Module, batch: Any) -> Tensor:
+        told = functional.normalize(model(batch[0]), dim=1)
+        return functional.cross_entropy(30 * (told - 0.3 * functional.one_hot(batch[1], 4)), batch[1])
+
+    assert told(task(mlp(), arcface, points()), "P3.3") == ("note", "high")
+
+
+def test_learned_weights_where_random_ones_are_declared() -> None:
+    model = TinyGPT()
+    batches = [shifted()[0]] * 4
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        scores(model, batches[0]).backward()
+        optimizer.step()
+    assert answer(task(model, scores, batches, config={"init": "random"}), "P3.3").outcome == "already-trained"
+    assert told(task(model, scores, batches), "P3.3") == ("note", "low")
+    assert told(task(model, scores, batches, config={"init": "pretrained"}), "P3.3") == ("pass", "pass")
+
+
+def test_losses_whose_guess_is_not_known_are_answered() -> None:
+    for loss_fn in (
+        lambda m, b: functional.cross_entropy(m(b[0]), b[1], reduction="sum"),
+        lambda m, b: functional.cross_entropy(m(b[0]), b[1]) + m[0].weight.pow(2).sum(),
+        lambda m, b: 100 * functional.cross_entropy(m(b[0]), b[1]),
+        lambda m, b: functional.multi_margin_loss(m(b[0]), b[1]),
+    ):
+        assert told(task(mlp(), loss_fn, points()), "P3.3") == ("pass", "pass")
+
+
+def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
+    def broken(_model: nn.Module, _batch: Any) -> Tensor:
+        raise KeyError("labels")
+
+    report = run(task(mlp(), broken, points()))
+    assert report.verdict == "cannot-tell"
+    assert not [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
+    told = {asked.question.code: asked.answer.message for asked in report.walk.path}
+    assert told["P3.3"].startswith("loss_fn raised KeyError: 'labels' (test_loss_probes.py:")
+
+
+# -- P3.4 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "outcome"),
+    [(0.1, "pass"), (0.3, "pass"), (0.7, "large"), (0.95, "hides-learning"), (1.0, "hides-learning")],
+)
+def test_label_smoothing(smoothing: float, outcome: str) -> None:
+    made = task(mlp(), lambda m, b: functional.cross_entropy(m(b[0]), b[1], label_smoothing=smoothing), points())
+    found = answer(made, "P3.4")
+    assert found.outcome == outcome
+    assert found.measured["smoothing"] == pytest.approx(smoothing)
+
+
+@given(st.floats(0, 1), st.integers(2, 50))
+def test_the_floor_is_the_loss_of_the_best_scores(smoothing: float, classes: int) -> None:
+    target = torch.full((classes,), smoothing / classes, dtype=torch.float64)
+    target[0] += 1 - smoothing
+    best = target.clamp(min=1e-300).log()
+    slow = functional.cross_entropy(best[None], torch.tensor([0]), label_smoothing=smoothing)
+    assert floor(smoothing, classes) == pytest.approx(float(slow), abs=1e-6)
+
+
+# -- P3.5 -------------------------------------------------------------------------------------------
+
+
+class Overwritten(nn.Module):
+    """What is computed from the inputs is thrown away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(10, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.inside(x).relu()
+        hidden = torch.ones_like(hidden)
+        return self.outside(hidden)
+
+
+def test_inputs_that_do_not_matter() -> None:
+    found = answer(task(Overwritten(), classify, points()), "P3.5")
+    assert found.outcome == "inputs-ignored"
+    dead = mlp()
+    nn.init.constant_(dead[0].bias, -100.0)  # type: ignore[index,arg-type]
+    assert answer(task(dead, classify, points()), "P3.5").outcome == "inputs-ignored"
+
+
+class First(nn.Module):
+    """Returns something constant before its scores, as detectors return their anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = mlp()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.linspace(0, 1, 7), self.inside(x)
+
+
+def test_a_constant_beside_the_scores_is_healthy() -> None:
+    made = task(First(), lambda m, b: functional.cross_entropy(m(b[0])[1], b[1]), points())
+    assert told(made, "P3.5") == ("pass", "pass")
+
+
+def test_a_batch_of_one_and_the_same_example() -> None:
+    x, y = points()[0]
+    assert told(task(mlp(), classify, [(x[:1].repeat(16, 1), y[:1].repeat(16))]), "P3.5") == ("pass", "pass")
+    constant = [(torch.ones(16, 10), torch.zeros(16, dtype=torch.long))]
+    assert told(task(mlp(), classify, constant), "P3.5")[0] == "not-applicable"
+
+
+# -- P5.8 -------------------------------------------------------------------------------------------
+
+
+def scheduled(length: int, stepping: int | None, total: int = 400, **config: Any) -> steadyrun.Task:
+    """A cosine of some length; `stepping` says how often a step steps it, None leaves it to the loop."""
+    made = task(mlp(), classify, points(10))
+    made.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(made.optimizer, length)
+    made.config = {"total_steps": total, "schedule": "cosine", "lr_max": 1e-3, "lr_min": 0.0, **config}
+
+    def step(task: steadyrun.Task, batch: Any) -> Tensor:
+        task.optimizer.zero_grad()
+        loss = task.loss_fn(task.model, batch)
+        loss.backward()
+        task.optimizer.step()
+        for _ in range(stepping or 0):
+            task.scheduler.step()  # type: ignore[union-attr]
+        return loss
+
+    made.train_step = None if stepping is None else step
+    return made
+
+
+def test_a_schedule_in_the_units_of_its_steps() -> None:
+    assert told(scheduled(400, 1), "P5.8") == ("pass", "pass")
+    assert told(scheduled(400, None), "P5.8") == ("pass", "pass")
+    found = answer(scheduled(40, None), "P5.8")  # the loader has 10 batches: 40 epochs
+    assert (found.kind, found.outcome) == ("pass", "pass")
+    assert "once per epoch of 10 batches" in found.message
+
+
+def test_a_schedule_in_epochs_stepped_per_batch() -> None:
+    found = answer(scheduled(40, 1), "P5.8")
+    assert found.kind == "fault"
+    assert "train_step steps the scheduler 1 times" in found.message
+    undeclared = scheduled(40, 1)
+    undeclared.config = {"total_steps": 400}
+    found = answer(undeclared, "P5.8")
+    assert found.outcome == "counts-epochs"
+    assert "T_max is 40, the number of epochs" in found.message
+
+
+def test_a_schedule_stepped_by_every_process() -> None:
+    assert answer(scheduled(400, 4), "P5.8").outcome == "not-as-declared"
+    assert told(scheduled(1600, 4), "P5.8") == ("pass", "pass")
+
+
+def test_a_warmup_longer_than_the_run() -> None:
+    assert answer(scheduled(400, 1, warmup_steps=500), "P5.8").outcome == "warmup-longer-than-run"
+
+
+def test_schedules_of_which_nothing_can_be_told() -> None:
+    assert told(task(mlp(), classify, points()), "P5.8")[0] == "not-applicable"
+    undeclared = scheduled(400, 1)
+    undeclared.config = {}
+    assert told(undeclared, "P5.8")[0] == "cannot-tell"
+    plateau = scheduled(400, None)
+    plateau.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(plateau.optimizer)
+    assert told(plateau, "P5.8")[0] == "not-applicable"
+    restarts = scheduled(400, 1)
+    restarts.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(restarts.optimizer, 50)
+    restarts.config = {"total_steps": 400}
+    assert told(restarts, "P5.8") == ("pass", "pass")
+
+
+def test_a_schedule_is_as_it_was() -> None:
+    made = scheduled(40, 1)
+    before = (made.scheduler.state_dict(), made.optimizer.state_dict())  # type: ignore[union-attr]
+    run(made)
+    assert (made.scheduler.state_dict(), made.optimizer.state_dict()) == before  # type: ignore[union-attr]

@@ -1,0 +1,218 @@
+"""Small synthetic runs for the audits: where each fires, where it stays silent, where it cannot tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cases import MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
+from synthetic import Synthetic
+
+from steadyrun.records import Event
+
+NAN = float("nan")
+CYCLE = np.arange(600) % 100 + 1.0
+REPEATS = np.where(np.arange(600) < 450, np.arange(600) + 1.0, np.arange(600) - 449.0)
+SEAM = [Event("resume", 450, 0.0)]
+SHUFFLED = {"loaders": [{"batches": 100, "shuffles": True, "sampler": "RandomSampler"}]}
+BATCHNORM = {"model": {"modules": [{"class": "BatchNorm1d"}]}}
+PARTS = ([0, 50, 101, 150, 200], [0, 0, 4, 4, 4])
+CRASH = {"type": "IndexError", "message": "index out of range in self"}
+
+
+def at(value: float) -> Any:
+    """A sampled series with one value throughout."""
+    return SAMPLED, [value] * len(SAMPLED)
+
+
+def objective(**facts: Any) -> dict[str, Any]:
+    """The manifest of a healthy run whose loss has other facts."""
+    return {"inferred": {**MANIFEST["inferred"], "objective": {**OBJECTIVE, **facts}}}
+
+
+def validations(*modes: tuple[int, int], sensitive: int = 3) -> list[Event]:
+    """Validations with so many passes, of which so many in training mode."""
+    counts = [{"passes": passes, "passes_in_training": wrong, "sensitive": sensitive} for passes, wrong in modes]
+    return [Event("validation", 100 * (place + 1), 0.0, 0, {"modes": each}) for place, each in enumerate(counts)]
+
+
+def passes(*data: tuple[float, float]) -> list[Event]:
+    """Validations with the hashes of their inputs and of their labels."""
+    fields = [{"data": {"examples": 64, "inputs_hash": one, "labels_hash": two, "classes": 4}} for one, two in data]
+    return [Event("validation", 100 * (place + 1), 0.0, 0, each) for place, each in enumerate(fields)]
+
+
+def with_blocks(*norms: float) -> Synthetic:
+    names = [f"c{place}" for place in range(len(norms))]
+    chain = {"blocks": [{"name": name, "role": "block"} for name in names]}
+    return run(manifest=chain, **{f"block_grad_norm/{n}": at(size) for n, size in zip(names, norms, strict=True)})
+
+
+def stuck(loss: float = 2.08, **more: Any) -> Synthetic:
+    """A classifier that never gets below the entropy of its labels."""
+    series = {
+        "loss": loss + 0.01 * np.random.default_rng(1).normal(0, 1, 600),
+        "examples": np.full(600, 32.0),
+        "example_hash/train": (np.arange(640) // 2, np.arange(640.0)),
+        "targets/entropy": at(2.07),
+        "val_loss": None,
+        **more,
+    }
+    return run(config={"num_classes": 8, "vocab_size": None}, **series)
+
+
+def frozen(*names: str) -> dict[str, Any]:
+    weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
+    return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
+
+
+def evaluated(first: int, last: int = 600) -> Any:
+    return np.where((first <= STEPS) & (last > STEPS), 0.0, 1.0)
+
+
+MISSING = {"without": ("loss",)}
+CASES: list[tuple[str, str, Synthetic]] = [
+    ("A1.1", "pass", run()),
+    ("A1.1", "not-cleared", run(grad_norm_left=at(2.0))),
+    ("A1.1", "missing", run(without=("grad_norm_left",))),
+    ("A1.2", "pass", run()),
+    ("A1.2", "erased", run(grad_norm_used=at(0.0))),
+    ("A1.2", "missing", run(without=("grad_norm_used",))),
+    ("A1.2", "not-applicable", run(grad_norm_used=at(0.0), manifest=objective(trained=0))),
+    ("A1.3", "pass", run()),
+    ("A1.3", "after-step", run(clipped=np.zeros(600), events=[Event("clip-after-step", 0, 0.0)])),
+    ("A1.3", "also-late", run(events=[Event("clip-after-step", 3, 0.0)])),
+    ("A1.3", "before-unscale", run(events=[Event("clip-before-unscale", 0, 0.0)])),
+    ("A1.3", "not-applicable", run(without=("clip_threshold", "clipped"))),
+    ("A2.1", "pass", run()),
+    ("A2.1", "left-on", run(training=evaluated(100), events=validations((3, 0)))),
+    ("A2.1", "sometimes", run(training=evaluated(100, 110), events=validations((3, 0)))),
+    ("A2.1", "never", run(training=np.zeros(600))),
+    ("A2.1", "not-applicable", run(training=evaluated(100), events=validations((3, 0), sensitive=0))),
+    (
+        "A2.1",
+        "parts-left-on",
+        run(modules_in_eval=([0, 50, 101, 150, 200], [0, 0, 4, 4, 4]), events=validations((3, 0))),
+    ),
+    ("A2.1", "missing", run(without=("training",))),
+    ("A2.2", "pass", run(events=validations((3, 0), (3, 0)))),
+    ("A2.2", "in-training", run(events=validations((3, 3), (3, 3)))),
+    ("A2.2", "mixed", run(events=validations((3, 0), (3, 1)))),
+    ("A2.2", "missing", run()),
+    ("A2.2", "not-applicable", run(events=validations((3, 3)), config={"val_mode": "train"})),
+    ("A2.3", "not-applicable", run()),
+    ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
+    ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),
+    ("A2.3", "few", run(manifest=BATCHNORM, examples=np.full(600, 2.0))),
+    ("A2.3", "degenerate", run(manifest=BATCHNORM, examples=np.full(600, 2.0), batchnorm_values=at(2.0))),
+    (
+        "A2.3",
+        "unlike-in-evaluation",
+        run(manifest=BATCHNORM, examples=np.full(600, 2.0), val_loss=([199, 399, 599], [9.0, 8.0, 7.0])),
+    ),
+    ("A3.1", "pass", run()),
+    ("A3.1", "squashed-twice", run(manifest=objective(squashed="softmax"))),
+    ("A3.1", "not-logarithms", run(manifest=objective(probabilities=True))),
+    ("A3.1", "missing", run(manifest={"inferred": {}})),
+    ("A3.2", "pass", run()),
+    ("A3.2", "broadcast", run(manifest=objective(broadcast=[[32, 1], [32, 32]]))),
+    ("A3.2", "missing", run(manifest={"inferred": {}})),
+    ("A3.3", "pass", run()),
+    ("A3.3", "shifted-twice", run(**{"targets/next": at(0.04), "targets/second": at(1.0)})),
+    ("A3.3", "not-shifted", run(config={"causal": True}, **{"targets/next": at(0.04), "targets/same": at(1.0)})),
+    ("A3.3", "copies", run(**{"targets/next": at(0.04), "targets/same": at(1.0)})),
+    ("A3.3", "not-applicable", run(without=("targets/same", "targets/next", "targets/second"))),
+    ("A3.4", "pass", run(**{"targets/padding": at(0.0)})),
+    ("A3.4", "supervised", run(**{"targets/padding": at(0.3)})),
+    ("A3.4", "a-little", run(**{"targets/padding": at(0.001)})),
+    ("A3.4", "missing", run(without=("targets/padding",))),
+    ("A3.5", "pass", run(**{"targets/supervised": at(0.6)})),
+    ("A3.5", "never-asked", run(**{"targets/ends_asked": at(0.0), "targets/supervised": at(0.6)})),
+    ("A3.5", "not-applicable", run()),
+    ("A3.5", "missing", run(without=("targets/ends_given",))),
+    ("A3.6", "pass", run()),
+    ("A3.6", "sorted", run(**{"targets/alike": at(0.9)})),
+    ("A3.6", "not-applicable", run(config={"shuffle": False})),
+    ("A3.6", "missing", run(without=("examples",))),
+    ("A3.7", "not-applicable", run()),
+    ("A3.7", "pass", run(ignored_labels=np.full(600, 0.5))),
+    ("A3.7", "empty", run(ignored_labels=([5, 6], [0.2, 1.0]))),
+    ("A3.7", "nothing-to-learn", run(ignored_labels=([5, 599], [0.2, 1.0]), loss=[*np.ones(599), NAN])),
+    ("A3.8", "pass", run()),
+    ("A3.8", "filtered", run(backward_loss=[*np.ones(599), NAN])),
+    ("A3.8", "missing", run(without=("backward_loss",))),
+    ("A4.1", "pass", run()),
+    ("A4.1", "stale", run(manifest=objective(left_out=["head"], left_out_count=1, strange=1))),
+    ("A4.1", "left-out", run(manifest=objective(left_out=["head"], left_out_count=1))),
+    ("A4.1", "not-optimized", run(config={"init": "pretrained"}, manifest=objective(left_out=["a"], left_out_count=1))),
+    ("A4.1", "missing", run(manifest={"inferred": {}})),
+    ("A4.2", "pass", run()),
+    ("A4.2", "unregistered", run(manifest=objective(hidden=["layers[0].weight"], hidden_count=1))),
+    ("A4.2", "missing", run(manifest={"inferred": {"objective": {"classes": 4}}})),
+    ("A4.3", "pass", run()),
+    ("A4.3", "cut-off", run(manifest=objective(unreached=["a"], unreached_count=1, cut_before="head"))),
+    ("A4.3", "unused", run(manifest=objective(unreached=["pooler"], unreached_count=1))),
+    ("A4.3", "missing", run(manifest={"inferred": {}})),
+    ("A4.4", "pass", run(manifest=frozen())),
+    ("A4.4", "nothing-trainable", run(manifest=frozen("a", "b"))),
+    ("A4.4", "frozen-at-random", run(manifest=frozen("a"))),
+    ("A4.4", "some-frozen", run(config={"init": "pretrained"}, manifest=frozen("a"))),
+    ("A4.4", "missing", run(manifest={"param_groups": None})),
+    ("A4.5", "pass", run()),
+    ("A4.5", "rounded-away", run(stalled=at(0.97), manifest={"model": {"parameter_dtypes": ["bfloat16"]}})),
+    ("A4.5", "tiny", run(stalled=at(0.97), manifest={"model": {"parameter_dtypes": ["float32"]}})),
+    ("A4.5", "missing", run(without=("stalled",))),
+    ("A4.6", "pass", run()),
+    ("A4.6", "stopped", run(**{"update_ratio/b": ([0, 100, 200, 300, 400], [1e-3, 1e-3, 0, 0, 0])})),
+    ("A4.6", "missing", run(without=("update_ratio/a",))),
+    ("A4.7", "not-applicable", run()),
+    ("A4.7", "pass", run(manifest={"model": {"tied": [["head", "embed"]], "declares_tied": True}})),
+    ("A4.7", "untied", run(config={"tied": True})),
+    ("A4.8", "pass", with_blocks(1.0, 1.2, 1.1, 1.0)),
+    ("A4.8", "vanishing", with_blocks(1e-10, 1e-7, 1e-3, 1.0)),
+    ("A4.8", "weak", with_blocks(1e-4, 1e-3, 1e-2, 1.0)),
+    ("A4.8", "not-applicable", with_blocks(1.0, 1.0)),
+    ("A4.8", "missing", run()),
+    ("A5.1", "pass", run()),
+    ("A5.1", "not-reshuffled", run(batch_hash=CYCLE, manifest=SHUFFLED)),
+    ("A5.1", "fixed", run(batch_hash=CYCLE)),
+    ("A5.1", "not-applicable", run(batch_hash=np.ones(600))),
+    ("A5.1", "missing", run(without=("batch_hash",))),
+    ("A5.2", "not-applicable", run()),
+    ("A5.2", "missing", run(without=("batch_hash",), events=SEAM)),
+    ("A5.2", "pass", run(events=SEAM)),
+    ("A5.2", "from-the-start", run(batch_hash=REPEATS, events=SEAM, config={"shuffle": True})),
+    ("A5.2", "again", run(batch_hash=REPEATS, events=SEAM)),
+    ("A5.3", "missing", run()),
+    ("A5.3", "pass", run(events=passes((1, 1), (1, 1)))),
+    ("A5.3", "changed", run(events=passes((1, 1), (2, 1)))),
+    ("A5.3", "drawn", run(events=passes((1, 1), (2, 2)))),
+    ("A5.4", "not-applicable", run()),
+    ("A5.4", "pass", run(repeated_tokens=np.full(600, 0.03))),
+    ("A5.4", "strange", run(repeated_tokens=np.where(STEPS == 300, 1.0, 0.03))),
+    (
+        "A5.4",
+        "degenerate",
+        run(repeated_tokens=np.where(STEPS == 300, 1.0, 0.03), grad_norm=np.where(STEPS == 300, 50.0, NORMS)),
+    ),
+    ("A6.1", "not-applicable", run()),
+    ("A6.1", "pass", run(loss_scale=np.full(600, 1024.0), events=SEAM)),
+    ("A6.1", "lost", run(loss_scale=np.where(STEPS < 450, 1024.0, 65536.0), events=SEAM)),
+    ("A7.1", "not-applicable", run()),
+    ("A7.1", "exception", run(manifest={"failure": {"type": "ValueError", "message": "no"}})),
+    (
+        "A7.1",
+        "token-out-of-range",
+        run(manifest={"failure": {**CRASH, "shown": {"what": "token", "smallest": 0, "largest": 512, "size": 512}}}),
+    ),
+    (
+        "A7.1",
+        "label-out-of-range",
+        run(manifest={"failure": {**CRASH, "shown": {"what": "label", "smallest": -1, "largest": 5, "size": 10}}}),
+    ),
+    ("S1.4", "unrelated", stuck()),
+    ("S1.4", "nothing-yet", stuck(loss=3.5)),
+    ("S1.4", "pass", stuck(loss=1.0)),
+    ("S1.4", "not-applicable", run(without=("targets/entropy",))),
+    ("S1.4", "missing", run(without=("loss",))),
+]

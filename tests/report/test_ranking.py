@@ -1,0 +1,162 @@
+"""One headline over its consequences, and answers that are kept with a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import steadyrun
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Outcome, Question
+from steadyrun.report.checking import Report
+from steadyrun.report.ranking import ranked
+from steadyrun.report.recorded import as_data, preflighted, replayed
+from steadyrun.store.jsonio import jsonable
+from steadyrun.trees.walker import Asked, Walk
+
+
+def never_asked(_run: Any, _limit: Any) -> Any:
+    raise AssertionError
+
+
+def asked(
+    code: str, kind: str = FAULT, explains: tuple[str, ...] = (), *, outcome: str = "bad", proved: bool = False
+) -> Asked:
+    told = Outcome(outcome, kind, f"{code} means this", "Do that.", explains=explains, proved=proved)
+    question = Question(code, f"about {code}", "Is it?", "Because.", ("loss",), None, (), (told,), never_asked)
+    return Asked(question, Answer(kind, outcome, f"{code} found 7", fix=told.fix), {})
+
+
+def codes(found: Any) -> list[str]:
+    return [each.question.code for each in found]
+
+
+def test_no_fault_has_no_headline() -> None:
+    assert ranked([asked("C1.1", PASS), asked("C2.1", NOTE)]).headline is None
+
+
+def test_the_walk_decides_where_nothing_explains_anything() -> None:
+    found = ranked([asked("C2.1"), asked("C4.1")])
+    assert found.headline is not None
+    assert found.headline.question.code == "C2.1"
+    assert codes(found.beside) == ["C4.1"]
+
+
+def test_a_proof_comes_before_the_symptoms_it_causes() -> None:
+    found = ranked([asked("C4.1"), asked("D2.1", NOTE), asked("S7.1", NOTE), asked("A1.1", explains=("C4", "D2.1"))])
+    assert found.headline is not None
+    assert found.headline.question.code == "A1.1"
+    assert codes(found.consequences) == ["C4.1", "D2.1"]
+    assert not found.beside
+
+
+def test_a_cause_that_is_itself_explained_is_no_headline() -> None:
+    chain = [asked("C4.1"), asked("A4.3", explains=("C4",)), asked("A4.4", explains=("A4", "C"))]
+    found = ranked(chain)
+    assert found.headline is not None
+    assert found.headline.question.code == "A4.4"
+    assert codes(found.consequences) == ["C4.1", "A4.3"]
+
+
+def test_what_was_tried_comes_before_what_was_seen() -> None:
+    found = ranked([asked("A3.1", explains=("P3",)), asked("P3.2", explains=("A3",))])
+    assert found.headline is not None
+    assert found.headline.question.code == "P3.2"
+
+
+def test_a_proved_answer_follows_from_nothing_but_its_name() -> None:
+    leak = asked("C4.2", outcome="leak", proved=True)
+    assert codes(ranked([leak, asked("A2.2", explains=("C4",))]).beside) == ["C4.2"]
+    assert codes(ranked([leak, asked("A2.2", explains=("C4.2:leak",))]).consequences) == ["C4.2"]
+
+
+def test_what_explains_each_other_still_has_one_headline() -> None:
+    found = ranked([asked("A1.1", explains=("A2",)), asked("A2.1", explains=("A1",))])
+    assert found.headline is not None
+
+
+def test_every_explanation_names_something_there_is() -> None:
+    from steadyrun.preflight import PROBES
+
+    known = {**QUESTIONS, **PROBES}
+    names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known}
+    for question in known.values():
+        for outcome in question.outcomes:
+            for target in outcome.explains:
+                code, _, named = target.partition(":")
+                assert code in names, (question.code, target)
+                assert not named or named in {each.name for each in known[code].outcomes}, (question.code, target)
+            assert not outcome.explains or outcome.answer == FAULT, question.code
+
+
+def test_json_and_text_show_the_headline_and_what_follows() -> None:
+    path = (asked("C4.1"), asked("A1.1", explains=("C4",)), asked("D4.1"))
+    report = Report("run", Walk(path, ()), "finished", 9)
+    found = report.to_dict()
+    assert found["leaf"]["code"] == "C4.1"
+    assert found["headline"]["code"] == "A1.1"
+    assert found["headline"]["proof"] == "audit"
+    assert [each["code"] for each in found["consequences"]] == ["C4.1"]
+    text = str(report)
+    assert "fault: A1.1 about A1.1" in text
+    assert text.index("follows from it") < text.index("beside it, not explained by it")
+    for form in (report._repr_html_(),):
+        assert "A1.1" in form
+        assert "Follows from it" in form
+
+
+def test_answers_kept_with_a_run_come_back_as_they_were() -> None:
+    first = asked("P3.2", explains=("C4",))
+    again = preflighted({"preflight": {"walk": [jsonable(as_data(first))]}})
+    assert len(again) == 1
+    assert again[0].answer == first.answer
+    assert again[0].question.outcome("bad").explains == ("C4",)
+
+
+JUNK = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=6), st.floats()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JUNK, st.dictionaries(st.sampled_from(sorted(as_data(asked("P1.1")))), JUNK))
+def test_whatever_is_kept_is_read_or_left_out(junk: Any, changed: dict[str, Any]) -> None:
+    entry = {**as_data(asked("P1.1")), **changed}
+    for kept in (junk, {"walk": junk}, {"walk": [junk, entry]}):
+        for each in preflighted({"preflight": kept}):
+            assert str(Report("run", Walk((each,), ())))
+
+
+def test_a_replay_that_reproduced_the_moment_names_its_origin(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path / "run") as run:
+        for step in range(30):
+            run.step(3.0 - step / 30)
+    folder = tmp_path / "run" / "incidents" / "step-0000007"
+    folder.mkdir(parents=True)
+    text = '{"proof": {"verdict": "bit-equal"}, "culprit": {"cause": "log-of-zero", "message": "log(0) in loss"}}'
+    (folder / "replay.json").write_text(text)
+    headline = steadyrun.check(tmp_path / "run").headline
+    assert headline is not None
+    assert (headline.question.code, headline.answer.outcome) == ("R1.1", "log-of-zero")
+    for broken in (
+        "",
+        "[]",
+        "nonsense",
+        text.replace("bit-equal", "not-reproducible"),
+        text.replace('"log-of-zero"', "3"),
+    ):
+        (folder / "replay.json").write_text(broken)
+        assert replayed(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("code", ["A1.1", "A4.2"])
+def test_audits_are_asked_behind_a_fault(code: str) -> None:
+    assert QUESTIONS[code].always
+    assert replace(QUESTIONS[code], always=False) != QUESTIONS[code]
