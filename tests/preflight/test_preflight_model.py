@@ -16,7 +16,7 @@ from steadyrun.preflight.opening import preflight, run
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, Answer
 from steadyrun.report.checking import Report
 
-MINE = [code for code in PROBES if code >= "P3.6"]
+MINE = [code for code in PROBES if code >= "P3.6" and (code not in DEEP or code == "P6.1")]
 
 
 def tried(program: Program, only: list[str] | None = None) -> Report:
