@@ -17,6 +17,7 @@ from programs_model import (
     accumulated,
     cross_entropy,
     gan,
+    images,
     plain,
     tables,
     texts,
@@ -380,6 +381,68 @@ def class_first() -> Program:
     return program
 
 
+def features_without_gradient() -> Program:
+    """A backbone within no_grad, nobody froze it, and all parameters are in the optimizer."""
+
+    class Features(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Sequential(nn.Linear(10, 16), nn.ReLU()), nn.Linear(16, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                x = self.body(x)
+            return self.head(x)
+
+    return made(Features())
+
+
+def frames_of_a_video() -> Program:
+    """Rows are frames of one video, and a recurrent layer looks along them."""
+
+    class Video(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.eye, self.rnn, self.head = nn.Conv2d(3, 4, 3), nn.GRU(4, 8, batch_first=True), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.rnn(self.eye(x).mean((2, 3))[None])[0][0])
+
+    return made(Video(), images())
+
+
+def few_shots() -> Program:
+    """As many examples to learn from as to classify: each output depends on all of the first."""
+
+    class Episode(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Conv2d(3, 8, 8)
+
+        def forward(self, support: Tensor, query: Tensor) -> Tensor:
+            return -torch.cdist(self.net(query).flatten(1), self.net(support).flatten(1)[:4])
+
+    batches = [(x, x.flip(0) + 0.1, y) for x, y in images()]
+    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0], batch[1]), batch[2])  # noqa: E731
+    return made(Episode(), batches, loss_fn)
+
+
+def small_scales() -> Program:
+    """Every block begins with a tiny factor."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(10, 20), nn.GELU(), nn.Linear(20, 10))
+            self.scale = nn.Parameter(torch.full((10,), 1e-7))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.scale * self.net(x)
+
+    model = nn.Sequential(*[Scaled() for _ in range(8)], nn.Linear(10, 5))
+    return Program(Task(model, torch.optim.SGD(model.parameters(), 0.1), cross_entropy, None, None, plain), tables())
+
+
 def one_row() -> Program:
     model = nn.Sequential(nn.Linear(10, 4), nn.LayerNorm(4), nn.Linear(4, 1))
     loss_fn = lambda held, batch: (held(batch[0])[:, 0] - batch[1]).abs().mean()  # noqa: E731
@@ -407,5 +470,6 @@ ODD: dict[str, Callable[[], Program]] = {
         critic_alone, physics, q_learning, sharpness_aware, steps_inside_backward, sparse_gradients, carries_its_state,
         odd_tensors, moving_codebook, replaced_buffer, monte_carlo, half_precision, perceptual, tokens_count,
         divides_in_the_loss, compiled, no_rate, wholly_frozen, class_first, one_row, words,
+        features_without_gradient, frames_of_a_video, few_shots, small_scales,
     )
 }  # fmt: skip

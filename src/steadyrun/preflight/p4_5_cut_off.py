@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import (
@@ -48,11 +48,39 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if change <= 10 * noise:
         raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
     names = _those_that_matter(bench, silent, max(bound, 10 * noise))
+    meant = bench.config.get("init") != "random" and (
+        bench.config.get("init") == "pretrained" or _no_grad(bench, names)
+    )
     message = (
         f"{counted(len(names), 'optimized parameter')} without a gradient, though disturbing them changes the loss by "
         f"{shown(change)} (limit {shown(bound)}): {listed(names)}."
     )
-    return Finding("cut-off", message, measured)
+    return Finding("left-as-is" if meant else "cut-off", message, measured)
+
+
+def _no_grad(bench: Bench, names: list[str]) -> bool:
+    """Whether the program calls all of these layers within `no_grad`: a plain way to say that they do not learn."""
+    import torch
+
+    from steadyrun.probes.blocks import clean
+
+    called: dict[str, bool] = {}
+    owners = {name.rpartition(".")[0] for name in names}
+
+    def look(path: str) -> Any:
+        return lambda *_: called.update({path: called.get(path, False) or torch.is_grad_enabled()})
+
+    modules = {clean(path): module for path, module in bench.model.named_modules()}
+    with bench.pristine(), torch.enable_grad():
+        bench.reseed()
+        bench.modes(True)
+        handles = [modules[path].register_forward_pre_hook(look(path)) for path in owners if path in modules]
+        try:
+            bench.loss(bench.batch())
+        finally:
+            for handle in handles:
+                handle.remove()
+    return bool(called) and not any(called.values())
 
 
 def _without_gradient(bench: Bench) -> dict[str, Tensor]:
@@ -155,6 +183,12 @@ QUESTION = Question(
             "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
             "take them out of the optimizer.",
             explains=("C4", "S", "P6"),
+        ),
+        Outcome(
+            "left-as-is",
+            NOTE,
+            "a part that does not learn, called within no_grad or pretrained, is in the optimizer",
+            "Freeze it with requires_grad_(False), and give the optimizer only what learns.",
         ),
         Outcome("unused", NOTE, "optimized parameters that the loss does not use, such as an unused pooler"),
     ),
