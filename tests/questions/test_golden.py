@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fleet
 
 SIGNS = {"pass": ".", "fault": "F", "note": "n", "cannot-tell": "?", "not-applicable": "-"}
-CODES = sorted(QUESTIONS)
+CODES = sorted(code for code in QUESTIONS if code[0] in "CDS" and code != "S1.4")
 
 GOLDEN = """
                               C1 C2 C3 C4 C5 C6  D1  D2   D3  D4   S1  S2 S3 S4 S5 S6 S7  leaf  outcome
@@ -66,7 +66,7 @@ missing-division              .n .. n. .* .. ..F .-- *+++ --- .--- ..- .. .. .. 
 log-of-zero                   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. -.  D1.3  loss-first
 infinite-embedding-gradient   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. --  D1.3  gradient-first
 rare-token-spike              .. .. .. .n .. ..- .-- n.n- --- .--- ... .. .- .. .. .. -.  none
-corrupt-batch                 .. .. n. .. .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  none
+corrupt-batch                 .. .. n. .. .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  A5.4  degenerate
 lr-jump                       .. .. n. .. .. ..- .-- n+F+ --- .--- ... .. .. .. .. .. -.  D2.3  lr-jump
 duplicate-batch               .. .. n. .. .. ..- .-- nnFn --- .--- ... .. .. .. .. .. -.  D2.3  duplicate-batch
 persistent-elevation          .. .. n. .. .. ..- .-- nnnF --- .--- ... .. .. .. n. .. -.  D2.4  elevated
@@ -83,6 +83,14 @@ dead-units                    .. .. n. .. n. ..- .-- *+++ --- .--- ..- .. .. .. 
 """
 
 
+# What an audit proves of a run; in the others none finds a fault.
+AUDITED: dict[str, set[str]] = {
+    "double-softmax": {"A3.1 squashed-twice"},
+    "static-training": {"A1.2 erased"},
+    "corrupt-batch": {"A5.4 degenerate"},
+}
+
+
 def rows() -> dict[str, tuple[str, str, str]]:
     """By fault: the expected signs in order of the codes, the leaf and its outcome."""
     found = {}
@@ -97,6 +105,13 @@ def rows() -> dict[str, tuple[str, str, str]]:
 def answers(view: steadyrun.RunView) -> str:
     kinds = {a.question.code: a.answer.kind for a in walk(QUESTIONS, Signals(view), {}, go_on=True).path}
     return "".join(SIGNS[kinds[code]] for code in CODES)
+
+
+def audits(view: steadyrun.RunView) -> set[str]:
+    """The audits that find a fault, and those that failed."""
+    path = walk(QUESTIONS, Signals(view), {}, go_on=True).path
+    bad = [a for a in path if a.question.code not in CODES and (a.answer.kind == "fault" or a.answer.outcome == "failed")]
+    return {f"{a.question.code} {a.answer.outcome}" for a in bad}
 
 
 def differences(expected: str, found: str) -> list[str]:
@@ -117,6 +132,7 @@ def test_fault(tutor_run: Callable[..., steadyrun.RunView], fault: str, seed: in
     view = tutor_run(fault, seed=seed, steps=FAULTS[fault].steps)
     signs, leaf, outcome = rows()[fault]
     assert differences(signs, answers(view)) == []
+    assert audits(view) == AUDITED.get(fault, set())
     report = steadyrun.check(view.root)
     if leaf == "none":
         assert report.leaf is None
