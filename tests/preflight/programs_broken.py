@@ -38,6 +38,17 @@ def leak_undeclared() -> Program:
     return with_model(healthy.LSTM(bidirectional=True), texts())
 
 
+def mask_off_by_one() -> Program:
+    """Each position sees one token too many: its own target."""
+    program = healthy.prefix_lm()
+    mask = torch.ones(healthy.LENGTH, healthy.LENGTH).tril(1).bool()
+    program.batches = texts()
+    program.task.loss_fn = lambda held, batch: functional.cross_entropy(
+        held(batch[0], mask).flatten(0, 1), batch[1].flatten()
+    )
+    return program
+
+
 def leak_in_convolution() -> Program:
     program = healthy.causal_convolution()
     program.task.model.forward = lambda x, held=program.task.model: held.two(  # type: ignore[method-assign]
@@ -244,6 +255,26 @@ def untied() -> Program:
     return program
 
 
+def generator_detached() -> Program:
+    """The generator's own loss is computed on what was detached for the critic."""
+    program = healthy.gan()
+
+    def step(task: Task, batch: Any) -> Tensor:
+        generator, discriminator = task.optimizer
+        fake = task.model["g"](torch.randn(len(batch[0]), 4)).detach()  # type: ignore[index]
+        discriminator.zero_grad()
+        loss = task.loss_fn(task.model, batch)
+        loss.backward()
+        discriminator.step()
+        generator.zero_grad()
+        (-task.model["d"](fake).mean()).backward()  # type: ignore[index]
+        generator.step()
+        return loss
+
+    program.task.train_step = step
+    return program
+
+
 # -- P5: the step -------------------------------------------------------------------------------------
 
 
@@ -327,6 +358,20 @@ def not_divided() -> Program:
 
 def divided_twice() -> Program:
     return healthy.accumulated(divide=16.0)
+
+
+def chunks_not_divided() -> Program:
+    program = healthy.chunked()
+
+    def step(task: Task, batch: Any) -> Tensor:
+        task.optimizer.zero_grad()
+        for x, y in zip(batch[0].chunk(4), batch[1].chunk(4), strict=True):
+            cross_entropy(task.model, (x, y)).backward()
+        task.optimizer.step()
+        return cross_entropy(task.model, batch).detach()
+
+    program.task.train_step = step
+    return program
 
 
 def only_the_last() -> Program:
@@ -470,6 +515,7 @@ def pixels_into_tanh() -> Program:
 BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (leak_declared, "P3.6", "not-causal"),
     (leak_undeclared, "P3.6", "sees-target"),
+    (mask_off_by_one, "P3.6", "sees-target"),
     (leak_in_convolution, "P3.6", "not-causal"),
     (leak_time_first, "P3.6", "not-causal"),
     (rows_by_softmax, "P3.7", "rows-mix"),
@@ -489,6 +535,7 @@ BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (through_numpy, "P4.5", "cut-off"),
     (never_steps, "P4.6", "no-step"),
     (put_back_by_hand, "P4.6", "still"),
+    (generator_detached, "P4.6", "empty-step"),
     (bf16_stalls, "P4.6", "rounded-away"),
     (decayed_against_intent, "P4.7", "declared-exempt"),
     (untied, "P4.8", "two-tensors"),
@@ -500,6 +547,7 @@ BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (clip_forgotten, "P5.2", "not-clipped"),
     (not_divided, "P5.3", "not-divided"),
     (divided_twice, "P5.3", "divided-twice"),
+    (chunks_not_divided, "P5.3", "not-divided"),
     (only_the_last, "P5.3", "only-last"),
     (dropout_always, "P5.4", "functional"),
     (dropout_in_attention, "P5.4", "functional"),

@@ -22,17 +22,19 @@ class Held:
 
     tensor: Tensor
     copy: Tensor
+    memory: Tensor  # the same numbers in the same place: a program may give a tensor another one
 
     @classmethod
     def of(cls, tensor: Tensor) -> Held:
-        return cls(tensor, tensor.detach().clone())
+        return cls(tensor, tensor.detach().clone(), tensor.detach())
 
     def put_back(self) -> None:
         with torch.no_grad():
-            if self.tensor.shape != self.copy.shape or self.tensor.dtype != self.copy.dtype:
-                self.tensor.data = self.copy.clone()
-            elif not same(self.tensor, self.copy):
-                self.tensor.data.copy_(self.copy)
+            if not same(self.memory, self.copy):
+                self.memory.copy_(self.copy)
+            moved = not self.copy.is_sparse and self.tensor.data_ptr() != self.memory.data_ptr()
+            if moved or not same(self.tensor, self.copy):
+                self.tensor.data = self.memory
 
 
 @dataclass

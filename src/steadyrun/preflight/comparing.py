@@ -26,11 +26,20 @@ def first_difference(bench: Bench, one: StepSeen, other: StepSeen) -> Difference
         size = max(abs(one.loss), abs(other.loss), 1e-12)
         return Difference(f"the loss ({one.loss:.9g} and {other.loss:.9g})", abs(one.loss - other.loss) / size)
     names = {id(each): name for name, each in bench.parameters.items()}
-    for kind, mine, theirs in (("gradient", one.gradients, other.gradients), ("parameter", one.after, other.after)):
+    for kind, mine, theirs in (
+        ("gradient", one.gradients, other.gradients),
+        ("parameter", _moved_by(one, other), other.after),
+    ):
         worst = _worst(kind, mine, theirs, names, one)
         if worst is not None:
             return worst
     return None
+
+
+def _moved_by(one: StepSeen, other: StepSeen) -> dict[int, Tensor]:
+    """The tensors after the first of two steps, of those that one of the two moved."""
+    steps = (one, other)
+    return {key: held for key, held in one.after.items() if any(bool(each.change(key).ne(0).any()) for each in steps)}
 
 
 def _worst(
@@ -46,7 +55,7 @@ def _worst(
         held, other = dense(held), dense(other)
         if held.shape == other.shape and same(held, other):
             continue
-        size = float((one.change(key) if kind == "parameter" else held).double().norm()) or float(held.double().norm())
+        size = float((one.change(key) if kind == "parameter" else held).float().norm()) or float(held.float().norm())
         far = float(moved(held, other).norm()) if held.shape == other.shape else float("inf")
         found.append(Difference(f"the {kind} of {names.get(key, 'another tensor')}", far / max(size, 1e-30)))
     return max(found, key=lambda each: each.relative, default=None)

@@ -38,6 +38,7 @@ class Kept:
         self._gradients = [(held, None if held.grad is None else Held.of(held.grad)) for held in parameters]
         self._needs = [(held, held.requires_grad) for held in parameters]
         self._modes = [(module, module.training) for module in modules]
+        self._registers = [(held, dict(held)) for module in modules for held in _registers(module)]
         own = list(self._model.modules())
         self.own = _Machines(own, task.optimizers, [task.scheduler, task.scaler])
         known = {id(each) for each in own}
@@ -55,6 +56,10 @@ class Kept:
 
     def put_back_own(self) -> None:
         """What the state_dicts of the task's objects are about: the model, its optimizers, scheduler and scaler."""
+        for register, members in self._registers:  # a forward pass may put other tensors into the places of the first
+            if [(name, id(each)) for name, each in register.items()] != [(n, id(each)) for n, each in members.items()]:
+                register.clear()
+                register.update(members)
         for held in self.tensors.values():
             held.put_back()
         for parameter, wanted in self._needs:
@@ -63,8 +68,10 @@ class Kept:
 
     def put_back_surroundings(self) -> None:
         """The rest: other networks of the program, gradients, modes, random generators."""
+        inside = {id(held) for _, held in _tensors(self._model)}
         for held in self._strange:
-            held.put_back()
+            if id(held.tensor) not in inside:
+                held.put_back()
         for parameter, kept in self._gradients:
             if kept is not None:
                 kept.put_back()
@@ -166,6 +173,10 @@ class _Group:
             del self.group[key]
         _put_copied(self.group, self.settings)
         self.group["params"][:] = self.members
+
+
+def _registers(module: nn.Module) -> list[dict[str, Any]]:
+    return [module._parameters, module._buffers, module._modules]
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -135,7 +135,9 @@ def _examples(bench: Bench, inputs: list[Tensor], rows: int) -> str:
     first = inputs[0]
     targets = [labels.targets for labels in bench.first_pass().graph.labels]
     per_row = any(each.shape == (rows,) for each in targets)
-    if per_row and (first.dim() >= 4 or (first.dim() == 3 and first.shape[1] > 1)):
+    whole = [each for each in inputs if each.is_floating_point() and each.dim() >= 3]
+    frames = first.dim() >= 4 and _in_time(bench)  # the frames of one video, perhaps
+    if per_row and len(whole) == 1 and not frames and (first.dim() >= 4 or (first.dim() == 3 and first.shape[1] > 1)):
         return f"each of the {rows} has a class of its own"
     if first.dim() == 2 and not first.is_floating_point() and first.shape[1] > 1:
         from steadyrun.preflight.tokens import next_token_shares
@@ -146,6 +148,19 @@ def _examples(bench: Bench, inputs: list[Tensor], rows: int) -> str:
         if shares is not None and float(shares[1]) > 0.9 > float(shares[0]):
             return "each row of tokens has its next tokens for targets"
     return ""
+
+
+def _in_time(bench: Bench) -> bool:
+    """Whether a model has parts that look along a sequence."""
+    from torch import nn
+
+    kinds = (nn.RNNBase, nn.MultiheadAttention, nn.Conv1d, nn.Conv3d)
+    return any(
+        isinstance(each, kinds)
+        or "attention" in type(each).__name__.lower()
+        or "temporal" in type(each).__name__.lower()
+        for each in bench.model.modules()
+    )
 
 
 def _collated(loader: Any, rows: int) -> bool:

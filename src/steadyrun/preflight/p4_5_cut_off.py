@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import (
@@ -40,15 +40,47 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not change > bound:
         message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
         return Finding("unused", message, measured)
-    noise = _change_of_loss(bench, [])
+    moving: set[str] = set()
+    noise = _change_of_loss(bench, [], moving)
+    silent = {name: each for name, each in silent.items() if name not in moving}
+    if not silent:
+        return Finding("pass", f"what gets no gradient is moved by the forward pass itself: {listed(sorted(moving))}.")
     if change <= 10 * noise:
         raise NotApplicable(f"the loss changes by {shown(noise)} by itself when the same pass is repeated")
     names = _those_that_matter(bench, silent, max(bound, 10 * noise))
+    meant = bench.config.get("init") != "random" and (
+        bench.config.get("init") == "pretrained" or _no_grad(bench, names)
+    )
     message = (
         f"{counted(len(names), 'optimized parameter')} without a gradient, though disturbing them changes the loss by "
         f"{shown(change)} (limit {shown(bound)}): {listed(names)}."
     )
-    return Finding("cut-off", message, measured)
+    return Finding("left-as-is" if meant else "cut-off", message, measured)
+
+
+def _no_grad(bench: Bench, names: list[str]) -> bool:
+    """Whether the program calls all of these layers within `no_grad`: a plain way to say that they do not learn."""
+    import torch
+
+    from steadyrun.probes.blocks import clean
+
+    called: dict[str, bool] = {}
+    owners = {name.rpartition(".")[0] for name in names}
+
+    def look(path: str) -> Any:
+        return lambda *_: called.update({path: called.get(path, False) or torch.is_grad_enabled()})
+
+    modules = {clean(path): module for path, module in bench.model.named_modules()}
+    with bench.pristine(), torch.enable_grad():
+        bench.reseed()
+        bench.modes(True)
+        handles = [modules[path].register_forward_pre_hook(look(path)) for path in owners if path in modules]
+        try:
+            bench.loss(bench.batch())
+        finally:
+            for handle in handles:
+                handle.remove()
+    return bool(called) and not any(called.values())
 
 
 def _without_gradient(bench: Bench) -> dict[str, Tensor]:
@@ -81,9 +113,14 @@ def _gradients_of_a_step(bench: Bench) -> set[int]:
     return set(made.first.gradients) | made.first.arrived | set(made.second.gradients) | made.second.arrived
 
 
-def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
-    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same."""
+def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | None = None) -> float:
+    """How far the first batch's loss moves when parameters are disturbed, all else (draws, too) the same.
+
+    `moving` is told the parameters that the pass itself moves, as a codebook that is a running mean.
+    """
     import torch
+
+    from steadyrun.preflight.attributes import same
 
     with bench.pristine(), torch.no_grad():
         bench.reseed()
@@ -93,8 +130,12 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor]) -> float:
                 size = float(each.float().std(correction=0)) or 0.02
                 steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
                 each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
+        before_pass = {name: (each, each.detach().clone()) for name, each in bench.parameters.items()}
         with bench.without_gradients():
             loss = float(bench.loss(bench.batch()))
+        if moving is not None:
+            now = bench.parameters
+            moving |= {name for name, (each, was) in before_pass.items() if not same(now.get(name, each), was)}
     before = bench.first_pass().loss
     return abs(loss - before) if loss == loss else float("inf")
 
@@ -142,6 +183,12 @@ QUESTION = Question(
             "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
             "take them out of the optimizer.",
             explains=("C4", "S", "P6"),
+        ),
+        Outcome(
+            "left-as-is",
+            NOTE,
+            "a part that does not learn, called within no_grad or pretrained, is in the optimizer",
+            "Freeze it with requires_grad_(False), and give the optimizer only what learns.",
         ),
         Outcome("unused", NOTE, "optimized parameters that the loss does not use, such as an unused pooler"),
     ),

@@ -36,6 +36,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
     due = [key for key in names if key in seen.gradients and key in seen.after and _has_number(seen, key)]
     if not seen.stepped and not any(bool(seen.change(key).ne(0).any()) for key in seen.after):
         return _nothing(bench, made)
+    if empty := _empty_steps(bench, made):
+        message = f"an optimizer steps, and none of its {counted(empty, 'trainable tensor')} ever gets a gradient."
+        return Finding("empty-step", message, {"empty": float(empty)})
     if not due:
         raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
     if all(seen.rates[key] == 0 for key in due):
@@ -79,15 +82,34 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _nothing(bench: Bench, made: Rehearsal) -> Finding:
     """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
-    rates = [float(group.get("lr", 1.0)) for each in bench.task.optimizers for group in each.param_groups]
+    from steadyrun.preflight.watching import UNSCALE, rate_of
+
+    rates = [rate_of(group) for each in bench.task.optimizers for group in each.param_groups]
     if rates and not any(rates):
         return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
-    if bench.task.scaler is not None or bench.accumulation > 1:
+    skipped = any(event.kind == UNSCALE for event in [*made.first.events, *made.second.events])
+    if skipped or bench.task.scaler is not None or bench.accumulation > 1:
         raise NotApplicable("the first step was skipped by the loss scaler, or only accumulates gradients")
     second = made.second
     if made.accumulates or second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
         raise NotApplicable("the program does not step on every call")
     return Finding("no-step", "two whole steps of the program changed no parameter, and no optimizer stepped.")
+
+
+def _empty_steps(bench: Bench, made: Rehearsal) -> int:
+    """How many trainable tensors an optimizer holds that steps twice without any gradient; 0 where there is none."""
+    from steadyrun.preflight.watching import STEP
+
+    seen = [made.first, made.second]
+    given = {key for each in seen for key in [*each.gradients, *each.arrived]}
+    if bench.task.train_step is None or any(each.closure for each in seen):
+        return 0
+    held = {id(each): each for each in bench.optimized}
+    for event in made.first.events:
+        learning = [key for key in event.members if key in held and held[key].requires_grad]
+        if event.kind == STEP and learning and learning[0] in made.second.stepped and not given & event.members:
+            return len(learning)
+    return 0
 
 
 def _has_number(seen: StepSeen, key: int) -> bool:
@@ -126,15 +148,16 @@ def _stalled_share(seen: StepSeen, due: list[int]) -> float:
 def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
     """The same at the highest known learning rate: early in a warmup little moves, and that passes."""
     from steadyrun.preflight.rehearsing import step_input
-    from steadyrun.preflight.watching import watched
+    from steadyrun.preflight.watching import rate_of, watched
 
     with bench.pristine():
         bench.reseed()
         bench.modes(True)
         for optimizer in bench.task.optimizers:
             for group in optimizer.param_groups:
-                peak = bench.declared("lr_max") or group.get("initial_lr") or group.get("lr", 0.0)
-                group["lr"] = max(float(peak), float(group.get("lr", 0.0)))
+                rates = [bench.declared("lr_max") or 0.0, rate_of(group, "initial_lr"), rate_of(group)]
+                if rates[-1] == rates[-1]:
+                    group["lr"] = max(each for each in rates if each == each)
         seen = watched(bench, step_input(bench, 0))
     return _stalled_share(seen, [key for key in due if key in seen.gradients])
 
@@ -165,8 +188,7 @@ QUESTION = Question(
             "share of numbers",
             "fp16 and bf16 numbers with a gradient that a step leaves where they are",
             "GN > 0 but most changes exactly 0",
-            "AdamW at 3e-4 on bf16 weights of a small transformer leaves about a third where they are, and still "
-            "learns; at 1e-6 it leaves 99%",
+            "AdamW at 3e-4 on the bf16 weights of a small transformer leaves 3% where they are; at 1e-7 it leaves 99%",
             of="stalled",
         ),
         Threshold(
@@ -187,6 +209,14 @@ QUESTION = Question(
             FAULT,
             "the program's step never steps",
             "Call optimizer.step() in train_step.",
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome(
+            "empty-step",
+            FAULT,
+            "an optimizer steps on nothing",
+            "Look for a detach between its parameters and the loss that is meant for them, and for a zero_grad before "
+            "its step.",
             explains=("C4", "S", "P6"),
         ),
         Outcome(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.preflight.words import counted, listed
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +51,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding("on-purpose", f"{facts}: {counted(seen.told, 'call')} of dropout with training=True.", measured)
     if far > bound:
         return Finding("samples", f"{facts}: something draws random numbers, and no dropout is at work.", measured)
+    if _trains_in_eval(bench):
+        return Finding("trains-in-eval", "the program's own step calls the model in evaluation mode.", measured)
     if stayed:
         return Finding(
             "stays", f"evaluation mode is deterministic; eval() leaves {listed(stayed)} in training.", measured
@@ -108,6 +111,19 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
         for handle in handles:
             handle.remove()
     return seen, scores, stayed
+
+
+def _trains_in_eval(bench: Bench) -> bool:
+    """Whether the program's step is made in evaluation mode, although it was entered in training mode."""
+    from steadyrun.preflight.rehearsing import rehearsal
+
+    if bench.task.train_step is None or not bench.optimized:
+        return False
+    try:
+        made = rehearsal(bench)
+    except MissingSignal:
+        return False
+    return made.first.trained_in_eval or made.second.trained_in_eval
 
 
 def _told_the_mode() -> bool:
@@ -172,6 +188,9 @@ QUESTION = Question(
         Outcome("pass", PASS, "evaluation mode is deterministic"),
         Outcome("functional", FAULT, "dropout is on in evaluation mode", _FIX, explains=("D4", "S7")),
         Outcome("unreached", FAULT, "dropout that eval() does not reach is on", _FIX, explains=("D4", "S7")),
+        Outcome(
+            "trains-in-eval", NOTE, "training steps run in evaluation mode: without dropout, on running statistics"
+        ),
         Outcome("stays", NOTE, "eval() leaves a part of the model in training"),
         Outcome("on-purpose", NOTE, "dropout is switched on by hand in evaluation mode, as for Monte Carlo estimates"),
         Outcome("samples", NOTE, "the model draws in evaluation mode, as a variational one does"),

@@ -149,7 +149,7 @@ QUESTION = Question(
             "of the loss in fp32",
             "a larger difference between the two losses",
             "",
-            "transformers and CNNs with fresh weights differ by 1e-4 to 1e-2 in bf16",
+            "40 small models of all kinds differ by 0 to 2% in bf16, most by less than 0.5%",
             of="relative",
         ),
         Threshold(
@@ -158,7 +158,7 @@ QUESTION = Question(
             "cosine",
             "less alike gradients",
             "",
-            "gradients of transformers, CNNs and LSTMs in bf16 have a cosine of 0.99 and more with those in fp32",
+            "gradients in bf16 have a cosine of 0.99 and more with those in fp32, of a sparse autoencoder 0.96",
             of="-cosine",
         ),
     ),

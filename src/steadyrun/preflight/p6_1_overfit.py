@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import (
     FAULT,
@@ -58,29 +58,25 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _rate(bench: Bench) -> float:
     """The highest learning rate that is known."""
-    rates = [
-        float(group.get(name) or 0.0)
-        for each in bench.task.optimizers
-        for group in each.param_groups
-        for name in ("lr", "initial_lr")
-    ]
-    return bench.declared("lr_max") or max(rates, default=0.0)
+    from steadyrun.preflight.watching import rate_of
+
+    groups = [group for each in bench.task.optimizers for group in each.param_groups]
+    rates = [rate_of(group, name) for group in groups for name in ("lr", "initial_lr")]
+    return bench.declared("lr_max") or max((each for each in rates if each == each), default=0.0)
 
 
 def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
     """The losses of plain steps on one batch at a fixed rate, each group in proportion; whether anything moved."""
     import torch
 
-    base = _rate(bench)
     with bench.pristine(), torch.enable_grad():
         bench.reseed()
         bench.modes(True)
         before = [each.detach().clone() for each in bench.optimized]
-        wanted = [
-            (group, rate * (float(group.get("initial_lr") or group.get("lr") or base) or base) / _largest(bench, base))
-            for each in bench.task.optimizers
-            for group in each.param_groups
-        ]
+        groups = [group for each in bench.task.optimizers for group in each.param_groups]
+        own = [_own_rate(group) for group in groups]
+        largest = max(own, default=0.0)
+        wanted = [(group, rate * each / largest if largest else rate) for group, each in zip(groups, own, strict=True)]
         losses = []
         for _ in range(steps):
             for group, each in wanted:
@@ -90,13 +86,12 @@ def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
     return losses, changed
 
 
-def _largest(bench: Bench, base: float) -> float:
-    rates = [
-        float(group.get("initial_lr") or group.get("lr") or base)
-        for each in bench.task.optimizers
-        for group in each.param_groups
-    ]
-    return max(rates, default=base) or base
+def _own_rate(group: dict[str, Any]) -> float:
+    """A group's rate before a schedule: groups keep their proportion."""
+    from steadyrun.preflight.watching import rate_of
+
+    rates = [rate_of(group, "initial_lr"), rate_of(group)]
+    return next((each for each in rates if each > 0), 0.0)
 
 
 def _should_fall(bench: Bench, start: float, limit: Limits) -> bool:

@@ -44,7 +44,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
         f"the gradient of {first} is {shown(ratio)} times that of {last} (root mean squares {shown(low)} and "
         f"{shown(high)}, {len(sizes)} layers)"
     )
-    if ratio < limit["gone"] and _hopeless(bench, low):
+    half = len(sizes) // 2
+    middle = max(size for _, size in sizes[half - part // 2 : half + part // 2 + 1])
+    fading = low * limit["fades"] < middle < high / limit["fades"]  # not one small factor before the output
+    if ratio < limit["gone"] and fading and _hopeless(bench, low):
         return Finding("vanishes", f"{facts}; limit {limit['gone']:g}.", measured)
     if ratio < limit["small"]:
         return Finding("small", f"{facts}.", measured)
@@ -95,9 +98,18 @@ QUESTION = Question(
             "ratio",
             "a smaller ratio is out of reach of the optimizer, where Adam's eps does not help",
             "first/last GN < 1e-4",
-            "transformers before and after norm, ResNets, plain CNNs, GRUs and LoRA have 1e-3 to 1e2; twelve sigmoid "
-            "layers 1e-10",
+            "transformers before and after norm, residual networks and experts have 0.05 to 2; twelve sigmoid layers "
+            "below 1e-9",
             of="-ratio",
+        ),
+        Threshold(
+            "fades",
+            10,
+            "times",
+            "by how much the middle must lie above the first layers and below the last",
+            "",
+            "a gradient that vanishes shrinks from layer to layer; a small factor in every block (LayerScale) makes "
+            "all blocks alike",
         ),
         Threshold(
             "small",

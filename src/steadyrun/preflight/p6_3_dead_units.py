@@ -55,7 +55,7 @@ QUESTION = Question(
             "share of units",
             "units that are zero on all rows",
             "> 90% units always 0",
-            "fresh MLPs, CNNs and transformers with ReLU have 0% to 20% on a few dozen rows",
+            "fresh MLPs, CNNs and transformers with ReLU have 0% to 13% on a few dozen rows",
             of="dead",
         ),
         Threshold(

@@ -55,7 +55,7 @@ QUESTION = Question(
             "share of outputs",
             "outputs within 0.01 of an end of the range",
             "",
-            "fresh tanh and sigmoid layers with scaled inputs have below 5%; with pixels of 0 to 255 above 95%",
+            "fresh tanh and sigmoid layers with scaled inputs have 0%; a tanh layer with pixels of 0 to 255 has 98%",
             of="saturated",
         ),
     ),

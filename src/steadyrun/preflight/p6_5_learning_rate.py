@@ -65,10 +65,11 @@ def _from_scratch(bench: Bench, loss: float) -> bool:
 
 def _peaks(bench: Bench) -> list[float]:
     """The largest learning rate that each group will have: declared, by the scheduler's dry run, or as it is."""
+    from steadyrun.preflight.watching import rate_of
     from steadyrun.probes.schedule import expected_rates
 
     groups = bench.task.optimizers[0].param_groups
-    now = [float(group["lr"]) for group in groups]
+    now = [rate_of(group) for group in groups]
     declared = bench.declared("lr_max")
     if declared:
         top = max(now) if max(now) > 0 else 1.0
@@ -82,9 +83,7 @@ def _peaks(bench: Bench) -> list[float]:
 
 
 def _loss_now(bench: Bench) -> float:
-    import torch
-
-    with bench.pristine(), torch.no_grad():
+    with bench.pristine(), bench.without_gradients():
         bench.reseed()
         bench.modes(True)
         losses = [float(bench.loss(batch)) for batch in bench.batches[:_LAST]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from steadyrun.preflight.bench import Bench
@@ -38,6 +38,7 @@ class StepSeen:
     gradients: dict[int, Tensor] = field(default_factory=dict)  # when their optimizer first stepped
     rates: dict[int, float] = field(default_factory=dict)  # at that moment
     arrived: set[int] = field(default_factory=set)  # a backward gave them a gradient that is not zero
+    trained_in_eval: bool = False  # the model was called in evaluation mode with gradients
     closure: bool = False  # an optimizer computes gradients itself
     before: dict[int, Tensor] = field(default_factory=dict)
     after: dict[int, Tensor] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def watched(bench: Bench, batch: Any) -> StepSeen:
     seen = StepSeen()
     held = {id(each): each for each in bench.optimized}
     seen.before = {key: each.detach().clone() for key, each in held.items()}
-    with _listening(seen, held), torch.enable_grad():
+    with _listening(seen, held), _modes(bench, seen), torch.enable_grad():
         seen.loss = bench.own_step(batch)
     seen.after = {key: each.detach().clone() for key, each in held.items()}
     return seen
@@ -69,6 +70,14 @@ def dense(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def rate_of(group: dict[str, Any], name: str = "lr") -> float:
+    """A group's learning rate; NaN where it has none (Adafactor may find its own)."""
+    held = group.get(name)
+    if isinstance(held, Tensor):
+        return float(held)
+    return float(held) if isinstance(held, int | float) else float("nan")
 
 
 def any_number(tensor: Tensor) -> bool:
@@ -105,6 +114,20 @@ def _listening(seen: StepSeen, held: dict[int, Tensor]) -> Iterator[None]:
             handle.remove()
 
 
+@contextmanager
+def _modes(bench: Bench, seen: StepSeen) -> Iterator[None]:
+    """Notes a call of the model in evaluation mode while gradients are recorded."""
+
+    def entered(module: nn.Module, _args: Any) -> None:
+        seen.trained_in_eval |= not module.training and torch.is_grad_enabled()
+
+    handle = bench.model.register_forward_pre_hook(entered)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def _note_step(seen: StepSeen, optimizer: Any) -> None:
     members = []
     first = seen.stepped
@@ -113,7 +136,7 @@ def _note_step(seen: StepSeen, optimizer: Any) -> None:
             members.append(id(each))
             if id(each) in first:
                 continue
-            seen.rates[id(each)] = float(group.get("lr", float("nan")))
+            seen.rates[id(each)] = rate_of(group)
             if each.grad is not None:
                 seen.gradients[id(each)] = each.grad.detach().clone()
     seen.events.append(Event(STEP, frozenset(members), optimizer=id(optimizer)))
