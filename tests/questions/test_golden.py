@@ -110,7 +110,9 @@ def answers(view: steadyrun.RunView) -> str:
 def audits(view: steadyrun.RunView) -> set[str]:
     """The audits that find a fault, and those that failed."""
     path = walk(QUESTIONS, Signals(view), {}, go_on=True).path
-    bad = [a for a in path if a.question.code not in CODES and (a.answer.kind == "fault" or a.answer.outcome == "failed")]
+    bad = [
+        a for a in path if a.question.code not in CODES and (a.answer.kind == "fault" or a.answer.outcome == "failed")
+    ]
     return {f"{a.question.code} {a.answer.outcome}" for a in bad}
 
 
