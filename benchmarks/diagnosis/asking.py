@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +55,17 @@ def _preflight(case: Case, folder: Path) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         task = case.module.task(config)
-        validate = getattr(case.module, "validation", None)
-        val_batches = None if validate is None else list(islice(validate(config), 4))
-        loader = getattr(case.module, "loader_of", lambda _: None)(config)
-        batches = list(islice(task.loader, 64))
-        report = steadyrun.preflight(
-            task, batches=batches, loader=loader, val_batches=val_batches, config=config, deep=True
-        )
+        task.config = config
+        # The program's own loader, where it has one: workers and samplers are asked, too.
+        loader = case.module.loader_of(config) if _has_a_loader(case, config) else None
+        report = steadyrun.preflight(task, loader=loader, deep=True)
     except Exception as problem:
         return {"raised": f"{type(problem).__name__}: {problem}"}
     return _in_short(report.to_dict()) | {"seconds": round(time.perf_counter() - began, 2)}
+
+
+def _has_a_loader(case: Case, config: dict[str, Any]) -> bool:
+    return hasattr(case.module, "loader_of") and config.get("accumulation", 1) == 1
 
 
 def _worth_a_replay(found: dict[str, Any], raised: str) -> bool:

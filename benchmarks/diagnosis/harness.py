@@ -143,7 +143,7 @@ def intended(program: str, bug: str | None, seed: int, steps: int, **own: Any) -
     """What a program declares. A rate that is far off is declared as it is used: it was chosen so."""
     config: Config = {"program": program, "bug": bug, "seed": seed, "total_steps": steps, "optimizer": "adamw"}
     config |= {"warmup_steps": 0, "lr_min": 0.0, "schedule": "cosine", "accumulation": 1, "clip": 1.0}
-    config |= {"no_decay": ["bias", "norm"], "dtype": "fp32", "val_every": 50} | own
+    config |= {"no_decay": ["bias", "norm"], "dtype": "fp32", "shuffle": True, "val_every": 50} | own
     if bug in ("A6", "A7"):
         factor = 50 if bug == "A6" else 1 / 1000
         config |= {name: config[name] * factor for name in ("lr_max", "lr_min")}

@@ -47,9 +47,9 @@ REMARKS: dict[str, str] = {
 
 def last_losses(log: Path) -> tuple[float, float] | None:
     """Training and validation loss at the end of a plain log; NaN where they are."""
-    if not log.is_file():
+    rows = Log.read(log) if log.is_file() else []
+    if not rows:
         return None
-    rows = Log.read(log)
     tail = [row["loss"] for row in rows[-max(1, len(rows) // 10) :]]
     validated = [row["val_loss"] for row in rows if "val_loss" in row]
     return sum(tail) / len(tail), validated[-1] if validated else math.nan

@@ -25,6 +25,13 @@ def task(config):
     loss_fn = lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
     return steadyrun.Task(model, optimizer, loss_fn, loader=loader)
 
+def prints():
+    print("building")
+    made = task({})
+    plain = made.loss_fn
+    made.loss_fn = lambda model, batch: (print("a batch"), plain(model, batch))[1]
+    return made
+
 def no_batches():
     made = task({})
     made.loader = None
@@ -33,6 +40,16 @@ def no_batches():
 def empty():
     made = task({})
     made.loader = []
+    return made
+
+def yields_nothing():
+    made = task({})
+    made.loader = iter(())
+    return made
+
+def unreadable():
+    made = task({})
+    made.loader = (1 / 0 for _ in range(3))
     return made
 
 def lazy():
@@ -103,6 +120,12 @@ def test_json_junit_and_markdown() -> None:
     assert preflight("program.py:task", "--json", "--junit").exit_code == 2
 
 
+def test_what_a_program_prints_is_no_part_of_the_report() -> None:
+    result = preflight("program.py:prints", "--json")
+    assert json.loads(result.stdout)["verdict"] == "healthy"
+    assert "building" in result.stderr
+
+
 def test_one_probe_alone_and_a_changed_limit() -> None:
     result = preflight("program.py:task", "--only", "p3.3", "--set", "P3.3.band=0.0001", "--json")
     (asked,) = json.loads(result.stdout)["walk"]
@@ -130,6 +153,8 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:nothing"], "must return a steadyrun.Task, not NoneType"),
         (["program.py:no_batches"], "gives no batches"),
         (["program.py:empty"], "not empty"),
+        (["program.py:yields_nothing"], "the loader of batches gives none"),
+        (["program.py:unreadable"], "reading batches raised ZeroDivisionError"),
         (["program.py:lazy"], "lazy parameters"),
         (["program.py:vector"], "loss_fn must return one number"),
         (["program.py:task", "--only", "P9.9"], "there is no probe 'P9.9'"),

@@ -128,6 +128,11 @@ def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
     assert told(task(TinyGPT(), guarded, batches), "P1.2") == ("pass", "pass")
 
 
+def test_labels_that_are_all_alike_are_a_note() -> None:
+    batches = [(x, torch.full_like(y, 2)) for x, y in points(8)]
+    assert told(task(mlp(), classify, batches), "P1.2") == ("note", "one-class")
+
+
 # -- P1.3 -------------------------------------------------------------------------------------------
 
 
@@ -160,6 +165,14 @@ def test_shifted_twice() -> None:
 def test_runs_of_one_token_prove_no_shift() -> None:
     batches = [(torch.full((ROWS, 12), 3), torch.full((ROWS, 12), 3)) for _ in range(4)]
     assert told(task(TinyGPT(), scores, batches, config={"causal": True}), "P1.3") == ("pass", "pass")
+
+
+def test_a_model_that_corrects_texts_is_healthy() -> None:
+    batches = []
+    for t in texts():
+        wrong = torch.rand(t.shape) < 0.02
+        batches.append((torch.where(wrong, torch.randint(2, VOCAB, t.shape), t), t))
+    assert told(task(TinyGPT(), scores, batches), "P1.3")[0] != "fault"
 
 
 # -- P1.4 and P1.5 ----------------------------------------------------------------------------------
@@ -272,6 +285,16 @@ def test_labels_shuffled_apart_from_their_inputs() -> None:
     assert found.outcome == "labels-change"
     assert "of 128 examples that come in two passes over the loader have another class" in found.message
     assert told(task(mlp(), classify, Apart(joined=True)), "P1.7") == ("pass", "pass")
+
+
+def test_the_answer_of_one_annotator_each_time_is_healthy() -> None:
+    class Asked(Apart):
+        def __iter__(self) -> Any:
+            other = torch.rand(128) < 0.4
+            labels = torch.where(other, (self.y + 1) % 4, self.y)
+            yield from zip(self.x.split(16), labels.split(16), strict=True)
+
+    assert answer(task(mlp(), classify, Asked()), "P1.7").kind != "fault"
 
 
 def test_chance_in_a_small_world_is_no_contradiction() -> None:

@@ -63,6 +63,11 @@ def seed_of_worker(worker: int) -> None:
     np.random.seed(worker)
 
 
+def reseed_the_dataset(_worker: int) -> None:
+    info: Any = torch.utils.data.get_worker_info()
+    info.dataset.own = np.random.default_rng(info.seed)
+
+
 def loading(dataset: Any, workers: int = 2, **more: Any) -> steadyrun.Task:
     return task(mlp(), classify, DataLoader(dataset, 8, num_workers=workers, **more))
 
@@ -91,8 +96,34 @@ def test_workers_that_draw_for_themselves(source: str) -> None:
     assert torch.equal(generator.get_state(), before)
 
 
+def test_a_generator_that_worker_init_fn_seeds_is_healthy() -> None:
+    assert told(loading(Noisy("own"), worker_init_fn=reseed_the_dataset), "P2.1") == ("pass", "pass")
+
+
 def test_draws_that_begin_anew_with_every_epoch_are_a_note() -> None:
     assert told(loading(Noisy("numpy"), worker_init_fn=seed_of_worker), "P2.1") == ("note", "every-epoch-the-same")
+
+
+class Lines(IterableDataset[Any]):
+    """A stream, shared out among the workers or not."""
+
+    def __init__(self, shared_out: bool) -> None:
+        self.x, self.shared_out = torch.randn(64, 10), shared_out
+
+    def __iter__(self) -> Any:
+        info = torch.utils.data.get_worker_info()
+        step = info.num_workers if info is not None and self.shared_out else 1
+        start = info.id if info is not None and self.shared_out else 0
+        for x in self.x[start::step]:
+            yield x, x[:4].argmax()
+
+
+def test_a_stream_that_every_worker_gives_whole() -> None:
+    found = answer(loading(Lines(shared_out=False)), "P2.1")
+    assert found.outcome == "whole-stream"
+    assert "in 8 of 8 rounds the 2 workers give the same batch" in found.message
+    assert told(loading(Lines(shared_out=True)), "P2.1") == ("pass", "pass")
+    assert told(loading(Lines(shared_out=False), workers=0), "P2.1")[0] == "not-applicable"
 
 
 def test_loaders_of_which_it_is_not_asked() -> None:
@@ -102,19 +133,21 @@ def test_loaders_of_which_it_is_not_asked() -> None:
 
     assert told(loading(Noisy("none")), "P2.1")[0] == "not-applicable"
     assert told(loading(Noisy("own"), workers=0), "P2.1")[0] == "not-applicable"
-    assert told(loading(Stream()), "P2.1")[0] == "not-applicable"
+    assert told(loading(Stream()), "P2.1") == ("pass", "pass")
     assert told(task(mlp(), classify, points()), "P2.1")[0] == "not-applicable"
 
 
 def test_an_item_that_raises_in_a_worker() -> None:
     class Broken(Noisy):
+        seen: tuple[int, ...] = ()
+
         def __getitem__(self, place: int) -> Any:
-            if torch.utils.data.get_worker_info() is not None and place == 0:
+            if place in self.seen:
                 raise OSError("gone")
+            self.seen += (place,)
             return super().__getitem__(place)
 
-    dataset = Broken()
-    made = loading(dataset, sampler=range(1, 64))
+    made = loading(Broken())
     assert told(made, "P2.1")[0] == "cannot-tell"
     assert not multiprocessing.active_children()
 
@@ -144,6 +177,17 @@ class OwnGenerator(ShuffledOnce):
         yield from self.generator.permutation(self.count).tolist()
 
 
+class CountsItsEpochs(ShuffledOnce):
+    """Knows that an epoch is over when it has been read to its end."""
+
+    epoch_number = 0
+
+    def __iter__(self) -> Any:
+        generator = torch.Generator().manual_seed(self.epoch_number)
+        yield from torch.randperm(self.count, generator=generator).tolist()
+        self.epoch_number += 1
+
+
 def test_the_same_order_in_every_epoch() -> None:
     found = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
     assert found.outcome == "same-order"
@@ -159,6 +203,7 @@ def test_another_order_in_every_epoch() -> None:
         {"shuffle": True},
         {"sampler": RandomSampler(data, generator=seeded)},
         {"sampler": own},
+        {"sampler": CountsItsEpochs(64)},
         {"sampler": torch.utils.data.WeightedRandomSampler(torch.ones(64), 64)},
     ):
         assert told(loading(data, 0, **more), "P2.2") == ("pass", "pass")

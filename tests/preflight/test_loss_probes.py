@@ -40,10 +40,11 @@ def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
     [
         functional.mse_loss,
         functional.smooth_l1_loss,
+        functional.l1_loss,
         lambda p, y: ((p - y) ** 2).mean(),
         lambda p, y: (y - p).abs().sum(),
     ],
-    ids=["mse", "smooth", "by hand", "turned"],
+    ids=["mse", "smooth", "l1", "by hand", "turned"],
 )
 def test_predictions_against_all_targets(loss: Any) -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
@@ -67,6 +68,12 @@ def test_pairs_on_purpose_are_healthy() -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
     for loss_fn in (ranking, kernel):
         assert told(task(mlp(1), loss_fn, batches), "P3.1")[0] != "fault"
+
+
+def test_a_side_that_is_as_long_as_the_batch_by_chance_is_healthy() -> None:
+    """One number per row against sixteen measurements of it, in batches of sixteen."""
+    batches = [(x, x[:, :1] + torch.randn(16, 16)) for x in torch.randn(4, 16, 10)]
+    assert told(task(mlp(1), lambda m, b: ((m(b[0]) - b[1]) ** 2).mean(), batches), "P3.1")[0] != "fault"
 
 
 # -- P3.3 -------------------------------------------------------------------------------------------
@@ -207,6 +214,24 @@ def test_a_constant_beside_the_scores_is_healthy() -> None:
     assert told(made, "P3.5") == ("pass", "pass")
 
 
+class Things:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+def test_inputs_in_an_object_cannot_be_changed() -> None:
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = mlp()
+
+        def forward(self, things: Things, _lengths: Tensor) -> Tensor:
+            return self.inside(things.x)
+
+    made = task(Takes(), lambda m, b: functional.cross_entropy(m(Things(b[0]), b[1]), b[1]), points())
+    assert told(made, "P3.5")[0] == "cannot-tell"
+
+
 def test_a_batch_of_one_and_the_same_example() -> None:
     x, y = points()[0]
     assert told(task(mlp(), classify, [(x[:1].repeat(16, 1), y[:1].repeat(16))]), "P3.5") == ("pass", "pass")
@@ -276,6 +301,35 @@ def test_schedules_of_which_nothing_can_be_told() -> None:
     restarts.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(restarts.optimizer, 50)
     restarts.config = {"total_steps": 400}
     assert told(restarts, "P5.8") == ("pass", "pass")
+
+
+def test_a_schedule_that_is_continued() -> None:
+    made = scheduled(400, 1)
+    for _ in range(150):
+        made.optimizer.step()
+        made.scheduler.step()  # type: ignore[union-attr]
+    assert told(made, "P5.8") == ("pass", "pass")
+
+
+def test_groups_with_rates_of_their_own() -> None:
+    made = scheduled(400, 1)
+    model: Any = made.model
+    groups = [{"params": model[0].parameters(), "lr": 1e-2}, {"params": model[2].parameters(), "lr": 1e-3}]
+    made.optimizer = torch.optim.AdamW(groups)
+    made.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(made.optimizer, 400)
+    assert told(made, "P5.8") == ("pass", "pass")
+
+
+def test_a_step_that_leaves_the_schedule_to_the_loop_is_a_note() -> None:
+    assert told(scheduled(400, 0), "P5.8") == ("note", "left-to-the-loop")
+
+
+def test_a_train_step_that_raises() -> None:
+    made = scheduled(400, 1)
+    made.train_step = lambda task, batch: batch["x"]
+    found = answer(made, "P5.8")
+    assert found.kind == "cannot-tell"
+    assert "train_step raised TypeError" in found.message
 
 
 def test_a_schedule_is_as_it_was() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import steadyrun
-from diagnosis.harness import Batches, Config
+from diagnosis.harness import Batches, Config, split_decay
 from diagnosis.healthy.loop import declared, trainer
 
 PRIME, WIDTH = 31, 48
@@ -57,8 +58,10 @@ def configure(seed: int, steps: int = 600) -> Config:
 def task(config: Config) -> steadyrun.Task:
     torch.manual_seed(config["seed"])
     model = Adder()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr_max"], weight_decay=config["weight_decay"])
-    return steadyrun.Task(model, optimizer, loss_fn, loader=Batches(lambda: batches(config)))
+    optimizer = torch.optim.AdamW(split_decay(model, config["weight_decay"]), lr=config["lr_max"])
+    return steadyrun.Task(
+        model, optimizer, loss_fn, loader=Batches(partial(batches, config)), val_loader=validation(config)
+    )
 
 
 train = trainer(configure, task, validation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,9 @@ def task(config: Config) -> steadyrun.Task:
     if kind == "probe":
         groups = model.head.parameters()
     optimizer = torch.optim.AdamW(groups, lr=config["lr_max"], weight_decay=config["weight_decay"])
-    built = steadyrun.Task(model, optimizer, char_gpt.loss_fn, loader=Batches(lambda: batches(config)))
+    built = steadyrun.Task(
+        model, optimizer, char_gpt.loss_fn, loader=Batches(partial(batches, config)), val_loader=validation(config)
+    )
     if kind == "ema":
         averages[id(model)] = copy.deepcopy(model)
     return built

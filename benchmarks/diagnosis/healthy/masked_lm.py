@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM
 
 import steadyrun
-from diagnosis.harness import Batches, Config
+from diagnosis.harness import Batches, Config, split_decay
 from diagnosis.healthy.loop import declared, trainer
 from diagnosis.programs.text import Tokenizer, sentences
 
@@ -67,8 +68,10 @@ def task(config: Config) -> steadyrun.Task:
         pad_token_id=Tokenizer.pad_token_id,
     )
     model = BertForMaskedLM(shape).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr_max"], weight_decay=config["weight_decay"])
-    return steadyrun.Task(model, optimizer, loss_fn, loader=Batches(lambda: batches(config)))
+    optimizer = torch.optim.AdamW(split_decay(model, config["weight_decay"]), lr=config["lr_max"])
+    return steadyrun.Task(
+        model, optimizer, loss_fn, loader=Batches(partial(batches, config)), val_loader=validation(config)
+    )
 
 
 train = trainer(configure, task, validation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, mse_loss, normalize
 
 import steadyrun
-from diagnosis.harness import Batches, Config
+from diagnosis.harness import Batches, Config, split_decay
 from diagnosis.healthy.loop import declared, trainer
 
 FEATURES, GROUPS, WIDTH, ROWS, BATCH = 32, 8, 64, 2000, 40
@@ -113,8 +114,14 @@ def configure(seed: int, kind: str, steps: int = 400) -> Config:
 def task(config: Config) -> steadyrun.Task:
     torch.manual_seed(config["seed"])
     model = Net(config["kind"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr_max"], weight_decay=config["weight_decay"])
-    return steadyrun.Task(model, optimizer, make_loss(config["kind"]), loader=Batches(lambda: batches(config)))
+    optimizer = torch.optim.AdamW(split_decay(model, config["weight_decay"]), lr=config["lr_max"])
+    return steadyrun.Task(
+        model,
+        optimizer,
+        make_loss(config["kind"]),
+        loader=Batches(partial(batches, config)),
+        val_loader=validation(config),
+    )
 
 
 train = trainer(configure, task, validation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import steadyrun
-from diagnosis.harness import Batches, Config
+from diagnosis.harness import Batches, Config, split_decay
 from diagnosis.healthy.loop import declared, step_of, trainer
 from diagnosis.healthy.objectives import FEATURES, GROUPS, WIDTH, mixture
 
@@ -80,8 +81,10 @@ def configure(seed: int, kind: str, steps: int = 300, **changes: Any) -> Config:
 def task(config: Config) -> steadyrun.Task:
     torch.manual_seed(config["seed"])
     model = Net(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr_max"], weight_decay=config["weight_decay"])
-    built = steadyrun.Task(model, optimizer, loss_fn, loader=Batches(lambda: batches(config)))
+    optimizer = torch.optim.AdamW(split_decay(model, config["weight_decay"]), lr=config["lr_max"])
+    built = steadyrun.Task(
+        model, optimizer, loss_fn, loader=Batches(partial(batches, config)), val_loader=validation(config)
+    )
     if config["kind"] == "looks-in-between":
         built.train_step = looks_in_between(config)
     return built

@@ -181,6 +181,8 @@ def task(config: Config) -> steadyrun.Task:
         model.classifier = nn.Linear(64, CLASSES)
     built = steadyrun.Task(model, optimizer, make_loss(config), scheduler=make_scheduler(optimizer, config))
     built.loader = Batches(partial(batches, config), config["accumulation"])
+    built.val_loader, built.config = validation(config), config
+    built.tokenizer = Tokenizer()
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 

@@ -200,7 +200,6 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
         eos_id=Tokenizer.eos_token_id,
         tie_word_embeddings=bug in ("B22", "B29"),
         causal=True,
-        shuffle=True,
     )
     if bug == "A25":  # "the tokenizer has no pad token, so eos will do"
         config["pad_id"] = Tokenizer.eos_token_id
@@ -236,6 +235,8 @@ def task(config: Config) -> steadyrun.Task:
         scheduler = make_scheduler(optimizer, config)
     built = steadyrun.Task(model, optimizer, loss_fn, scheduler=scheduler)
     built.loader = Batches(partial(batches, config), config["accumulation"])
+    built.val_loader, built.config = validation(config), config
+    built.tokenizer = Tokenizer()
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 

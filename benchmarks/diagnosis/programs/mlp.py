@@ -141,6 +141,10 @@ def loaders(config: Config, epoch_seed: int = 0) -> tuple[DataLoader[Any], DataL
     return train, DataLoader(Subset(data, held_out), size if config["reduction"] == "sum" else VAL_ROWS)
 
 
+def loader_of(config: Config) -> DataLoader[Any]:
+    return loaders(config)[0]
+
+
 def validation(config: Config) -> DataLoader[Any]:
     return loaders(config)[1]
 
@@ -160,7 +164,6 @@ def configure(bug: str | None, seed: int, steps: int, **changes: Any) -> Config:
         dropout=0.2,
         batch_norm=bug in ("A2", "A3", "B23"),
         reduction="mean",
-        shuffle=True,
         dtype="fp16" if bug in HALF else "fp32",
         loss_scale=2.0**28 if bug == "B20" else 2.0**16,
     )
@@ -195,6 +198,7 @@ def task(config: Config) -> steadyrun.Task:
         scaler = torch.amp.GradScaler("cpu", init_scale=config["loss_scale"], growth_interval=50)
     built = steadyrun.Task(model, optimizer, make_loss(config), scheduler=scheduler, scaler=scaler)
     built.loader = Batches(partial(endless, config, 0), config["accumulation"])
+    built.val_loader, built.config = validation(config), config
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 
@@ -275,7 +279,7 @@ def train(
         built = task(config)
         if saved is not None:
             resume(built, saved, config)
-        train_loader, val_loader = loaders(config)
+        train_loader, val_loader = loader_of(config), validation(config)
         start = 0 if bug == "B21" else first
         data = iter(Batches(partial(endless, config, start), config["accumulation"]))
         with record(folder, config=config) as run:

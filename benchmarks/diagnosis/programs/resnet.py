@@ -207,6 +207,7 @@ def task(config: Config) -> steadyrun.Task:
         scheduler = CosineAnnealingLR(optimizer, T_max=config["total_steps"] * BATCH // TRAIN_ROWS)
     built = steadyrun.Task(model, optimizer, make_loss(config), scheduler=scheduler)
     built.loader = Batches(partial(batches, config), config["accumulation"])
+    built.val_loader, built.config = validation(config), config
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 

@@ -170,6 +170,8 @@ def task(config: Config) -> steadyrun.Task:
         model.heads[1] = nn.Linear(WIDTH, VOCABULARY)
     built = steadyrun.Task(model, optimizer, loss_fn, scheduler=make_scheduler(optimizer, config))
     built.loader = Batches(partial(batches, config), config["accumulation"])
+    built.val_loader, built.config = validation(config), config
+    built.tokenizer = Tokenizer()
     built.train_step = lambda task, batch: step_of(task, batch, config)[0]
     return built
 

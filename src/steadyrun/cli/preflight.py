@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,7 +85,8 @@ def preflight(
     try:
         _require_torch()
         given = None if config is None else _config(config)
-        report = _tried(factory, given, deep, only or [], resumed, assignments or [])
+        with redirect_stdout(sys.stderr):  # what the program prints is no part of the report
+            report = _tried(factory, given, deep, only or [], resumed, assignments or [])
     except RunDirectoryError as problem:
         no_run(problem, "preflight", resumed or "")
     except (SteadyrunError, OSError) as problem:

@@ -20,7 +20,7 @@ from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
-from steadyrun.preflight.looking import Look, OutOfRange, look
+from steadyrun.preflight.looking import Look, OutOfRange, first_looks, look_at
 from steadyrun.preflight.passes import Call, Pass, Quiet
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
@@ -28,8 +28,6 @@ from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
-
-_FIRST = 4  # batches that are looked at until one can be run
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -160,11 +158,8 @@ class Bench:
     def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
         """Differentiate; the targets that got no gradient are marked as ignored, whatever masks them."""
         counted = counting(loss)
-        try:
+        with self.their_code("loss.backward"):
             loss.backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as problem:
-            how = "make loss_fn(model, batch).backward() run on these batches"
-            raise MissingSignal("gradients", f"backward raised {type(problem).__name__}: {problem}", how) from problem
         labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
         plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
         return dataclasses.replace(graph, labels=labels, plain=plain)
@@ -206,21 +201,11 @@ class Bench:
 
     def look(self, place: int) -> Look:
         """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
-        if ("look", place) not in self.memo:
-            found = self.memo["look", place] = look(self, self.batches[place])
-            if found.problem is not None:
-                self.broken.add(place)
-        seen: Look = self.memo["look", place]
-        return seen
+        return look_at(self, place)
 
     def looks(self) -> list[Look]:
         """The first batches up to one that can be run."""
-        found: list[Look] = []
-        for place in range(min(len(self.batches), _FIRST)):
-            found.append(self.look(place))
-            if found[-1].problem is None:
-                break
-        return found
+        return first_looks(self)
 
     @contextmanager
     def _noting_inner_gradients(self) -> Iterator[None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,3 +44,26 @@ def emptied(held: Tensor) -> Tensor:
     if held.dtype == torch.bool or held.dim() < 2:
         return rolled(held)
     return held.roll(1, 1)
+
+
+def opaque(held: Any) -> bool:
+    """Whether there is something in it that an edit cannot look into."""
+    if isinstance(held, dict):
+        return any(map(opaque, held.values()))
+    if type(held) in (list, tuple):
+        return any(map(opaque, held))
+    return held is not None and not isinstance(held, Tensor | bool | int | float | str | torch.device | torch.dtype)
+
+
+def fewer_rows(batch: Any, rows: int) -> Any:
+    """The batch without its last example: every tensor and array of so many rows loses one."""
+    if isinstance(batch, Tensor | np.ndarray):
+        return batch[:-1] if batch.ndim and batch.shape[0] == rows else batch
+    if isinstance(batch, dict):
+        return type(batch)({key: fewer_rows(held, rows) for key, held in batch.items()})
+    if type(batch) in (list, tuple):
+        return type(batch)(fewer_rows(held, rows) for held in batch)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        parts = {each.name: getattr(batch, each.name) for each in fields(batch) if each.init}
+        return replace(batch, **fewer_rows(parts, rows))
+    return batch

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from steadyrun.preflight.generators import kept_generators
+from steadyrun.probes.batches import arrays_of
 
 MOST_BATCHES = 64  # looked at; models see far fewer
+FEWEST_BATCHES, MOST_BYTES, MOST_SECONDS = 4, 2**30, 30.0  # of a loader
 
 
 def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
-    """The first batches of a list or a loader, which is afterwards as it was."""
+    """The first batches of a list or a loader, which is afterwards as it was; fewer where they are large or slow."""
     if batches is None:
         return []
+    if isinstance(batches, list | tuple):
+        return list(batches[:count])
+    found: list[Any] = []
+    size, began = 0, time.monotonic()
     with untouched_loader(batches):
-        return list(itertools.islice(iter(batches), count))
+        for batch in itertools.islice(iter(batches), count):
+            found.append(batch)
+            size += sum(array.nbytes for array in arrays_of(batch))
+            if len(found) >= FEWEST_BATCHES and (size > MOST_BYTES or time.monotonic() - began > MOST_SECONDS):
+                break
+    return found
 
 
 def can_be_drawn_from(loader: Any) -> bool:

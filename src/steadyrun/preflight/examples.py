@@ -78,7 +78,11 @@ def again(loader: Any, most: int) -> list[Any]:
 
     if isinstance(loader, list | tuple):
         raise MissingSignal("loader", "the batches are a list, the same at every pass", "give preflight the loader")
-    if iter(loader) is loader:
+    if hasattr(loader, "__next__"):
         raise MissingSignal("loader", "the loader can be read only once", "give preflight a loader, not its iterator")
     move_on(loader)
-    return first_of(loader, most)
+    try:
+        return first_of(loader, most)
+    except Exception as problem:
+        why = f"a second pass over the loader raised {type(problem).__name__}: {problem}"
+        raise MissingSignal("loader", why, "let the loader be read again for every epoch") from problem

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 _DEEPEST = 4
+_MOST, _SHORT = 2000, 32  # objects looked at; elements of a list
+_LEFT_OUT = (type, ModuleType, FunctionType, MethodType, torch.nn.Module, torch.Tensor, np.ndarray)
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -39,14 +42,23 @@ def _generators(holders: tuple[Any, ...]) -> list[Any]:
 
 
 def _collect(holder: Any, found: dict[int, Any], seen: set[int], depth: int) -> None:
-    if holder is None or depth > _DEEPEST or id(holder) in seen:
+    if depth > _DEEPEST or id(holder) in seen or len(seen) > _MOST:
         return
     seen.add(id(holder))
-    for held in list(getattr(holder, "__dict__", {}).values()):
+    for held in _below(holder):
         if isinstance(held, _KINDS):
             found[id(held)] = held
-        elif hasattr(held, "__dict__") and not isinstance(held, type | torch.nn.Module):
+        else:
             _collect(held, found, seen, depth + 1)
+
+
+def _below(holder: Any) -> list[Any]:
+    """What an object holds, or a short list (of transforms, say); not what is large or belongs to everybody."""
+    if isinstance(holder, _LEFT_OUT):
+        return []
+    if isinstance(holder, list | tuple):
+        return list(holder) if len(holder) <= _SHORT else []
+    return list(getattr(holder, "__dict__", {}).values())
 
 
 def _put_back(held: Any) -> Callable[[], object]:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from steadyrun.preflight.arrays import as_numpy
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 
+_LONGEST = 2_000_000  # places: a sampler may be without an end
 _SECONDS = 30.0  # for which an item of a worker is waited for
 
 
@@ -31,24 +32,18 @@ def torch_loader(loader: Any) -> DataLoader[Any]:
     return loader
 
 
-class _Same(Dataset[str]):
-    """One item of a dataset, fetched again and again; what comes back is its digest."""
-
-    def __init__(self, dataset: Any, place: int, count: int) -> None:
-        self._dataset, self._place, self._count = dataset, place, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, _place: int) -> str:
-        return digest(self._dataset[self._place])
+def streams(loader: Any) -> bool:
+    """Whether it is a DataLoader over a stream."""
+    return isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
 
 
 def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str], list[str]]:
-    """The same item fetched `count` times by each of two workers that are started as the loader starts its own."""
+    """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
     double: DataLoader[Any] = DataLoader(
-        _Same(loader.dataset, 0, 2 * count),
+        loader.dataset,  # itself, for a worker_init_fn may look for it
+        sampler=[first_place(loader)] * (2 * count),
         batch_size=None,
+        collate_fn=digest,
         num_workers=2,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
@@ -68,6 +63,25 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
             if callable(end):
                 end()
     return found[::2], found[1::2]
+
+
+def length(held: Any) -> int | None:
+    """How many there are, where that is known."""
+    try:
+        return len(held)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def first_place(loader: DataLoader[Any]) -> Any:
+    """The key of an item that the loader would fetch."""
+    if (length(loader.dataset) or 0) > _LONGEST:
+        return 0
+    try:
+        first = next(iter(twin(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)))
+        return first[0] if loader.batch_sampler is not None else first
+    except Exception:
+        return 0
 
 
 def digest(item: Any) -> str:
@@ -100,12 +114,11 @@ def _parts(item: Any) -> Iterator[bytes]:
 
 
 def order(sampler: Any, most: int) -> list[int]:
-    """The first places that a sampler, or a sampler of batches, gives."""
+    """The first places that a sampler, or one of batches, gives. It is read to its end, where it may count epochs."""
     found: list[int] = []
-    for each in islice(iter(sampler), most):
-        found += [int(place) for place in each] if isinstance(each, list | tuple) else [int(each)]
-        if len(found) >= most:
-            break
+    for each in islice(iter(sampler), _LONGEST):
+        if len(found) < most:
+            found += [int(place) for place in each] if isinstance(each, list | tuple) else [int(each)]
     return found[:most]
 
 

@@ -20,6 +20,7 @@ from steadyrun.signals.run import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
+_FIRST = 4  # batches that are looked at until one can be run
 _MEAN = 1
 _EMBEDDINGS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_bag")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
@@ -83,11 +84,31 @@ def look(bench: Bench, batch: Any) -> Look:
     return found
 
 
+def look_at(bench: Bench, place: int) -> Look:
+    """A look at one batch, made once; where it cannot be run it is left out from then on."""
+    if ("look", place) not in bench.memo:
+        found = bench.memo["look", place] = look(bench, bench.batches[place])
+        if found.problem is not None:
+            bench.broken.add(place)
+    seen: Look = bench.memo["look", place]
+    return seen
+
+
+def first_looks(bench: Bench) -> list[Look]:
+    """The first batches up to one that can be run."""
+    found: list[Look] = []
+    for place in range(min(len(bench.batches), _FIRST)):
+        found.append(look_at(bench, place))
+        if found[-1].problem is None:
+            break
+    return found
+
+
 class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, found: Look, bench: Bench) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._found = found
-        self._names = {held.data_ptr(): clean(name) for name, held in bench.model.named_parameters()}
+        self._names = {_address(held): clean(name) for name, held in bench.model.named_parameters()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -101,7 +122,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not ids.numel() or ids.device.type == "meta":
             return
         rows = int(table.shape[0])
-        held = Lookup(self._names.get(table.data_ptr(), "a table"), rows, ids.detach().cpu().long().numpy().copy())
+        held = Lookup(self._names.get(_address(table), "a table"), rows, ids.detach().cpu().long().numpy().copy())
         self._found.lookups.append(held)
         for value in (int(held.ids.min()), int(held.ids.max())):
             if not 0 <= value < rows:
@@ -118,3 +139,10 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value in (int(kept.min()), int(kept.max())) if kept.size else ():
             if not 0 <= value < classes:
                 raise OutOfRange("label", value, classes, "the scores")
+
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # a tensor without memory of its own
+        return id(tensor)

@@ -83,12 +83,11 @@ QUESTION = Question(
     thresholds=(
         Threshold(
             "share",
-            0.95,
+            0.999,
             "share of the targets",
             "that are the token at one offset",
             "",
-            "a shift is exact: programs with and without it have 100%; a few corrupted tokens may differ",
-            "same",
+            "a shift is exact: programs with and without it have 100%; models that correct texts have up to 99%",
         ),
         Threshold(
             "other",
@@ -97,7 +96,6 @@ QUESTION = Question(
             "that are the token at the right offset, too",
             "",
             "padding and runs of one token agree at every offset; a program that shifts once has 100% here",
-            "-next",
         ),
     ),
     outcomes=(

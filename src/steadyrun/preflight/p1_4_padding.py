@@ -85,7 +85,6 @@ QUESTION = Question(
             "padding that predicts padding",
             "",
             "a program that masks padding has none; one that does not has its share of padding, mostly 20% and more",
-            "share",
         ),
         Threshold(
             "tail",

@@ -73,7 +73,6 @@ QUESTION = Question(
             "",
             "a text that is cut off has no end; three that are learned to their last token and not to their end are "
             "no chance",
-            "masked",
         ),
     ),
     outcomes=(

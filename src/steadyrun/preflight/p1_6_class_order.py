@@ -134,7 +134,6 @@ QUESTION = Question(
             "labels of one class in a row, up to which they count as sorted",
             "",
             "sorted data has one run per class; classes that alternate, or a few per batch on purpose, have many",
-            "-runs",
         ),
         Threshold(
             "fewer",
@@ -151,7 +150,6 @@ QUESTION = Question(
             "by which the largest class of a batch is larger than over all batches",
             "",
             "shuffled batches of 8 with 10 classes are 0.18 apart by chance; those of one class 0.5 and more",
-            "within",
         ),
         Threshold(
             "chance",

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.loaders import drawn_by_two_workers, torch_loader
+    from steadyrun.preflight.loaders import drawn_by_two_workers, streams, torch_loader
 
+    if streams(bench.task.loader):
+        return _one_stream(bench, bench.task.loader.num_workers, limit)  # type: ignore[union-attr]
     loader = torch_loader(bench.task.loader)
     if loader.num_workers < 2:
         raise NotApplicable(f"the loader has {loader.num_workers} workers: there are no two that could draw the same")
@@ -24,13 +26,32 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if len(set(one)) < 2 and len(set(other)) < 2:
         raise NotApplicable(f"an item of the dataset is the same each of {count} times: nothing random is drawn")
     measured = {"draws": float(count), "different": float(len(set(one)))}
-    facts = f"item 0 was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
+    facts = f"one item was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
     if one == other and _chance(one) <= limit["chance"]:
         return Finding("clones", f"{facts}; the second drew exactly the same.", measured)
     again = drawn_by_two_workers(loader, count)
     if not loader.persistent_workers and again == (one, other) and _chance(one) <= limit["chance"]:
         return Finding("every-epoch-the-same", f"{facts}; when workers are started again they draw the same.", measured)
     return Finding("pass", f"{facts}; the second drew others.", measured)
+
+
+def _one_stream(bench: Bench, workers: int, limit: Limits) -> Finding:
+    """Workers take turns: where each gives the whole stream, every batch comes once from each of them."""
+    from steadyrun.preflight.examples import hashes
+
+    if workers < 2:
+        raise NotApplicable(f"a stream (IterableDataset) and {workers} workers: there are no two to share it")
+    each = [batch.tobytes() for batch in hashes(bench.batches, None)]
+    rounds = [each[start : start + workers] for start in range(0, len(each) - workers + 1, workers)]
+    if len(rounds) < limit["rounds"]:
+        raise NotApplicable(f"{len(each)} batches of {workers} workers are too few to compare")
+    same = sum(len(set(batches)) == 1 for batches in rounds)
+    different = len({batches[0] for batches in rounds})
+    measured = {"rounds": float(len(rounds)), "same": float(same)}
+    facts = f"in {same} of {len(rounds)} rounds the {workers} workers give the same batch"
+    if same == len(rounds) and different >= limit["rounds"]:
+        return Finding("whole-stream", f"{facts}; {different} of these are different.", measured)
+    return Finding("pass", f"{facts}.", measured)
 
 
 def _chance(drawn: list[str]) -> float:
@@ -43,7 +64,7 @@ def _chance(drawn: list[str]) -> float:
 QUESTION = Question(
     code="P2.1",
     name="random numbers of workers",
-    asks="Do two workers of the loader draw different random numbers for the same item?",
+    asks="Do the workers of the loader draw different random numbers, and share a stream among them?",
     why="A generator that the dataset holds, or a worker_init_fn with a fixed seed, is copied into every worker: all "
     "make the same augmentations, and again in every epoch.",
     needs=("a DataLoader with workers",),
@@ -56,7 +77,14 @@ QUESTION = Question(
             "fetched by each worker",
             "",
             "eight different items agree by chance once in 10^11; an item that flips a coin is drawn 48 times",
-            "draws",
+        ),
+        Threshold(
+            "rounds",
+            3,
+            "rounds",
+            "of one batch from each worker, all different from each other, before a stream is judged",
+            "",
+            "whole batches that agree example by example, three times in a row, are no chance",
         ),
         Threshold(
             "chance",
@@ -74,6 +102,14 @@ QUESTION = Question(
             NOTE,
             "the draws begin anew with the workers: every epoch has the same augmentations, unless the loop seeds them",
             "Seed from torch.initial_seed() in worker_init_fn: it is another one in every epoch.",
+        ),
+        Outcome(
+            "whole-stream",
+            FAULT,
+            "every worker gives the whole stream: each example comes once per worker",
+            "Give each worker its share in __iter__: itertools.islice(examples, info.id, None, info.num_workers) with "
+            "info = torch.utils.data.get_worker_info().",
+            explains=("P1.7", "C4.2"),
         ),
         Outcome(
             "clones",

@@ -14,15 +14,15 @@ _MOST = 2_000_000  # places: a longer order is not worth its memory
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.loaders import order, torch_loader, twin
+    from steadyrun.preflight.loaders import length, order, torch_loader, twin
 
     loader = torch_loader(bench.task.loader)
     sampler = loader.sampler if type(loader.batch_sampler).__module__.startswith("torch.") else loader.batch_sampler
     name = type(sampler).__name__
     if not _says_it_shuffles(sampler):
         raise NotApplicable(f"{name} does not say that it shuffles")
-    if len(loader.dataset) > _MOST:  # type: ignore[arg-type]
-        raise NotApplicable(f"the order of {len(loader.dataset)} examples is not read twice")  # type: ignore[arg-type]
+    if (size := length(loader.dataset)) is not None and size > _MOST:
+        raise NotApplicable(f"the order of {size} examples is not read twice")
     count = int(limit["places"])
     try:
         double = twin(sampler)
@@ -36,10 +36,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     facts = f"{name} gives {_shown(first)} … in the first epoch and {_shown(second)} … in the second"
     if first != second:
         return Finding("pass", f"{facts}.", measured)
-    if hasattr(double, "set_epoch"):
-        double.set_epoch(1)
+    if hasattr(double, "epoch") or hasattr(double, "set_epoch"):
+        double.set_epoch(1) if hasattr(double, "set_epoch") else setattr(double, "epoch", 1)
         if order(double, count) != first:
-            return Finding("waits-for-set-epoch", f"{facts}, as long as nobody calls set_epoch.", measured)
+            return Finding("waits-for-set-epoch", f"{facts}, as long as nobody sets its epoch.", measured)
     return Finding("same-order", f"{facts}: all {len(first)} places are the same.", measured)
 
 

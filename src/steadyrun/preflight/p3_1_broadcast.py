@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     graph = bench.first_pass().graph
     stretched = graph.broadcast
-    if stretched is not None:
+    if stretched is not None and _with_fewer_rows(bench, stretched.compared[0]):
         rows = stretched.compared[0]
         return Finding(
             "broadcast",
@@ -24,6 +24,21 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if not graph.comparison:
         raise NotApplicable("no loss is seen that compares numbers with numbers")
     return Finding("pass", f"{graph.comparison} compares predictions and targets one by one.")
+
+
+def _with_fewer_rows(bench: Bench, rows: int) -> bool:
+    """Whether one example fewer is stretched over one target fewer: a side that happens to be as long is not."""
+    from steadyrun.preflight.disturbing import fewer_rows
+    from steadyrun.signals.run import MissingSignal
+
+    batch = fewer_rows(bench.batch(), rows)
+    try:
+        with bench.pristine():
+            bench.modes(True)
+            found = bench.observe(batch).graph.broadcast
+    except MissingSignal:
+        return False
+    return found is not None and found.compared == (rows - 1, rows - 1)
 
 
 QUESTION = Question(

@@ -66,7 +66,6 @@ QUESTION = Question(
             "the floor under the loss at which learning is hidden",
             "",
             "0.9 over 10 classes gives 98%; the usual 0.1 gives 14% (50,000 classes) to 29% (2 classes)",
-            "share",
         ),
         Threshold(
             "large",
@@ -75,7 +74,6 @@ QUESTION = Question(
             "the floor under the loss that is worth a note",
             "",
             "0.3 over 2 classes is the largest in common use, and gives 61%",
-            "share",
         ),
     ),
     outcomes=(

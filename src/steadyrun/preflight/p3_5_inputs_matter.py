@@ -27,10 +27,16 @@ _NUDGES = 3  # steps by hand: layers that begin with zero weights have weights a
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
+    from steadyrun.preflight.disturbing import opaque
+
     batch = bench.batch()
     if not bench.first_pass().calls:
         why, how = "loss_fn did not call the model itself", "let loss_fn(model, batch) call model(…)"
         raise MissingSignal("the model's call", why, how)
+    call = bench.first_pass().calls[0]
+    if opaque((call.args, call.kwargs)):
+        why = "the model is given an object of its own kind, which cannot be changed from outside"
+        raise MissingSignal("the model's inputs", why, "let loss_fn call model(…) with tensors, lists or dicts of them")
     if not _given_anything(bench):
         raise NotApplicable("the model's call is given no tensor with more than one value")
     if not _depends(bench, batch):

@@ -44,19 +44,19 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if warmup >= total:
         message = f"warmup_steps {warmup:g} and total_steps {total:g} are declared: the warmup is longer than the run."
         return Finding("warmup-longer-than-run", message, {"warmup_steps": warmup, "total_steps": total})
-    curve = _dry(bench, int(total))
+    curves = _dry(bench, int(total))
     per_step = _per_step(bench)
     if per_step is not None and per_step > 0:
-        return _held_against(bench, curve, per_step, int(total))
-    found = _either(bench, curve, int(total))
-    if per_step == 0 and found.outcome == "pass" and float(np.ptp(curve)) > 0:
+        return _held_against(bench, curves, per_step, int(total))
+    found = _either(bench, curves, int(total))
+    if per_step == 0 and found.outcome == "pass" and any(float(np.ptp(curve)) > 0 for curve in curves):
         message = f"train_step does not step the scheduler; {found.message}"
         return Finding("left-to-the-loop", message, found.measured)
     return found
 
 
-def _dry(bench: Bench, total: int) -> Floats:
-    """The rate by scheduler steps; a curve that ends early stays where it is."""
+def _dry(bench: Bench, total: int) -> list[Floats]:
+    """The rates of each param group by scheduler steps; a curve that ends early stays where it is."""
     from steadyrun.probes.schedule import expected_rates
 
     task = bench.task
@@ -66,10 +66,11 @@ def _dry(bench: Bench, total: int) -> Floats:
         raise NotApplicable(found.why or "the scheduler cannot be run dry")
     if found.steps < min(total, 10):
         raise NotApplicable(f"the scheduler could be run for {found.steps} steps only")
-    knots = max(found.groups, key=lambda group: max(rate for _, rate in group))
-    places, rates = np.array(knots, float).T
-    curve: Floats = np.interp(np.arange(found.steps), places, rates)
-    return curve
+    curves: list[Floats] = []
+    for knots in found.groups:
+        places, rates = np.array(knots, float).T
+        curves.append(np.interp(np.arange(found.steps), places, rates))
+    return curves
 
 
 def _per_step(bench: Bench) -> float | None:
@@ -85,28 +86,30 @@ def _per_step(bench: Bench) -> float | None:
     return after - before if before is not None and after is not None else None
 
 
-def _held_against(bench: Bench, curve: Floats, per_step: float, total: int) -> Finding:
+def _held_against(bench: Bench, curves: list[Floats], per_step: float, total: int) -> Finding:
     """The program steps the scheduler itself: the declared curve must come out, by the rules of C2.1."""
-    answer = _asked(bench, curve, per_step, total)
+    answer = _asked(bench, curves, per_step, total)
     measured = {"scheduler_steps_per_step": per_step, "total_steps": float(total)}
     facts = f"train_step steps the scheduler {per_step:g} times"
     if answer.kind == FAULT:
         return Finding("not-as-declared", f"{facts}; over {total} steps {answer.message}", measured, fix=answer.fix)
-    climbs = _climbs_again(bench, curve, per_step, total)
+    climbs = _climbs_again(bench, curves, per_step, total)
     if climbs:
         return Finding("counts-epochs", f"{facts}, and {climbs}", measured)
     return Finding("pass", f"{facts}; {answer.message}", measured)
 
 
-def _either(bench: Bench, curve: Floats, total: int) -> Finding:
+def _either(bench: Bench, curves: list[Floats], total: int) -> Finding:
     """Nobody shows how often the scheduler is stepped: once per step or once per epoch, one of them should fit."""
+    from steadyrun.preflight.loaders import length
+
     measured = {"total_steps": float(total)}
-    once = _asked(bench, curve, 1.0, total)
+    once = _asked(bench, curves, 1.0, total)
     if once.kind != FAULT or once.outcome not in _FAULTS:
         return Finding("pass", f"stepped once per step: {once.message}", measured)
-    batches = _length(bench.task.loader)
+    batches = length(bench.task.loader)
     if batches is not None and 1 < batches < total:
-        epochs = _asked(bench, curve, 1 / batches, total)
+        epochs = _asked(bench, curves, 1 / batches, total)
         if epochs.kind != FAULT or epochs.outcome not in _FAULTS:
             message = f"it fits only if it is stepped once per epoch of {batches} batches: {epochs.message}"
             return Finding("pass", message, measured | {"batches": float(batches)})
@@ -114,14 +117,20 @@ def _either(bench: Bench, curve: Floats, total: int) -> Finding:
     return Finding("fits-not", message, measured)
 
 
-def _asked(bench: Bench, curve: Floats, per_step: float, total: int) -> Answer:
-    """What C2.1 would say of a run with these rates."""
-    steps = np.unique(np.linspace(0, total - 1, min(total, _POINTS)).astype(np.int64))
-    counts = np.floor(steps * per_step + 1e-9).astype(int)
-    rates = curve[np.minimum(counts, len(curve) - 1)]
-    if declared_plan(bench.config, float(np.min(curve))) is None:
-        return Answer(NOTE, "not-declared", _described(rates, steps))
-    answer = RECORDED.ask(Given(bench.config, {"lr/0": (steps, rates)}).signals())
+def _asked(bench: Bench, curves: list[Floats], per_step: float, total: int) -> Answer:
+    """What C2.1 would say of a run with these rates, from where the scheduler stands now."""
+    from steadyrun.probes.schedule import steps_taken
+
+    begun = int((steps_taken(bench.task.scheduler) or 0) / per_step)
+    if begun >= total - 1:
+        raise NotApplicable(f"the scheduler has been stepped {begun} times, of {total} declared steps")
+    steps = np.unique(np.linspace(begun, total - 1, min(total - begun, _POINTS)).astype(np.int64))
+    counts = np.floor((steps - begun) * per_step + 1e-9).astype(int)
+    rates = [curve[np.minimum(counts, len(curve) - 1)] for curve in curves]
+    if declared_plan(bench.config, min(float(np.min(curve)) for curve in curves)) is None:
+        return Answer(NOTE, "not-declared", _described(rates[0], steps))
+    groups = {f"lr/{place}": (steps, rate) for place, rate in enumerate(rates)}
+    answer = RECORDED.ask(Given(bench.config, groups).signals())
     return replace(answer, message=answer.message.replace("recorded ", ""))
 
 
@@ -133,27 +142,23 @@ def _described(rates: Floats, steps: Any) -> str:
     )
 
 
-def _climbs_again(bench: Bench, curve: Floats, per_step: float, total: int) -> str:
+def _climbs_again(bench: Bench, curves: list[Floats], per_step: float, total: int) -> str:
     """A cosine without restarts whose length is the number of epochs: it swings once for every few batches."""
-    length = getattr(bench.task.scheduler, "T_max", None)
+    from steadyrun.preflight.loaders import length
+
+    horizon = getattr(bench.task.scheduler, "T_max", None)
     epochs = bench.declared("epochs") or bench.declared("num_epochs")
-    batches = _length(bench.task.loader)
+    batches = length(bench.task.loader)
     if epochs is None and batches:
         epochs = total / batches if total % batches == 0 else None
-    if not isinstance(length, int | float) or epochs is None or length != epochs or length * 2 > total * per_step:
+    if not isinstance(horizon, int | float) or horizon != epochs or horizon * 2 > total * per_step:
         return ""
-    rises = float(np.max(curve[int(length) :]) - curve[min(int(length), len(curve) - 1)])
+    curve = max(curves, key=lambda each: float(np.max(each)))
+    rises = float(np.max(curve[int(horizon) :]) - curve[min(int(horizon), len(curve) - 1)])
     return (
-        f"its T_max is {length:g}, the number of epochs: the rate is at its minimum at step {length / per_step:g} of "
+        f"its T_max is {horizon:g}, the number of epochs: the rate is at its minimum at step {horizon / per_step:g} of "
         f"{total} and climbs by {shown(rises)} again."
     )
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None
 
 
 QUESTION = Question(

@@ -35,7 +35,7 @@ def tried(
     kept = Kept(task)
     places = {code: place for place, code in enumerate(probes)}
     try:
-        given, val_batches = first_of(batches), first_of(task.val_loader)
+        given, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")
         kept.put_back()  # a loader that shuffles has drawn
         bench = Bench(task, given, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
@@ -55,6 +55,17 @@ def _eager(task: Task) -> AbstractContextManager[Any]:
     stance = getattr(torch.compiler, "set_stance", None)
     compiled = is_compiled(task.model) or something_was_compiled()
     return stance("force_eager") if compiled and stance is not None else nullcontext()
+
+
+def _read(loader: Any, name: str) -> list[Any]:
+    """The first batches; a loader without any, or one that raises, is told before anything is tried."""
+    try:
+        found = first_of(loader)
+    except Exception as problem:
+        raise UsageError(f"preflight: reading {name} raised {type(problem).__name__}: {problem}") from problem
+    if loader is not None and not found:
+        raise UsageError(f"preflight: the loader of {name} gives none")
+    return found
 
 
 def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:

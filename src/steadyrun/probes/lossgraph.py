@@ -227,6 +227,8 @@ def _broadcast(node: Any) -> Broadcast | None:
         node = next((each for each in _inputs(node) if each.name().startswith("Expand")), None)
     elif not node.name().startswith(("Sub", "Rsub")):
         node = None
+    elif len(_inputs(node)) == 1 and _inputs(node)[0].name().startswith("Expand"):
+        node = _inputs(node)[0]  # l1_loss: expanded before it subtracts
     below = [] if node is None else [each for each in node.next_functions if each[0] is not None]
     after = _shape(node)
     if len(below) != 1 or after is None or len(after) != 2 or after[0] != after[1] or after[0] < 2:

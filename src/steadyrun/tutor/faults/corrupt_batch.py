@@ -38,10 +38,9 @@ def _rarest(data: Data) -> int:
 
 FAULT = Fault(
     name="corrupt-batch",
-    leaf="",
+    leaf="A5.4",
     summary="one batch late in the run is made of a single token, a rare one",
     change="load_data adds rows that repeat one token, and batch_order hands them out together",
     inject=inject,
-    note="D2.3",
     steps=600,
 )
