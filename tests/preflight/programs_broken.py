@@ -172,6 +172,12 @@ def all_frozen() -> Program:
     return program
 
 
+def all_frozen_with_a_step() -> Program:
+    program = stepping(plain)
+    program.task.model.requires_grad_(False)
+    return program
+
+
 def random_head_frozen() -> Program:
     program = stepping(plain, init="random")
     program.task.model[2].requires_grad_(False)  # type: ignore[index]
@@ -529,6 +535,7 @@ BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (twice, "P4.2", "twice"),
     (two_optimizers_one_gradient, "P4.2", "two-steps"),
     (all_frozen, "P4.3", "nothing-learns"),
+    (all_frozen_with_a_step, "P4.3", "nothing-learns"),
     (random_head_frozen, "P4.3", "random-output"),
     (in_a_list, "P4.4", "unregistered"),
     (detached, "P4.5", "cut-off"),

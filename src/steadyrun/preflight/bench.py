@@ -6,30 +6,26 @@ A probe may do anything to the objects: the bench puts them back after it, bit f
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from steadyrun.errors import SteadyrunError, UsageError
+from steadyrun.errors import UsageError
 from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
-from steadyrun.preflight.looking import Look, OutOfRange, first_looks, look_at
-from steadyrun.preflight.passes import Call, Pass, Quiet
+from steadyrun.preflight.looking import Look, first_looks, look_at
+from steadyrun.preflight.passes import Call, Edit, Pass, Quiet, calls_of
+from steadyrun.preflight.their_code import noting_inner_gradients, number_of, their_code
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
 from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
-from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.run import MissingSignal
 from steadyrun.signals.schedule import number
-
-Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class Bench:
@@ -167,30 +163,14 @@ class Bench:
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
         """The calls of the model within the body; `edit` changes what the first one is given."""
-        seen: list[Call] = []
-        pending: list[Edit] = [] if edit is None else [edit]
-
-        def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
-            return pending.pop()(args, kwargs) if pending else None
-
-        def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            seen.append(Call(args, kwargs, output))
-
-        handles = [
-            self.model.register_forward_pre_hook(before, with_kwargs=True),
-            self.model.register_forward_hook(after, with_kwargs=True),
-        ]
-        try:
+        with calls_of(self.model, edit) as seen:
             yield seen
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def first_pass(self) -> Pass:
         """The first batch, forward and backward, in training mode with the first random state; made once."""
         if "first pass" not in self.memo:
             self.looks()
-            with self.pristine(), self._noting_inner_gradients():
+            with self.pristine(), noting_inner_gradients(self.memo):
                 self.reseed()
                 self.modes(True)
                 found = self.observe(self.batch(), backward=True)
@@ -206,21 +186,6 @@ class Bench:
     def looks(self) -> list[Look]:
         """The first batches up to one that can be run."""
         return first_looks(self)
-
-    @contextmanager
-    def _noting_inner_gradients(self) -> Iterator[None]:
-        """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
-        original = torch.autograd.grad
-
-        def noted(*args: Any, **options: Any) -> Any:
-            self.memo["needs gradients"] = True
-            return original(*args, **options)
-
-        torch.autograd.grad = noted
-        try:
-            yield
-        finally:
-            torch.autograd.grad = original
 
     def without_gradients(self) -> AbstractContextManager[Any]:
         """`no_grad`, unless the program needs gradients for its forward pass."""
@@ -276,30 +241,13 @@ class Bench:
             return self.plain_step(batch)
         self.passes += len(batch) if is_list_of_batches(batch) and len(batch) == self.accumulation else 1
         with self.their_code("train_step"):
-            return _number(self.task.train_step(self.task, batch))
+            return number_of(self.task.train_step(self.task, batch))
 
     @contextmanager
     def their_code(self, name: str) -> Iterator[None]:
         """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
-        try:
+        with their_code(name):
             yield
-        except (SteadyrunError, MissingSignal, NotApplicable, OutOfRange):
-            raise
-        except Exception as problem:
-            last = traceback.extract_tb(problem.__traceback__)[-1]
-            why = f"{name} raised {type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
-            raise MissingSignal(name, why, f"{name} must run on the batches that preflight is given") from problem
-
-
-def _number(found: Any) -> float:
-    """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
-    if isinstance(found, Mapping):
-        found = found.get("loss", next(iter(found.values()), None))
-    elif isinstance(found, list | tuple):
-        found = next(iter(found), None)
-    if isinstance(found, Tensor):
-        return float(found.detach().float().mean()) if found.numel() else float("nan")
-    return float(found) if isinstance(found, int | float) else float("nan")
 
 
 def _shown(found: Any) -> str:

@@ -21,7 +21,8 @@ from steadyrun.signals.run import MissingSignal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from steadyrun.preflight.bench import Bench, Edit
+    from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.passes import Edit
 
 _NUDGES = 3  # steps by hand: layers that begin with zero weights have weights after them
 

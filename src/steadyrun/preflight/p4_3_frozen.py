@@ -38,7 +38,10 @@ def _thawed(bench: Bench) -> bool:
 
     if bench.task.train_step is None:
         return False
-    first = rehearsal(bench).first
+    try:
+        first = rehearsal(bench).first
+    except MissingSignal:  # a step that fails, as backward does where nothing needs a gradient
+        return False
     return bool(first.gradients) or any(bool(first.change(key).ne(0).any()) for key in first.after)
 
 

@@ -42,7 +42,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not due:
         raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
     if all(seen.rates[key] == 0 for key in due):
-        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
+        return _rate_zero(bench, made)
     due = [key for key in due if seen.rates[key] != 0]
     still = [key for key in due if not bool(seen.change(key).ne(0).any())]
     stalled = _stalled_share(seen, due)
@@ -86,7 +86,7 @@ def _nothing(bench: Bench, made: Rehearsal) -> Finding:
 
     rates = [rate_of(group) for each in bench.task.optimizers for group in each.param_groups]
     if rates and not any(rates):
-        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
+        return _rate_zero(bench, made)
     skipped = any(event.kind == UNSCALE for event in [*made.first.events, *made.second.events])
     if skipped or bench.task.scaler is not None or bench.accumulation > 1:
         raise NotApplicable("the first step was skipped by the loss scaler, or only accumulates gradients")
@@ -94,6 +94,14 @@ def _nothing(bench: Bench, made: Rehearsal) -> Finding:
     if made.accumulates or second.stepped or any(bool(second.change(key).ne(0).any()) for key in second.after):
         raise NotApplicable("the program does not step on every call")
     return Finding("no-step", "two whole steps of the program changed no parameter, and no optimizer stepped.")
+
+
+def _rate_zero(bench: Bench, made: Rehearsal) -> Finding:
+    """A warmup may begin at 0; where nothing schedules the rate, it stays there."""
+    rises = any(rate > 0 for rate in made.second.rates.values())
+    if rises or bench.task.scheduler is not None or bench.declared("warmup_steps") or bench.task.train_step is None:
+        return Finding("rate-zero", "every learning rate is 0 in the first step, as when a warmup begins at 0.")
+    return Finding("rate-stays-zero", "every learning rate is 0 in the first two steps, and no scheduler is known.")
 
 
 def _empty_steps(bench: Bench, made: Rehearsal) -> int:
@@ -233,6 +241,7 @@ QUESTION = Question(
             "Keep the parameters in fp32 (autocast computes in bf16), or use an optimizer with fp32 copies.",
             explains=("C4", "S", "P6"),
         ),
+        Outcome("rate-stays-zero", NOTE, "nothing moves at a learning rate of 0", "Set the learning rate."),
         Outcome("below-spacing", NOTE, "some updates are smaller than the spacing of the numbers they change"),
         Outcome(
             "far", NOTE, "a first step that moves a matrix by half of its size or more", "Lower the learning rate."

@@ -127,7 +127,7 @@ QUESTION = Question(
             FAULT,
             "the first layers get no gradient to speak of",
             "Use ReLU or GELU in the place of sigmoid and tanh, residual connections, norms, and an init for them.",
-            explains=("C4", "S"),
+            explains=("C4", "S", "P3.5"),
         ),
         Outcome("small", NOTE, "the first layers get a much smaller gradient than the last"),
         Outcome("large", NOTE, "the first layers get a much larger gradient than the last"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyrun.probes.forward import first_float
 from steadyrun.probes.lossgraph import LossGraph
+
+Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,26 @@ class Quiet:
     def limit(self, relative: float) -> float:
         """Beyond this a score has moved."""
         return max(relative * self.size, 10 * self.noise)
+
+
+@contextmanager
+def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[Call]]:
+    """The calls of a model within the body; `edit` changes what the first one is given."""
+    seen: list[Call] = []
+    pending: list[Edit] = [] if edit is None else [edit]
+
+    def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return pending.pop()(args, kwargs) if pending else None
+
+    def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        seen.append(Call(args, kwargs, output))
+
+    handles = [
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after, with_kwargs=True),
+    ]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
