@@ -18,7 +18,7 @@ from steadyrun.incidents.randomness import put
 from steadyrun.incidents.task import Task
 from steadyrun.preflight.editing import moved, size_of
 from steadyrun.preflight.keeping import Kept, untouched
-from steadyrun.preflight.looking import Look, first_looks, look_at
+from steadyrun.preflight.looking import Look, first_looks, look_at, surviving
 from steadyrun.preflight.passes import Call, Edit, Pass, Quiet, calls_of
 from steadyrun.preflight.their_code import noting_inner_gradients, number_of, their_code
 from steadyrun.probes.blocks import clean, unwrapped
@@ -127,7 +127,7 @@ class Bench:
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch, as the program computes it."""
         self.passes += 1
-        with self.their_code("loss_fn"):
+        with self.their_code("loss_fn"), surviving(self):
             found = self.task.loss_fn(self.task.model, batch)
         if isinstance(found, Tensor) and found.numel() == 1:
             return found
@@ -240,7 +240,7 @@ class Bench:
         if self.task.train_step is None:
             return self.plain_step(batch)
         self.passes += len(batch) if is_list_of_batches(batch) and len(batch) == self.accumulation else 1
-        with self.their_code("train_step"):
+        with self.their_code("train_step"), surviving(self):
             return number_of(self.task.train_step(self.task, batch))
 
     @contextmanager

@@ -5,6 +5,8 @@ On an accelerator an id beyond its table ends the process: here the pass is left
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +74,7 @@ def look(bench: Bench, batch: Any) -> Look:
     found = Look()
     if is_compiled(bench.task.model) and not hasattr(torch.compiler, "set_stance"):
         return found
-    with bench.pristine(), torch.no_grad(), _Guard(found, bench):
+    with bench.pristine(), torch.no_grad(), _looking(bench), _Guard(found, bench):
         bench.reseed()
         bench.modes(True)
         try:
@@ -82,6 +84,29 @@ def look(bench: Bench, batch: Any) -> Look:
         except MissingSignal:
             pass
     return found
+
+
+@contextmanager
+def _looking(bench: Bench) -> Iterator[None]:
+    bench.memo["looking"] = True
+    try:
+        yield
+    finally:
+        del bench.memo["looking"]
+
+
+@contextmanager
+def surviving(bench: Bench) -> Iterator[None]:
+    """An accelerator that is asked for a row which is not there is lost to the process: the batch is refused before."""
+    if bench.device.type == "cpu" or "looking" in bench.memo:
+        yield
+        return
+    try:
+        with _Guard(Look(), bench):
+            yield
+    except OutOfRange as problem:
+        why = f"a batch has an {problem.kind} {problem.value} where there are {problem.size}"
+        raise MissingSignal("batches", why, "mend what P1.1 and P1.2 say of the batches first") from problem
 
 
 def look_at(bench: Bench, place: int) -> Look:

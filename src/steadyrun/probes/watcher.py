@@ -145,7 +145,8 @@ class Watcher:
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
         self._sampling = due
-        self._evaluation.arm()
+        if not self._compiled and not something_was_compiled():  # a global hook makes torch.compile warn
+            self._evaluation.arm()
         self._gradients.sample = "blocks" in due
         self._leftovers.sample = "objective" in due and not self._sharded
         self._objective.sample = "objective" in due and not self._compiled
