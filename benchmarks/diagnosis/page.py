@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from diagnosis.cases import cases
 from diagnosis.causes import CAUSES
 from diagnosis.harness import log_file
 from diagnosis.running import BUILD, ROOT, stored
@@ -21,7 +22,8 @@ INTRODUCTION = """\
 Written by `python benchmarks/diagnosis`. Real programs, none of them the tutor, with one real bug each, three seeds;
 and healthy ones, some of which look alarming. *Detected*: something was called a fault. *Right*: the headline names the
 cause ([causes.py](diagnosis/causes.py) says which answers do; that something happened is not a cause). Check is asked
-after the run, preflight before it, replay about the incident."""
+after the run, preflight before it, replay about the incident. The programs were looked at while the audits and probes
+were built."""
 
 ABOUT_TOOLS = """\
 The same programs: tools with hooks ran in the loop, the others read its log, per step and as means of ten steps.
@@ -38,6 +40,7 @@ def write_page() -> Path:
     parts = [
         "# How often steadyrun is right",
         INTRODUCTION,
+        f"Measured: {len(rows)} of {len(cases())} cases. What is missing comes with the next call.",
         _totals(faulty, healthy),
         _tools(faulty, healthy, tools) if tools else "",
         _bugs(faulty, tools),
@@ -155,21 +158,25 @@ def _healthy(healthy: Results, tools: dict[str, Results]) -> str:
 
 def _misses(faulty: Results) -> str:
     """What is not right, and what was said instead; seeds with the same answer share a line."""
-    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in faulty:
-        if row["judged"]["any_right"]:
+        said = _said_wrongly(row)
+        if row["judged"]["any_right"] and not said:
             continue
-        heard = [row["said"][way].get("headline") for way in ("check", "preflight")]
-        said = " and ".join(f"{each['code']} {each['outcome']}" for each in heard if each) or "nothing"
         if row["raised"]:
             said += f" (the run ended with {row['raised'].split(':')[0]})"
-        groups[row["bug"], row["program"], said].append(str(row["seed"]))
-    lines = [
-        "## Misses and wrong headlines",
-        "",
-        "| bug | what is wrong | program | seeds | said |",
-        "|---|---|---|---|---|",
-    ]
-    for (bug, program, said), seeds in sorted(groups.items()):
-        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} |")
+        right = ", ".join(way for way in WAYS if row["judged"]["right"][way])
+        groups[row["bug"], row["program"], said or "nothing", right].append(str(row["seed"]))
+    lines = ["## Misses and wrong headlines", "", "| bug | what is wrong | program | seeds | said | right |"]
+    lines.append("|---|---|---|---|---|---|")
+    for (bug, program, said, right), seeds in sorted(groups.items()):
+        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} | {right} |")
     return "\n".join(lines)
+
+
+def _said_wrongly(row: dict[str, Any]) -> str:
+    wrong = [
+        way for way in ("check", "preflight") if row["judged"]["detected"][way] and not row["judged"]["right"][way]
+    ]
+    heard = {way: row["said"][way]["headline"] for way in wrong}
+    return ", ".join(f"{way}: {headline['code']} {headline['outcome']}" for way, headline in heard.items())
