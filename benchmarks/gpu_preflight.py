@@ -1,4 +1,4 @@
-"""Preflight and audits on an accelerator: a small GPT with one bug at a time, and a healthy one in three number formats.
+"""Preflight and audits on an accelerator: a small GPT with one bug at a time, a healthy one in three formats.
 
 python benchmarks/gpu_preflight.py
 

@@ -22,8 +22,9 @@ INTRODUCTION = """\
 Written by `python benchmarks/diagnosis`. Real programs, none of them the tutor, with one real bug each, three seeds;
 and healthy ones, some of which look alarming. *Detected*: something was called a fault. *Right*: the headline names the
 cause ([causes.py](diagnosis/causes.py) says which answers do; that something happened is not a cause). Check is asked
-after the run, preflight before it, replay about the incident. The programs were looked at while the audits and probes
-were built."""
+after the run, preflight before it, replay about the incident; *together* is the one headline of a check that knows
+what preflight and the replay have found, and what all other columns are about. The programs were looked at while the
+audits and probes were built."""
 
 ABOUT_TOOLS = """\
 The same programs: tools with hooks ran in the loop, the others read its log, per step and as means of ten steps.
@@ -57,9 +58,7 @@ def _totals(faulty: Results, healthy: Results) -> str:
         found, right = (sum(row["judged"][name][way] for row in faulty) for name in ("detected", "right"))
         lines.append(f"| {way} | {len(faulty)} | {found} | {right} |")
     found, right = (sum(row["judged"][name] for row in faulty) for name in ("any_detected", "any_right"))
-    lines.append(
-        f"| any of them | {len(faulty)} | {found} ({_share(found, faulty)}) | {right} ({_share(right, faulty)}) |"
-    )
+    lines.append(f"| together, one headline | {len(faulty)} | {_of(found, faulty)} | {_of(right, faulty)} |")
     alarms = sum(row["judged"]["alarm"] for row in healthy)
     return "\n".join([*lines, "", f"Healthy runs: {len(healthy)}; false alarms: {alarms}."])
 

@@ -68,12 +68,12 @@ def test_only_an_accepted_headline_is_right() -> None:
         "headline": {"code": "C1.2", "outcome": "erased", "step": 0, "message": ""},
         "notes": [],
     }
-    said = {"check": erased, "preflight": {"absent": ""}, "replay": None, "live": None}
+    said = {"check": erased, "preflight": {"absent": ""}, "replay": None, "live": None, "together": erased}
     assert judge("A31", said)["any_right"]
     assert not judge("A1", said)["any_right"]
     assert judge("A1", said)["any_detected"]
     assert judge(None, said)["alarm"]
-    assert not judge(None, said | {"check": quiet})["alarm"]
+    assert not judge(None, said | {"check": quiet, "together": quiet})["alarm"]
 
 
 def test_findings_of_other_tools_are_ranked_by_what_they_call_grave() -> None:

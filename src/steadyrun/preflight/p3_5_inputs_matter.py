@@ -179,7 +179,7 @@ QUESTION = Question(
             "the outputs do not depend on the inputs at all",
             "Follow an input through forward(): look for a variable that is overwritten, a mask over everything, units "
             "that are all dead.",
-            explains=("C3", "C4", "C5", "S", "P4", "P6"),
+            explains=("C3", "C4", "C5", "S1", "P4", "P6.1", "P6.5"),
         ),
     ),
     find=find,

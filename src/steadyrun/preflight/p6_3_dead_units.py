@@ -77,7 +77,7 @@ QUESTION = Question(
             FAULT,
             "a layer whose units are dead",
             "Look at the layer's bias and at the scale of its input; use the init made for ReLU.",
-            explains=("C4", "S"),
+            explains=("C4", "S", "P3.5", "P6.1"),
         ),
         Outcome("sparse", NOTE, "most units of a layer are silent, but no row is"),
     ),

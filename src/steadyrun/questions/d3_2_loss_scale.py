@@ -137,6 +137,7 @@ QUESTION = Question(
             "fp16); "
             "or switch to bf16.",
             may_pass=True,
+            explains=("P5.7", "P6.1", "P6.5"),
         ),
         Outcome(
             "skipping",

@@ -56,6 +56,7 @@ class Outcome:
     panel: int | None = None  # where it is seen, if not on the question's panel
     explains: tuple[str, ...] = ()
     proved: bool = False  # no statistic: it follows from nothing but what names it
+    symptom: bool = False  # says that something is wrong, not what: any other fault is a better headline
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ QUESTION = Question(
             "Look at how this block is initialised and scaled: a gate that starts at 0 belongs on what the block adds, "
             "x + gate * f(x), never on the whole.",
             may_pass=True,
+            explains=("P3.5", "P6.1"),
         ),
     ),
     find=find,

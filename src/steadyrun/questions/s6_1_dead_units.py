@@ -152,6 +152,7 @@ QUESTION = Question(
             "Look at the biases and the scale before the activation: a ReLU with strongly negative biases never opens. "
             "Start biases at 0 and weights by Kaiming's rule.",
             may_pass=True,
+            explains=("P3.5", "P6.1"),
         ),
     ),
     find=find,

@@ -64,4 +64,6 @@ def _outcome(asked: Asked) -> Outcome:
 
 def _rank(asked: Asked) -> int:
     """Smaller is more certain; equal ones keep the order of the walk."""
+    if _outcome(asked).symptom:
+        return len(PROOFS) + 1
     return list(PROOFS.values()).index(proof(asked)) if proof(asked) != "tree" else len(PROOFS)

@@ -46,6 +46,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
         "message": answer.message,
         "meaning": named[0].meaning if named else "",
         "explains": list(named[0].explains) if named else [],
+        "symptom": bool(named and named[0].symptom),
         "measured": dict(answer.measured),
         "thresholds": {each.name: [each.value, each.unit] for each in question.thresholds},
         "fix": answer.fix,
@@ -79,6 +80,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
         text["meaning"],
         text["fix"],
         explains=tuple(map(str, explains)) if isinstance(explains, list) else (),
+        symptom=entry.get("symptom") is True,
     )
     question = Question(
         text["code"],
