@@ -30,7 +30,7 @@ PROGRAMS = {**ZOO, **STRANGE}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("deep", [False, True], ids=["", "deep"])
+@pytest.mark.parametrize("deep", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "deep"])
 def test_a_healthy_program_has_no_fault(name: str, deep: bool) -> None:
     torch.manual_seed(0)
     task = PROGRAMS[name]()

@@ -128,8 +128,42 @@ def test_every_fault_has_its_row_and_its_leaf() -> None:
     }
 
 
+# Those whose leaf another row shows, too, are walked by `make bench`.
+ALIKE = [
+    "no-warmup",
+    "rebuilt-optimizer",
+    "zero-lr",
+    "step-decay",
+    "long-horizon",
+    "scheduler-per-epoch",
+    "lr-typo",
+    "inverted-cosine",
+    "uniform-init",
+    "head-bias",
+    "loss-mask",
+    "degenerate-data",
+    "gradient-ascent",
+    "warmup-off-by-one",
+    "frozen-parameters",
+    "unclipped",
+    "no-bias-correction",
+    "fp16-overflow-constant-scale",
+    "infinite-embedding-gradient",
+    "constant-target",
+    "missing-normalisation",
+    "optimizer-reset",
+    "duplicate-batch",
+    "broken-normalisation",
+    "dead-layer",
+]
+
+
+def faults() -> list[object]:
+    return [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in rows()]
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("fault", rows())
+@pytest.mark.parametrize("fault", faults())
 def test_fault(tutor_run: Callable[..., steadyrun.RunView], fault: str, seed: int) -> None:
     view = tutor_run(fault, seed=seed, steps=FAULTS[fault].steps)
     signs, leaf, outcome = rows()[fault]

@@ -32,6 +32,7 @@ def test_the_leaf_is_the_signature(tutor_run: Callable[..., steadyrun.RunView], 
 
 def test_a_dead_block_is_reached_from_the_tree(tutor_run: Callable[..., steadyrun.RunView]) -> None:
     path = walk(QUESTIONS, Signals(tutor_run("dead-layer", seed=SEED, steps=STEPS)), {}).path
+    path = tuple(asked for asked in path if not asked.question.always)
     codes = [asked.question.code for asked in path]
     assert codes[-2:] == ["C5.2", "S4.2"]
     assert path[-1].because_of == "C5.2"

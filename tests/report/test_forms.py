@@ -127,9 +127,11 @@ def test_json_is_valid_everywhere() -> None:
 def test_json_has_the_documented_keys() -> None:
     found = document(fault_report(), compare(fault_report(), healthy_report()))
     assert list(found) == [
-        *("schema", "run", "state", "last_step", "verdict", "leaf", "walk", "notes", "not_asked", "damage", "after")
+        *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "consequences", "walk", "notes"),
+        *("not_asked", "damage", "after"),
     ]
     assert set(found["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
+    assert found["headline"] == found["leaf"] | {"proof": "tree"}
     assert found["walk"][4]["thresholds"]["high"] == {
         "value": 8.0,
         "unit": "nats",

@@ -76,7 +76,7 @@ def test_each_fault_trains_and_declares_the_same_intent(name: str) -> None:
     assert FAULTS[name].name == name
     assert FAULTS[name].summary
     assert FAULTS[name].change
-    assert re.fullmatch(r"(C\d\.\d|D\d(\.\d)?|S\d\.\d)?", FAULTS[name].leaf)
+    assert re.fullmatch(r"(C\d\.\d|D\d(\.\d)?|S\d\.\d|A\d\.\d)?", FAULTS[name].leaf)
 
 
 def test_the_healthy_program_ends_at_no_leaf() -> None:

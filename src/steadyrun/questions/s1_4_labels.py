@@ -17,8 +17,9 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.learning import from_scratch
+from steadyrun.questions.learning import SPAN, from_scratch
 from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.smoothing import ema
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -29,7 +30,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable(f"the labels are nearly all of one class: guessing costs {shown(guess)}")
     reached = float(np.mean(late))
     val = run.maybe("val_loss")
-    best = min(reached, float(np.min(val.values)) if val is not None else reached)
+    lowest = float(np.min(ema(loss.values, SPAN)[SPAN:])) if len(loss) > SPAN else reached  # at any time
+    best = min(reached, lowest, float(np.min(val.values)) if val is not None else reached)
     error = float(np.std(late) / np.sqrt(max(1, len(late))))
     rounds = _rounds(run)
     measured = {"guess": guess, "loss": reached, "best": best, "rounds": rounds, "steps": float(len(loss))}

@@ -113,7 +113,10 @@ def _threshold(name: str, value: Any) -> Threshold:
 
 
 def _float(value: Any) -> float:
-    found = number(value)
+    try:
+        found = number(value)
+    except (TypeError, ValueError):
+        return math.nan
     return math.nan if found is None else float(found)
 
 

@@ -28,7 +28,8 @@ def named_fault(look: Look) -> Asked | None:
     """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
     others = [asked for asked in look.case.faults if asked.question.code not in _OWN_ENTRY and not is_symptom(asked)]
     near = [asked for asked in others if look.case.concerns(asked)]
-    return next(iter(near or others), None)
+    headline = look.case.report.headline
+    return next((asked for asked in others if asked is headline), next(iter(near or others), None))
 
 
 def _weigh_fault(look: Look) -> list[Sign]:
