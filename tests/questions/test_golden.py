@@ -129,7 +129,7 @@ def test_every_fault_has_its_row_and_its_leaf() -> None:
 
 
 # Those whose leaf another row shows, too, are walked by `make bench`.
-ALIKE = [
+ALIKE = {
     "no-warmup",
     "rebuilt-optimizer",
     "zero-lr",
@@ -155,7 +155,7 @@ ALIKE = [
     "duplicate-batch",
     "broken-normalisation",
     "dead-layer",
-]
+}
 
 
 def faults() -> list[object]:
