@@ -14,7 +14,7 @@ import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Outcome, Question
 from steadyrun.report.checking import Report
-from steadyrun.report.ranking import ranked
+from steadyrun.report.ranking import SAME, ranked
 from steadyrun.report.recorded import as_data, preflighted, replayed
 from steadyrun.store.jsonio import jsonable
 from steadyrun.trees.walker import Asked, Walk
@@ -92,6 +92,24 @@ def test_every_explanation_names_something_there_is() -> None:
                 assert code in names, (question.code, target)
                 assert not named or named in {each.name for each in known[code].outcomes}, (question.code, target)
             assert not outcome.explains or outcome.answer == FAULT, question.code
+
+
+def test_what_preflight_tried_and_the_run_shows_is_one_finding() -> None:
+    found = ranked([asked("C4.2", outcome="leak", proved=True), asked("A3.1"), asked("P3.2"), asked("P1.8")])
+    assert found.headline is not None
+    assert found.headline.question.code == "P3.2"
+    assert codes(found.consequences) == ["A3.1"]
+    assert codes(found.beside) == ["C4.2", "P1.8"]
+    known = set(QUESTIONS)
+    assert all(set(others) <= known for others in SAME.values())
+
+
+def test_a_symptom_gives_way_to_whatever_else_is_found() -> None:
+    weak = asked("P6.1")
+    weak = replace(weak, question=replace(weak.question, outcomes=(replace(weak.question.outcomes[0], symptom=True),)))
+    found = ranked([weak, asked("D3.2")])
+    assert found.headline is not None
+    assert found.headline.question.code == "D3.2"
 
 
 def test_json_and_text_show_the_headline_and_what_follows() -> None:

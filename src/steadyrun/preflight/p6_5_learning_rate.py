@@ -124,7 +124,7 @@ QUESTION = Question(
             "little", 0.5, "of what a lower rate learns", "too high learns less than this", "", "healthy: 0.9 and more"
         ),
         Threshold(
-            "nothing", 0.01, "of what the best rate learns", "too low learns less than this", "", "the linear range"
+            "nothing", 0.02, "of what the best rate learns", "too low learns less than this", "", "the linear range"
         ),
         Threshold(
             "factor",

@@ -10,6 +10,36 @@ from steadyrun.trees.walker import Asked
 
 # What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
 PROOFS = {"P": "preflight", "R": "replay", "A": "audit"}
+# What preflight tried before the run and the run shows by itself: where both are found, it is one finding.
+SAME = {
+    "P1.1": ("A7.1",),
+    "P1.2": ("A3.7", "A7.1"),
+    "P1.3": ("A3.3",),
+    "P1.4": ("A3.4",),
+    "P1.5": ("A3.5",),
+    "P1.6": ("A3.6",),
+    "P1.7": ("S1.4",),
+    "P1.8": ("C4.2",),
+    "P2.2": ("A5.1",),
+    "P2.3": ("A5.3",),
+    "P3.1": ("A3.2",),
+    "P3.2": ("A3.1",),
+    "P3.6": ("S1.1",),
+    "P4.1": ("A4.1",),
+    "P4.3": ("A4.4",),
+    "P4.4": ("A4.2",),
+    "P4.5": ("A4.3",),
+    "P4.6": ("A4.5",),
+    "P4.7": ("C6.1",),
+    "P4.8": ("A4.7",),
+    "P5.1": ("A1.1", "A1.2", "C1.2"),
+    "P5.2": ("A1.3",),
+    "P5.3": ("C6.3",),
+    "P5.8": ("C2.1", "C2.2"),
+    "P6.2": ("A4.8",),
+    "P6.3": ("S6.1",),
+    "A1.2": ("C1.2",),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +82,8 @@ def _goes_before(cause: Asked, fault: Asked) -> bool:
 def _explains(cause: Asked, other: Asked) -> bool:
     """Whether the outcome of `cause` names the other: by letter, section, question, or question and outcome."""
     code, outcome = other.question.code, other.answer.outcome
+    if code in SAME.get(cause.question.code, ()):
+        return True
     named = _outcome(cause).explains
     if f"{code}:{outcome}" in named:
         return True

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
 _STYLES |= {NOT_APPLICABLE: "dim"}
-_FEW = 40  # answers that are all shown; of more the audits without a finding are counted
 _UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
 
 
@@ -73,9 +72,9 @@ def _path(report: Report) -> Tree:
     )
     tree = Tree(head)
     branches: dict[str, Tree] = {}
-    audited = words.quiet(report) if len(report.walk.path) > _FEW else ""
+    audited = words.quiet(report)
     for asked in report.walk.path:
-        if audited and words.is_quiet(asked):
+        if words.is_quiet(report, asked):
             continue
         branches[asked.question.code] = branches.get(asked.because_of, tree).add(_answer(asked))
     for line in (audited, words.not_reached(report)):

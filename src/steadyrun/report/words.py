@@ -123,25 +123,27 @@ def notes(report: Report) -> list[str]:
 
 def quiet(report: Report) -> str:
     """Audits and probes without a finding, in one line; "" where there are none."""
-    found = [asked.answer.kind for asked in report.walk.path if is_quiet(asked)]
+    found = [asked.answer.kind for asked in report.walk.path if is_quiet(report, asked)]
     parts = [
         f"{count} {word}"
         for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
         if (count := found.count(kind))
     ]
-    return f"{len(found)} audits: {', '.join(parts)} (--json has them all)" if found else ""
+    what = "audits and probes" if any(asked.question.code[:1] == "P" for asked in report.walk.path) else "audits"
+    return f"{len(found)} {what}: {', '.join(parts)} (--json has them all)" if found else ""
 
 
-def is_quiet(asked: Asked) -> bool:
-    """Whether an answer is an audit's, or was recorded with the run, and found nothing."""
-    return asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
+def is_quiet(report: Report, asked: Asked) -> bool:
+    """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
+    beside = any(each.question.code[:1] not in PROOFS for each in report.walk.path)
+    return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
 
 
 def remedies(report: Report) -> list[str]:
     """What to record so that more can be told, each with the questions it answers; the longest lists are cut."""
     codes: dict[str, list[str]] = {}
     for asked in report.walk.path:
-        if asked.answer.kind == CANNOT_TELL and not is_quiet(asked):
+        if asked.answer.kind == CANNOT_TELL and not is_quiet(report, asked):
             codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
     return bounded([one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()])
 
