@@ -31,6 +31,8 @@ from steadyrun.tutor.train import train_recorded
 HERE = Path(__file__).parent
 PAGE = HERE / "leaves.md"
 MEASURED = HERE.parent / "src" / "steadyrun" / "questions" / "measured.json"
+# The audits are measured on other programs, by the scoreboard (diagnosis/margins.py).
+TREES = {code: question for code, question in QUESTIONS.items() if code[0] in "CDS" and code != "S1.4"}
 SEEDS = (1, 2)
 PREFIXES = (10, 25, 50, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000, 1500, 2000)
 EVERY_STEP = {
@@ -202,7 +204,7 @@ def _signs(v: Verdict) -> str:
 
 def measured(faulty: list[Verdict], healthy: list[Verdict]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for code, question in QUESTIONS.items():
+    for code, question in TREES.items():
         for of in sorted({threshold.of for threshold in question.thresholds if threshold.of}):
             sign = -1.0 if of.startswith("-") else 1.0
             values = _values(healthy, code, of.removeprefix("-"))
@@ -211,8 +213,8 @@ def measured(faulty: list[Verdict], healthy: list[Verdict]) -> dict[str, Any]:
                 if v.leaf == code and (value := v.answers[code].measured.get(of.removeprefix("-"))) is not None:
                     of_faults.setdefault(v.fault, []).append(value)
             found.setdefault(code, {})[of] = {
-                "healthy": _summary(values, sign),
-                "faults": {name: _round(float(np.median(kept))) for name, kept in of_faults.items()},
+                "healthy": summary(values, sign),
+                "faults": {name: rounded(float(np.median(kept))) for name, kept in of_faults.items()},
             }
     return found
 
@@ -222,21 +224,21 @@ def _values(verdicts: Iterable[Verdict], code: str, name: str) -> dict[str, floa
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _summary(values: dict[str, float], sign: float) -> dict[str, Any] | None:
+def summary(values: dict[str, float], sign: float) -> dict[str, Any] | None:
     if not values:
         return None
     worst = max(values, key=lambda name: sign * values[name])
     numbers = np.array(list(values.values()))
     return {
         "runs": len(values),
-        "median": _round(float(np.median(numbers))),
-        "p99": _round(sign * float(np.quantile(sign * numbers, 0.99))),
-        "worst": _round(values[worst]),
+        "median": rounded(float(np.median(numbers))),
+        "p99": rounded(sign * float(np.quantile(sign * numbers, 0.99))),
+        "worst": rounded(values[worst]),
         "worst_run": worst,
     }
 
 
-def _round(value: float) -> float:
+def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
@@ -249,7 +251,8 @@ def main() -> None:
     faulty = [judge(name, name.rpartition("-")[0], path) for name, path in paths.items()]
     healthy = [judge(name, "", path) for name, path in train_fleet(folder / "fleet").items()]
     PAGE.write_text(page(faulty, healthy), encoding="utf-8")
-    MEASURED.write_text(json.dumps(measured(faulty, healthy), indent=1) + "\n", encoding="utf-8")
+    found = json.loads(MEASURED.read_text(encoding="utf-8")) | measured(faulty, healthy)
+    MEASURED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for v in [*faulty, *healthy]:
         meant = FAULTS[v.fault].leaf if v.fault else ""
         if v.leaf != meant or v.early_faults or v.sparse_leaf != v.leaf:

@@ -19,8 +19,9 @@ if BENCHMARKS not in sys.path:
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 
 from diagnosis.cases import cases, left_out  # noqa: E402
+from diagnosis.margins import write_margins  # noqa: E402
 from diagnosis.page import write_page  # noqa: E402
-from diagnosis.running import missing, results  # noqa: E402
+from diagnosis.running import missing, results, stored  # noqa: E402
 from diagnosis.tools import TOOLS, why_not  # noqa: E402
 from diagnosis.words import line  # noqa: E402
 
@@ -56,6 +57,8 @@ def main() -> None:
                 progress.console.print(line(result), highlight=False, markup=False, soft_wrap=True)
                 progress.advance(bar)
     print(f"written: {write_page()}")
+    if not any(missing(cases(), "steadyrun", redo=False)):  # the whole of it
+        print(f"written: {write_margins(stored('steadyrun'))}")
 
 
 if __name__ == "__main__":
