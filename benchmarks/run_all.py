@@ -26,6 +26,7 @@ COMMANDS = (
     ["capture.py", "tutor", "--steps", "2000", "--threads", "1"],
     ["hunt.py"],
     ["replay.py"],
+    ["diagnosis"],
 )
 
 if __name__ == "__main__":
