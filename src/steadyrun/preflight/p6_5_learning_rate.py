@@ -39,13 +39,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     falls = {factor: (start - end) / start if math.isfinite(end) else -math.inf for factor, end in ends.items()}
     best = max(falls, key=lambda factor: falls[factor])
     own, lower = falls[1.0], max(falls[0.1], falls[0.01])
+    times = ends[1.0] / max(min(ends[0.1], ends[0.01]), 1e-12)
     measured = {"first": start, "own": ends[1.0], "tenth": ends[0.1], "best": ends[best], "best_factor": best}
     facts = (
         f"the loss goes from {shown(start)} to {shown(ends[1.0])} in {_STEPS} steps at the learning rate "
         f"{shown(max(rates))}, to {shown(ends[0.1])} at a tenth of it, and furthest ({shown(ends[best])}) at "
         f"{best:g} times it"
     )
-    if lower > limit["learns"] and own < limit["little"] * lower:
+    if lower > limit["learns"] and lower - own > limit["behind"] and times > limit["times"]:
         long = (bench.declared("warmup_steps") or 0) > limit["warmup"]
         return Finding("high-here" if long else "too-high", f"{facts}.", measured)
     nothing = falls[best] > limit["learns"] and own < limit["nothing"] * falls[best]
@@ -121,8 +122,14 @@ QUESTION = Question(
             "learns", 0.05, "of the first loss", "gone in 30 steps where something is learned", "", "beyond noise"
         ),
         Threshold(
-            "little", 0.5, "of what a lower rate learns", "too high learns less than this", "", "healthy: 0.9 and more"
+            "behind",
+            0.1,
+            "of the first loss",
+            "how much less than a lower rate learns",
+            "",
+            "133 healthy programs: a lower rate is ahead by less, or learns less",
         ),
+        Threshold("times", 1.3, "times", "the loss at a lower rate", "", "so that two small losses are not compared"),
         Threshold(
             "nothing", 0.02, "of what the best rate learns", "too low learns less than this", "", "the linear range"
         ),
