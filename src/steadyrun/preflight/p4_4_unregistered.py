@@ -75,7 +75,7 @@ QUESTION = Question(
             FAULT,
             "weights that no optimizer moves and no checkpoint holds",
             "Use nn.ModuleList, nn.ModuleDict or nn.Parameter in the place of a list, a dictionary or a tensor.",
-            explains=("C4", "S", "P5", "P6"),
+            explains=("C1", "C4", "S", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
         ),
         Outcome("outside", NOTE, "weights outside of the model's parameters take part in the loss"),
     ),
