@@ -109,3 +109,20 @@ def test_the_function_and_the_room_share_their_name() -> None:
     model, optimizer, loader = objects()
     report = steadyrun.preflight(model, optimizer, good, [next(iter(loader))])
     assert report.verdict == "healthy"
+
+
+def test_an_optimizer_inside_of_another_is_put_back_too() -> None:
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, base: Any) -> None:
+            self.base = base
+            super().__init__([each for group in base.param_groups for each in group["params"]], {})
+            self.param_groups = base.param_groups
+
+        def step(self, closure: Any = None) -> Any:
+            return self.base.step(closure)
+
+    model, _, loader = objects()
+    inner = torch.optim.Adam(model.parameters(), 1e-2)
+    report = steadyrun.preflight(model, Wrapper(inner), good, list(loader)[:4])
+    assert report.verdict == "healthy"
+    assert len(inner.state) == 0

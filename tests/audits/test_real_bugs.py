@@ -178,3 +178,71 @@ def test_a_pooler_that_nobody_uses_is_a_note(tmp_path: Path) -> None:
             run.step(loss, batch=(x, y))
     answers = {asked.question.code: asked.answer for asked in steadyrun.check(tmp_path / "run").walk.path}
     assert answers["A4.3"].outcome == "unused"
+
+
+def test_a_loss_that_is_a_new_number_trains_nothing(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 2}) as run:
+        run.watch(model, optimizer)
+        for _ in range(60):
+            x, y = torch.randn(16, 4), torch.randint(0, 2, (16,))
+            optimizer.zero_grad()
+            loss = torch.tensor(functional.cross_entropy(model(x), y).item(), requires_grad=True)
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(x, y))
+    headline = steadyrun.check(tmp_path / "run").headline
+    assert headline is not None
+    assert (headline.question.code, headline.answer.outcome) == ("A4.3", "nothing-reached")
+
+
+def test_the_second_of_two_optimizers_is_never_cleared(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 8), nn.Linear(8, 2)
+    optimizers = [torch.optim.SGD(first.parameters(), 0.01), torch.optim.SGD(second.parameters(), 0.01)]
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(nn.Sequential(first, nn.ReLU(), second), optimizers)
+        for _ in range(60):
+            optimizers[0].zero_grad()
+            loss = second(first(torch.randn(8, 4)).relu()).square().mean()
+            loss.backward()
+            for each in optimizers:
+                each.step()
+            run.step(loss)
+    headline = steadyrun.check(tmp_path / "run").headline
+    assert headline is not None
+    assert headline.question.code == "A1.1"
+
+
+def test_tags_with_the_number_of_the_padding_are_no_padding(tmp_path: Path) -> None:
+    """Token classification: labels at padding are ignored, and class 0 is a class."""
+    torch.manual_seed(0)
+
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.segments, self.head = nn.Embedding(30, 16), nn.Embedding(2, 16), nn.Linear(16, 5)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.head(self.words(ids) + self.segments(torch.zeros_like(ids)))
+
+    model = Tagger()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    length = torch.randint(5, 13, (16, 1))
+    real = torch.arange(12) < length
+    loss_fn = lambda m, b: functional.cross_entropy(m(b[0]).transpose(1, 2), b[1])  # noqa: E731
+    batches = []
+    for _ in range(4):
+        ids = torch.randint(3, 30, (16, 12)) * real
+        batches.append((ids, (ids % 5).masked_fill(~real, -100)))
+    with steadyrun.record(tmp_path / "run", config={"pad_id": 0, "num_classes": 5}) as run:
+        run.watch(model, optimizer, loss_fn=loss_fn, loader=batches, preflight=True)
+        for step in range(60):
+            optimizer.zero_grad()
+            loss = loss_fn(model, batches[step % 4])
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=batches[step % 4])
+    assert steadyrun.check(tmp_path / "run").headline is None

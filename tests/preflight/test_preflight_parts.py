@@ -54,15 +54,15 @@ def test_every_tensor_is_exchanged_and_nothing_else(batch: Any) -> None:
     assert repr(changed(other, lambda held: held - 1)) == repr(batch)
 
 
-def slow_padding(row: list[int], pad: int, ends_text: bool) -> tuple[list[bool], list[bool]]:
+def slow_padding(row: list[int], pad: int, ends_text: bool, begins: bool) -> tuple[list[bool], list[bool]]:
     """Runs at the two ends, element by element."""
     leading, trailing = 0, 0
     while leading < len(row) and row[leading] == pad:
         leading += 1
     while trailing < len(row) and row[-1 - trailing] == pad:
         trailing += 1
-    if ends_text:
-        leading, trailing = max(0, leading - 1), max(0, trailing - 1)
+    leading -= begins + ends_text
+    trailing -= ends_text
     width = len(row)
     return [place < leading for place in range(width)], [place >= width - trailing for place in range(width)]
 
@@ -74,8 +74,8 @@ def test_padding_is_what_lies_at_the_ends(rows: int, width: int, ends_text: bool
     found = padding(torch.tensor(texts), 0, ends_text=ends_text)
     everywhere = all(row[0] == 0 for row in texts)
     for row, marks in zip(texts, found.tolist(), strict=True):
-        leading, trailing = slow_padding(row, 0, ends_text)
-        wanted = [(not everywhere and a) or b for a, b in zip(leading, trailing, strict=True)]
+        leading, trailing = slow_padding(row, 0, ends_text, everywhere)
+        wanted = [a or b for a, b in zip(leading, trailing, strict=True)]
         assert marks == ([False] * width if not any(row) else wanted)
 
 

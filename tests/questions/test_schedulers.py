@@ -116,3 +116,12 @@ def test_a_resume_that_loads_the_scheduler_passes(tmp_path: Path) -> None:
     states = train(tmp_path, whole, config=DECLARED)
     train(tmp_path, whole, config=DECLARED, resume=states)
     assert answer(tmp_path).outcome == "pass", answer(tmp_path).message
+
+
+@pytest.mark.parametrize(("epochs", "declared"), [(6, 100), (7, 100), (6, 96)])
+def test_whole_epochs_may_end_beside_the_declared_step(tmp_path: Path, epochs: int, declared: int) -> None:
+    config = {"schedule": "cosine", "lr_max": 0.1, "lr_min": 0.0, "total_steps": declared, "warmup_steps": 0}
+    make = lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)  # noqa: E731
+    train(tmp_path / "run", make, every=16, config=config, steps=16 * epochs)
+    answer = QUESTIONS["C2.1"].ask(Signals(steadyrun.open_run(tmp_path / "run")))
+    assert answer.kind == "pass", answer.message

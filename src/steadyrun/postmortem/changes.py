@@ -66,6 +66,7 @@ _CHANGES = {
     "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
     "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
     "A4.3 cut-off": "hidden.detach() -> hidden",
+    "A4.3 nothing-reached": "loss.backward()   # of the loss itself, not of torch.tensor(loss.item())",
     "A4.4 nothing-trainable": "parameter.requires_grad_(True)   # for what is to learn",
     "A4.4 frozen-at-random": "parameter.requires_grad_(True)   # for what is to learn",
     "A4.5 rounded-away": "weights in fp32, arithmetic under torch.autocast(dtype=torch.bfloat16)",

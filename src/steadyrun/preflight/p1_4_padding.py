@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.beside import pairs
 
-    beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel()]
+    beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel() and _are_tokens(pair, limit)]
     if not beside:
-        raise NotApplicable("no targets lie beside token ids")
+        raise NotApplicable("no targets are tokens of the text beside them")
     pad = bench.token("pad_id")
     if pad is None:
         share, token = max(_constant_tails(pair, limit["tail"]) for pair in beside)
@@ -47,6 +47,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if share >= limit["share"]:
         return Finding("padding-counts", f"{facts} (limit {percent(limit['share'])}).", measured)
     return Finding("pass", f"{facts}.", measured)
+
+
+def _are_tokens(pair: Pair, limit: Limits) -> bool:
+    """Whether the targets are tokens of the same text: tags and classes have numbers of their own."""
+    from steadyrun.probes.labels import alignment
+
+    shares = alignment(pair.graph)
+    return shares is not None and float(shares.max()) > limit["tokens"]
 
 
 def _padding(pair: Pair, pad: int) -> float:
@@ -78,6 +86,9 @@ QUESTION = Question(
     needs=("pad_id", "loss_fn", "batches"),
     panel=None,
     thresholds=(
+        Threshold(
+            "tokens", 0.5, "of the targets that count", "must be tokens of the text", "", "a text predicts itself"
+        ),
         Threshold(
             "share",
             0.05,

@@ -94,6 +94,13 @@ def reached(task: Task) -> Reached:
     seen = {id(held) for held in [*own, *task.optimizers, *task.model.modules(), task]}
     first: list[Any] = [task.loss_fn, task.train_step]
     first += [value for module in task.model.modules() for name, value in vars(module).items() if name not in _OWN]
+    # An optimizer may wrap another, whose moments are its own.
+    first += [
+        value
+        for each in task.optimizers
+        for name, value in vars(each).items()
+        if name not in {"param_groups", "state", "defaults"}
+    ]
     waiting = deque((each, 0) for each in first)
     while waiting and len(seen) < _MOST:
         held, depth = waiting.popleft()

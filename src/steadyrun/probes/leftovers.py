@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyrun.probes.norms import global_norm
 from steadyrun.probes.pending import Row
@@ -19,12 +19,11 @@ from steadyrun.probes.pending import Row
 class LeftoverProbe:
     """Follows, in a sampled step, what is in the gradients before backward adds to them and when they are used."""
 
-    def __init__(self, parameters: list[nn.Parameter], optimizers: Callable[[], list[Any]]) -> None:
-        self._parameters = parameters
+    def __init__(self, optimizers: Callable[[], list[Any]]) -> None:
         self._optimizers = optimizers
         self.sample = False
-        self._smallest: Tensor | None = None
-        self._began = False
+        self._smallest: dict[int, Tensor] = {}  # by optimizer
+        self._stepping: set[int] = set()  # the optimizers that step in this step
         self._used: Tensor | float | None = None
         self._stepped = False  # an optimizer has stepped before: what is left now was used already
 
@@ -32,15 +31,16 @@ class LeftoverProbe:
         """Keep the smallest norm with which any backward pass of this step began."""
         if not self.sample or not self._stepped:
             return
-        left = [held.grad for held in self._stepping() if held.grad is not None]
-        norm = global_norm(left)
-        if norm is None:
-            norm = torch.zeros(())
-        self._smallest = norm if self._smallest is None else torch.minimum(self._smallest.to(norm.device), norm)
-        self._began = True
+        for optimizer in self._optimizers():
+            held = [each for group in optimizer.param_groups for each in group["params"]]
+            norm = global_norm([each.grad for each in held if each.grad is not None])
+            now = torch.zeros(()) if norm is None else norm
+            known = self._smallest.get(id(optimizer), now)
+            self._smallest[id(optimizer)] = torch.minimum(known.to(now.device), now)
 
     def before_step(self, optimizer: Any) -> None:
         """Whether the optimizer finds any gradient."""
+        self._stepping.add(id(optimizer))
         if self.sample and self._used is None:
             held = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             norm = global_norm(held)
@@ -51,18 +51,12 @@ class LeftoverProbe:
 
     def fill(self, row: Row, made: bool) -> None:
         """`made` says whether a backward pass has ended in this step."""
-        if self._began:
-            row.put("grad_norm_left", self._smallest)
+        left = [norm for key, norm in self._smallest.items() if key in self._stepping]
+        if left:  # one that does not step now need not be cleared
+            row.put("grad_norm_left", torch.stack([norm.to(left[0].device) for norm in left]).amax())
         if self._used is not None and made:
             row.put("grad_norm_used", self._used)
         self.forget()
 
     def forget(self) -> None:
-        self._smallest, self._used, self._began = None, None, False
-
-    def _stepping(self) -> list[Tensor]:
-        """The parameters of the first optimizer; of all where there is none."""
-        optimizers = self._optimizers()
-        if not optimizers:
-            return list(self._parameters)
-        return [held for group in optimizers[0].param_groups for held in group["params"]]
+        self._smallest, self._used, self._stepping = {}, None, set()

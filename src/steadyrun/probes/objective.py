@@ -82,11 +82,10 @@ class ObjectiveProbe:
         labels = graph.labels[0]
         row.put("targets/supervised", supervised(labels))
         pad, eos = self._tokens.get("pad_id"), self._tokens.get("eos_id")
-        for tokens in graph.tokens:
-            padding = None if pad is None else padding_supervised(labels, tokens, pad)
-            if padding is not None:
-                row.put("targets/padding", padding)
-                break
+        padded = [padding_supervised(labels, tokens, pad) for tokens in graph.tokens] if pad is not None else []
+        known = [share for share in padded if share is not None]
+        if known:  # of several tables (segments have ids, too) the least
+            row.put("targets/padding", torch.stack(known).amin())
         if eos is not None and graph.tokens:
             row.put_many(ends(labels, graph.tokens[0], eos), by_names(["targets/ends_given", "targets/ends_asked"]))
         counts = class_counts(labels)

@@ -73,7 +73,7 @@ class Watcher:
         self._optimizer.after = [self._after_step]
         self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
         self._updates = UpdateProbe()
-        self._leftovers = LeftoverProbe(parameters, lambda: self._optimizer.optimizers)
+        self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
         self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
         self._order: list[int] = []
         self._named = named

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.auditing import in_a_row, of_targets
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent
+from steadyrun.questions.form import (
+    FAULT,
+    NOTE,
+    PASS,
+    Finding,
+    Limits,
+    NotApplicable,
+    Outcome,
+    Question,
+    Threshold,
+    percent,
+)
 from steadyrun.signals.run import MissingSignal, Signals
 
 
@@ -15,6 +26,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         of_targets(run, "targets/same", "the targets are no tokens beside those of the input")
         how = 'declare config={"pad_id": …}, or give run.watch the tokenizer'
         raise MissingSignal("targets/padding", "whether padding is supervised is not known", how)
+    if not _are_tokens(run, limit):
+        raise NotApplicable("the targets are no tokens of the text: tags and classes have numbers of their own")
     share = float(np.median(padding.values))
     measured = {"share": share, "largest": float(np.max(padding.values))}
     facts = f"{percent(share)} of the supervised positions ask padding to predict padding"
@@ -26,6 +39,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", "no padding is supervised.", measured)
 
 
+def _are_tokens(run: Signals, limit: Limits) -> bool:
+    found = [run.maybe(f"targets/{name}") for name in ("same", "next", "second")]
+    return any(points is not None and float(np.median(points.values)) > limit["tokens"] for points in found)
+
+
 QUESTION = Question(
     code="A3.4",
     name="padding is not supervised",
@@ -35,6 +53,7 @@ QUESTION = Question(
     needs=("objective", "pad_id"),
     panel=1,
     thresholds=(
+        Threshold("tokens", 0.5, "of supervised targets", "must be tokens of the text", "", "a text predicts itself"),
         Threshold(
             "share", 0.02, "of supervised positions", "more than this is no leftover", "", "masked padding gives none"
         ),

@@ -18,6 +18,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = (
         f"the gradient of the loss never reaches {total} of {trained} optimized parameters ({listed(unreached, total)})"
     )
+    if total == trained and measured["samples"] >= limit["samples"]:
+        return Finding("nothing-reached", f"{words}: what is differentiated does not depend on them.", measured)
     place = facts.get("cut_before")
     if isinstance(place, str) and place and not pretrained(run) and measured["samples"] >= limit["samples"]:
         return Finding("cut-off", f"{words}: it ends at {place}, and all that ran before it gets none.", measured)
@@ -45,6 +47,13 @@ QUESTION = Question(
             "Remove the detach() (or .data, no_grad, numpy) between that part and the loss; freeze the part if it is "
             "meant.",
             explains=("C1", "C3", "C4", "S", "A4.6", "P4", "P6"),
+        ),
+        Outcome(
+            "nothing-reached",
+            FAULT,
+            "the gradient reaches nothing that is optimized",
+            "Differentiate the loss itself: no .item(), torch.tensor(loss), .data or no_grad before backward().",
+            explains=("C", "S", "A1", "A4", "P4", "P6"),
         ),
         Outcome(
             "unused",

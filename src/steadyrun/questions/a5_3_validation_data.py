@@ -10,6 +10,8 @@ from steadyrun.signals.run import MissingSignal, Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if run.config.get("val_augmented") is True:
+        raise NotApplicable("the run declares val_augmented: validation inputs are changed on purpose")
     held = [(each.step, each.fields.get("data")) for each in run.events("validation")]
     seen = [(step, data) for step, data in held if isinstance(data, dict) and "inputs_hash" in data]
     if len(seen) < 2:
@@ -64,7 +66,8 @@ QUESTION = Question(
             "changed",
             FAULT,
             "validation inputs are changed at random",
-            "Give validation a transform of its own, without randomness.",
+            "Give validation a transform of its own, without randomness. Where it is meant (an attack, noise), declare "
+            'config={"val_augmented": True}.',
             explains=("C4.2", "S1.3"),
         ),
         Outcome("drawn", NOTE, "validation uses other examples each time"),

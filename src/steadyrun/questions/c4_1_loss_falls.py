@@ -85,11 +85,25 @@ def _stuck(
     if not untrained:
         return Finding("not-judged", f"{facts}; that the run starts untrained is not known.", measured, step)
     facts = f"{facts} (limit {limit['fallen']:.0%})"
+    if moves == 0 and (gone := _rate_gone(run, limit)):
+        fix = "The learning rate is gone: look at what multiplies it, and how often that is stepped (C2.1)."
+        return Finding("too-slow", f"{facts}, and no parameter moves any more: {gone}.", measured, step, fix)
     if moves == 0:
         return Finding("static", f"{facts}, and no parameter moves.", measured, step)
     if change < -SURE or _validation_falls(run):
         return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
     return _no_progress(run, limit, seen, facts, measured, step)
+
+
+def _rate_gone(run: Signals, limit: Limits) -> str:
+    """In words, where the learning rate has decayed to nothing by half time."""
+    rates = run.maybe("lr/0")
+    if rates is None or len(rates) < 4:
+        return ""
+    peak, middle = float(np.max(rates.values)), float(rates.values[len(rates) // 2])
+    if not 0 < middle < limit["gone"] * peak:
+        return ""
+    return f"the learning rate is {shown(peak)} at most and {shown(middle)} at half time"
 
 
 def _later(seen: Progress) -> float:
@@ -232,6 +246,14 @@ QUESTION = Question(
             "the same, where the run may start from learned weights",
             "",
             "the spacing of fp32: such updates hardly arrive",
+        ),
+        Threshold(
+            "gone",
+            1e-3,
+            "of the largest learning rate",
+            "a rate below this at half time is gone",
+            "",
+            "schedules that are meant come so low at their end",
         ),
         Threshold(
             "risen",

@@ -21,6 +21,7 @@ from steadyrun.signals.schedule import (
 from steadyrun.signals.smoothing import Floats
 
 _FEW_CHANGES = 4
+_PER_EPOCH = 0.5  # scheduler steps per step: fewer are steps of epochs
 _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
 
 
@@ -92,7 +93,25 @@ def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
             f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
         )
         return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
-    return None
+    return _by_epochs(seen, plan, limit, words)
+
+
+def _by_epochs(seen: Seen, plan: Plan, limit: Limits, words: str) -> Finding | None:
+    """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
+    counts = seen.counts
+    if counts is None or seen.dry is None or not plan.decays or not _own_curve(seen, limit):
+        return None
+    speed = _speed(seen.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
+    if not 0 < speed < _PER_EPOCH:
+        return None
+    ahead = np.arange(0, plan.steps * speed * 2 + 2)
+    ends = float(np.argmin(seen.dry(ahead))) / speed
+    if not (1 - limit["horizon"]) * plan.steps <= ends <= plan.steps / (1 - limit["horizon"]):
+        return None
+    message = (
+        f"the rates are the scheduler's own ({words}), one step in {1 / speed:.0f}, and end at about step {ends:.0f}"
+    )
+    return Finding("pass", f"{message}; {plan.steps} are declared.", {"agreeing": 1.0})
 
 
 def _after_warmup(seen: Seen, plan: Plan) -> Points:
