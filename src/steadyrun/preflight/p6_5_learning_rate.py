@@ -129,7 +129,7 @@ QUESTION = Question(
             "",
             "133 healthy programs: a lower rate is ahead by less, or learns less",
         ),
-        Threshold("times", 1.3, "times", "the loss at a lower rate", "", "so that two small losses are not compared"),
+        Threshold("times", 1.1, "times", "the loss at a lower rate", "", "so that two small losses are not compared"),
         Threshold(
             "nothing", 0.02, "of what the best rate learns", "too low learns less than this", "", "the linear range"
         ),
