@@ -324,7 +324,10 @@ CAUSES: dict[str, Cause] = {
     ),
     "B29": Cause(
         "an embedding with deviation 1 is tied to the output",
-        (("C5.1", "too-wide"),),
+        (
+            ("C5.1", "too-wide"),
+            ("P3.3", "weights"),
+        ),
     ),
     "B30": Cause(
         "biases and norms are decayed",

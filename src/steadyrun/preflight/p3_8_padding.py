@@ -115,8 +115,11 @@ def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], 
         noise = torch.linspace(-2, 2, vectors.shape[-1], device=vectors.device).mul(size).to(vectors.dtype)
         return torch.where(where[..., None], vectors + noise, vectors)
 
-    def note(function: Any, _args: Any, _kwargs: Any) -> None:
+    def note(function: Any, args: Any, _kwargs: Any) -> None:
         name = getattr(function, "__name__", "")
+        scores = args[0] if name == "softmax" and args and isinstance(args[0], torch.Tensor) else None
+        if scores is not None and any(scores.shape[-1:] == where.shape[1:] for where in places):
+            attends.append(True)  # written by hand: weights over as many places as the padded text has
         if name in {"scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd"}:
             attends.append(True)
 
