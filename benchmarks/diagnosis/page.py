@@ -10,7 +10,7 @@ from diagnosis.cases import cases
 from diagnosis.causes import CAUSES
 from diagnosis.harness import log_file
 from diagnosis.running import BUILD, ROOT, stored
-from diagnosis.seen import REMARKS, last_losses, twin
+from diagnosis.seen import MISSED, REMARKS, last_losses, twin
 from diagnosis.tools import TOOLS
 
 PAGE = ROOT / "benchmarks" / "diagnosis.md"
@@ -166,10 +166,17 @@ def _misses(faulty: Results) -> str:
             said += f" (the run ended with {row['raised'].split(':')[0]})"
         right = ", ".join(way for way in WAYS if row["judged"]["right"][way])
         groups[row["bug"], row["program"], said or "nothing", right].append(str(row["seed"]))
-    lines = ["## Misses and wrong headlines", "", "| bug | what is wrong | program | seeds | said | right |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = [
+        "## Misses and wrong headlines",
+        "",
+        "Where another way of asking is right, the one headline of all is, too, unless a reason is given.",
+        "",
+        "| bug | what is wrong | program | seeds | said | right | reason |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for (bug, program, said, right), seeds in sorted(groups.items()):
-        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} | {right} |")
+        reason = "" if right else MISSED.get(f"{bug} {program}", "not known yet")
+        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} | {right} | {reason} |")
     return "\n".join(lines)
 
 
