@@ -117,8 +117,7 @@ def judge(bug: str | None, said: dict[str, Any]) -> dict[str, Any]:
     detected = {way: fault is not None for way, fault in faults.items()} | {"replay": hunted is not None}
     if bug is None:
         return {"alarm": any(detected.values()), "detected": detected}
-    accepted, culprits = CAUSES[bug].accepted, CAUSES[bug].culprits
-    named = {*accepted, *(("R1.1", culprit) for culprit in culprits)}
+    named, culprits = CAUSES[bug].named, CAUSES[bug].culprits
     right = {way: fault in named for way, fault in faults.items()} | {"replay": hunted in culprits}
     return {
         "detected": detected,

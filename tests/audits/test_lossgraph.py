@@ -85,7 +85,7 @@ def test_predictions_broadcast_over_targets(loss: object, found: bool) -> None:
 
 
 def test_a_compiled_part_is_opaque() -> None:
-    class Opaque(torch.autograd.Function):
+    class CompiledFunction(torch.autograd.Function):  # as torch.compile names what it makes
         @staticmethod
         def forward(ctx: object, x: Tensor) -> Tensor:
             return x * 2
@@ -94,10 +94,8 @@ def test_a_compiled_part_is_opaque() -> None:
         def backward(ctx: object, *grads: Tensor) -> Tensor:
             return grads[0] * 2
 
-    Opaque.__name__ = "CompiledFunction"
     assert read(WIDE(X).sum()).complete
-    loss = Opaque.apply(WIDE(X)).sum()
-    assert loss.grad_fn is not None
+    assert not read(CompiledFunction.apply(WIDE(X)).sum()).complete
 
 
 def test_layers_in_lists_and_dictionaries_are_found() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from audited_programs import classify, write
+from audited_programs import classify, examples, write
 from torch import nn
 from torch.nn import functional
 
@@ -246,3 +246,23 @@ def test_tags_with_the_number_of_the_padding_are_no_padding(tmp_path: Path) -> N
             optimizer.step()
             run.step(loss, batch=batches[step % 4])
     assert steadyrun.check(tmp_path / "run").headline is None
+
+
+def test_pure_bf16_that_learns_is_no_fault(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8)).bfloat16()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    x, y = examples(640, 1)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 8}) as run:
+        run.watch(model, optimizer)
+        for step in range(200):
+            part = slice(32 * (step % 20), 32 * (step % 20) + 32)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x[part].bfloat16()).float(), y[part])
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(x[part], y[part]))
+    assert float(loss.detach()) < 1.2
+    answers = {asked.question.code: asked.answer for asked in steadyrun.check(tmp_path / "run").walk.path}
+    assert answers["A4.5"].outcome == "pass"
+    assert answers["A4.5"].measured["stalled"] > 0.3

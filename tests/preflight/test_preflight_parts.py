@@ -18,8 +18,9 @@ from steadyrun.preflight.attributes import same
 from steadyrun.preflight.editing import changed, moved, tensors_in
 from steadyrun.preflight.keeping import Kept
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.preflight.reaching import hidden, reached
+from steadyrun.preflight.reaching import reached
 from steadyrun.preflight.tokens import padding
+from steadyrun.probes.hidden import hidden_tensors
 
 Pair = namedtuple("Pair", "one two")
 
@@ -90,7 +91,7 @@ def test_hidden_tensors_are_found_with_their_paths() -> None:
     model.layers = [nn.Linear(2, 2), {"a": nn.Linear(2, 2)}]
     model.seen = nn.Linear(2, 2)
     model.again = [model.seen]
-    assert {each.path for each in hidden(model)} == {
+    assert {path for path, _ in hidden_tensors(model).values()} == {
         "layers[0].weight", "layers[0].bias", "layers[1]['a'].weight", "layers[1]['a'].bias",
     }  # fmt: skip
 

@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import steadyrun
 from steadyrun.questions import QUESTIONS
-from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Outcome, Question
 from steadyrun.report.checking import Report
 from steadyrun.report.ranking import SAME, ranked
 from steadyrun.report.recorded import as_data, preflighted, replayed
 from steadyrun.store.jsonio import jsonable
-from steadyrun.trees.walker import Asked, Walk
+from steadyrun.trees.walker import Asked, Walk, walk
 
 
 def never_asked(_run: Any, _limit: Any) -> Any:
@@ -174,7 +173,13 @@ def test_a_replay_that_reproduced_the_moment_names_its_origin(tmp_path: Path) ->
         assert replayed(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("code", ["A1.1", "A4.2"])
-def test_audits_are_asked_behind_a_fault(code: str) -> None:
-    assert QUESTIONS[code].always
-    assert replace(QUESTIONS[code], always=False) != QUESTIONS[code]
+def test_audits_are_asked_behind_a_fault_and_the_trees_are_not() -> None:
+    def answers(code: str, *, always: bool = False) -> Question:
+        found = asked(code).question
+        return replace(found, always=always, find=lambda _run, _limit: Finding("bad", f"{code} found 7"))
+
+    questions = {each.code: each for each in (answers("C1.1"), answers("C2.1"), answers("A1.1", always=True))}
+    walked = walk(questions, None, {})
+    assert codes(walked.path) == ["C1.1", "A1.1"]
+    assert [question.code for question in walked.not_reached] == ["C2.1"]
+    assert all(question.always for code, question in QUESTIONS.items() if code.startswith("A"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted, listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.words import counted
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
 from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:

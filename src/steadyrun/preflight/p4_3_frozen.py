@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
 from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:

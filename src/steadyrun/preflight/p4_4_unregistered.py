@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted, listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.words import counted
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
-    from steadyrun.preflight.reaching import hidden
+    from steadyrun.probes.hidden import hidden_tensors
 
     known = {id(each) for each in bench.parameters.values()}
     optimized = {id(each) for each in bench.optimized}
     made, reached = _leaves(bench)
-    found = [each for each in hidden(bench.model) if id(each.tensor) in reached and id(each.tensor) not in known]
-    lost = [each.path for each in found if id(each.tensor) in made and id(each.tensor) not in optimized]
+    found = {key: path for key, (path, _) in hidden_tensors(bench.model).items() if key in reached}
+    lost = [path for key, path in found.items() if key in made and key not in optimized]
     measured = {"unregistered": float(len(found)), "lost": float(len(lost))}
     if lost:
         return Finding(
@@ -28,10 +28,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             measured,
         )
     if found:
-        names = [each.path for each in found]
         return Finding(
             "outside",
-            f"{counted(len(found), 'tensor')} with a gradient outside of parameters(): {listed(names)}.",
+            f"{counted(len(found), 'tensor')} with a gradient outside of parameters(): {listed(list(found.values()))}.",
             measured,
         )
     return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)

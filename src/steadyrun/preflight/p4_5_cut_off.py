@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.words import counted, listed
+from steadyrun.preflight.words import counted
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -15,6 +15,7 @@ from steadyrun.questions.form import (
     Outcome,
     Question,
     Threshold,
+    listed,
     shown,
 )
 from steadyrun.signals.run import MissingSignal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted, listed
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.preflight.words import counted
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

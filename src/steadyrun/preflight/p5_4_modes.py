@@ -9,8 +9,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.words import counted, listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.preflight.words import counted
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed, shown
 from steadyrun.signals.run import MissingSignal
 
 if TYPE_CHECKING:

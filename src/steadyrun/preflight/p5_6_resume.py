@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import listed
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -15,6 +14,7 @@ from steadyrun.questions.form import (
     Outcome,
     Question,
     Threshold,
+    listed,
     shown,
 )
 from steadyrun.signals.run import MissingSignal

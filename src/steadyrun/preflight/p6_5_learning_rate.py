@@ -127,7 +127,7 @@ QUESTION = Question(
             "of the first loss",
             "how much less than a lower rate learns",
             "",
-            "133 healthy programs: a lower rate is ahead by less, or learns less",
+            "in none of the healthy programs of the tests and the scoreboard is a lower rate ahead by so much",
         ),
         Threshold("times", 1.1, "times", "the loss at a lower rate", "", "so that two small losses are not compared"),
         Threshold(

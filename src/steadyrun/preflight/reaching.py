@@ -10,7 +10,7 @@ import functools
 import random
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,51 +40,7 @@ class Reached:
     objects: list[Any] = field(default_factory=list)  # of the program's own classes
 
 
-@dataclass(frozen=True)
-class Hidden:
-    """A tensor that a module holds where `parameters()` does not see it."""
-
-    path: str
-    tensor: Tensor
-
-
-def hidden(model: nn.Module) -> list[Hidden]:
-    """Tensors in plain attributes, lists and dictionaries of the model's modules, and of modules held there."""
-    registered = {id(held) for held in [*model.parameters(), *model.buffers()]}
-    found: dict[int, Hidden] = {}
-    seen = {id(module) for module in model.modules()}
-    waiting = deque(
-        (f"{path}.{name}" if path else name, value, 0)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if not name.startswith("_") or (isinstance(value, nn.Module | list | dict | Tensor) and name not in _OWN)
-    )
-    while waiting and len(seen) < _MOST:
-        path, held, depth = waiting.popleft()
-        if isinstance(held, Tensor):
-            if id(held) not in registered:
-                found.setdefault(id(held), Hidden(path, held))
-        elif id(held) not in seen and depth < _DEEPEST:
-            seen.add(id(held))
-            if isinstance(held, nn.Module):
-                waiting.extend((f"{path}.{name}", each, depth + 1) for name, each in _tensors(held))
-            else:
-                waiting.extend((f"{path}{name}", each, depth + 1) for name, each in _members(held))
-    return list(found.values())
-
-
 _OWN = frozenset(vars(nn.Module()))
-
-
-def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
-
-
-def _members(held: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(held, Mapping) and len(held) <= _LONGEST:
-        yield from ((f"[{key!r}]", value) for key, value in held.items())
-    elif isinstance(held, list | tuple) and len(held) <= _LONGEST:
-        yield from ((f"[{place}]", value) for place, value in enumerate(held))
 
 
 def reached(task: Task) -> Reached:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from steadyrun.probes.blocks import clean
 
-_DEEP = 3
+_DEEP = 4
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 

@@ -77,7 +77,7 @@ QUESTION = Question(
         ),
         Threshold("values", 2, "values per channel", "at most this many leave only a sign", "", "arithmetic"),
         Threshold(
-            "gap", 1.5, "times the training loss", "how far validation is above it", "", "beside the small batch", "gap"
+            "gap", 1.5, "times the training loss", "how far validation is above it", "", "beside the small batch"
         ),
     ),
     outcomes=(

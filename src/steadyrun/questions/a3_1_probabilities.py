@@ -11,25 +11,24 @@ from steadyrun.signals.run import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     facts = objective(run)
-    found = judged(facts)
+    found = judged(str(facts.get("squashed", "")), facts.get("probabilities") is True, chooses="classes" in facts)
     seen = f" Seen in {count(facts, 'samples') or 1} sampled steps." if found.outcome != "pass" else ""
     return replace(found, message=f"{found.message}{seen}")
 
 
-def judged(found: object) -> Finding:
+def judged(squashed: str, probabilities: bool, *, chooses: bool) -> Finding:
     """What the graph of a loss says; preflight asks the same of a first batch."""
-    facts = found if isinstance(found, dict) else {}
-    if facts.get("squashed"):
-        message = f"the graph of the loss shows a {facts['squashed']} right before a loss that applies one itself."
+    if squashed:
+        message = f"the graph of the loss shows a {squashed} right before a loss that applies one itself."
         return Finding("squashed-twice", message)
-    if facts.get("probabilities"):
+    if probabilities:
         return Finding("not-logarithms", "a loss over log-probabilities is given the output of a softmax.")
-    if "classes" not in facts:
-        raise NotApplicable("the loss is no cross-entropy over classes")
+    if not chooses:
+        raise NotApplicable("the loss is no cross-entropy")
     return Finding("pass", "the scores reach the loss without a softmax or sigmoid before it.")
 
 
-OUTCOMES = (
+_OUTCOMES = (
     Outcome("pass", PASS, "the loss is given logits"),
     Outcome(
         "squashed-twice",
@@ -46,7 +45,7 @@ OUTCOMES = (
         explains=("C1", "C3", "C4", "D4", "S"),
     ),
 )
-WHY = (
+_WHY = (
     "A cross-entropy over probabilities cannot fall below ln(e + C - 1) - 1 and its gradients are tiny: training looks "
     "like a hard task."
 )
@@ -55,11 +54,11 @@ QUESTION = Question(
     code="A3.1",
     name="logits, not probabilities",
     asks="Do scores go through a softmax or a sigmoid before a loss that applies one itself?",
-    why=WHY,
+    why=_WHY,
     needs=("objective",),
     panel=1,
     thresholds=(),
-    outcomes=OUTCOMES,
+    outcomes=_OUTCOMES,
     find=find,
     always=True,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.auditing import count, listed, names, reach
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.questions.auditing import count, names, reach
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, listed
 from steadyrun.signals.run import Signals
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.auditing import count, listed, names, reach
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.auditing import count, names, reach
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed
 from steadyrun.questions.intent import pretrained
 from steadyrun.signals.run import Signals
 

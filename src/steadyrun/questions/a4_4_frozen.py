@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.auditing import listed
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, percent
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed, percent
 from steadyrun.questions.intent import pretrained
 from steadyrun.signals.run import MissingSignal, Signals
 

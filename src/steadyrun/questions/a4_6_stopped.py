@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.auditing import listed
-from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed
 from steadyrun.signals.run import MissingSignal, Signals
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from steadyrun.questions.auditing import shuffles
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.records import Series
 from steadyrun.signals.order import period
 from steadyrun.signals.run import MissingSignal, Signals
-from steadyrun.signals.schedule import number
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -35,16 +35,6 @@ def _period(run: Signals, name: str) -> tuple[int | None, Series]:
         keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
         hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
     return period(hashes.values), hashes
-
-
-def shuffles(run: Signals, batches: int) -> str:
-    """Who says that the data is shuffled; "" where nobody does."""
-    if run.config.get("shuffle") is True:
-        return "the run declares shuffle"
-    for loader in run.listed("loaders"):
-        if loader.get("shuffles") is True and number(loader.get("batches")) == batches:
-            return f"the loader's {loader.get('sampler')} shuffles"
-    return ""
 
 
 QUESTION = Question(

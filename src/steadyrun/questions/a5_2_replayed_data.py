@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.a5_1_order import shuffles
+from steadyrun.questions.auditing import shuffles
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.records import Series
 from steadyrun.signals.order import period, repeated_from

@@ -65,7 +65,12 @@ QUESTION = Question(
         Threshold("usual", 0.5, "of the tokens", "in nearly all batches fewer do", "", "some data repeats by nature"),
         Threshold("steps", 50, "steps", "fewer say nothing of what is usual", "", "a share needs a background"),
         Threshold(
-            "reaction", 3, "times the gradient around", "what the batch did", "", "healthy steps vary less", "reaction"
+            "reaction",
+            3,
+            "times the gradient around",
+            "what the batch did",
+            "",
+            "a batch that nothing reacts to does no harm",
         ),
     ),
     outcomes=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import number
 
 HOW = "call run.watch(model, optimizer) before the first forward pass of an eager model"
-_SHOWN = 3
 
 
 def objective(run: Signals) -> Mapping[str, Any]:
@@ -40,13 +39,6 @@ def count(found: Mapping[str, Any], key: str) -> int:
     return int(number(found.get(key)) or 0)
 
 
-def listed(found: Sequence[str], total: int | None = None) -> str:
-    """A few of the names, and how many more there are."""
-    more = (len(found) if total is None else total) - _SHOWN
-    shown = ", ".join(found[:_SHOWN])
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
 def sampled(run: Signals, name: str, why: str = "") -> Points:
     """A series of the sampled steps; an error with how to record it."""
     points = run.maybe(name)
@@ -70,3 +62,13 @@ def in_a_row(bad: Any, wanted: float) -> int | None:
         if length >= wanted:
             return place - length + 1
     return None
+
+
+def shuffles(run: Signals, batches: int) -> str:
+    """Who says that the data is shuffled; "" where nobody does."""
+    if run.config.get("shuffle") is True:
+        return "the run declares shuffle"
+    for loader in run.listed("loaders"):
+        if loader.get("shuffles") is True and number(loader.get("batches")) == batches:
+            return f"the loader's {loader.get('sampler')} shuffles"
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from steadyrun.signals.run import MissingSignal
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
 _READABLE = 100
+_SHOWN = 3  # of a list of names
 
 PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
 
@@ -162,3 +163,10 @@ def shown(value: Any) -> str:
 def percent(share: float) -> str:
     """A share as messages print it; beyond a hundredfold in powers of ten."""
     return f"{share:.1%}" if abs(share) < _READABLE else f"{share * 100:.3g}%"
+
+
+def listed(names: Sequence[str], total: int | None = None) -> str:
+    """A few of the names, and how many more there are."""
+    more = (len(names) if total is None else total) - _SHOWN
+    few = ", ".join(names[:_SHOWN])
+    return f"{few} and {more} more" if more > 0 else few

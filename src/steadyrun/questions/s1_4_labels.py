@@ -94,8 +94,11 @@ QUESTION = Question(
             "unrelated",
             FAULT,
             "the model has seen everything several times and knows the class frequencies alone",
-            "Look at examples with their labels: permute inputs and labels together, and join them by a key.",
+            "Look at examples with their labels: permute inputs and labels together, and join them by a key. Where "
+            "they belong together, divide lr_max by ten, and look for dead units: a model thrown far away stays here, "
+            "too.",
             may_pass=True,
+            symptom=True,
         ),
         Outcome("nothing-yet", NOTE, "nothing is learned from the inputs yet"),
     ),
