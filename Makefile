@@ -3,18 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FRAMEWORKS := .venv-frameworks
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Two cores, two test processes, one thread each: small models gain nothing from more.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint format bench docs browser clean
+.PHONY: demo test test-frameworks lint format bench docs browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# Integrations, trackers and importers against the real frameworks, in an environment of their own: `make test` runs
+# where none of them is installed.
+test-frameworks: $(FRAMEWORKS)/.ready
+	$(ONE_THREAD) $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/frameworks
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -44,7 +50,7 @@ browser:
 	        "dashboard in a real browser will be SKIPPED. Install chromium to run them." >&2
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(FRAMEWORKS) build dist
 
 # torch is asked for exactly first: a looser request pulls gigabytes of CUDA libraries.
 $(READY): pyproject.toml constraints.txt
@@ -55,3 +61,12 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[tutor,dev]'
 	touch $(READY)
+
+$(FRAMEWORKS)/.ready: pyproject.toml constraints.txt
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade pip
+	@echo "installing the frameworks into $(FRAMEWORKS); the first time this takes a few minutes"
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--editable '.[tutor,dev,frameworks]'
+	touch $(FRAMEWORKS)/.ready

@@ -1,0 +1,1 @@
+"""Run directories out of the logs that other tools wrote."""
