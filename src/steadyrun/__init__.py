@@ -9,6 +9,7 @@ print(steadyrun.check("experiments/my-run"))
 steadyrun.open_run("experiments/my-run").series("loss")
 steadyrun.open_run("experiments/my-run").dashboard()
 steadyrun.replay("experiments/my-run", "train:task")
+steadyrun.import_log("trainer_state.json", "experiments/theirs")
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steadyrun.errors import FaultFound, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.errors import FaultFound, LogError, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
+    from steadyrun.importers.opening import import_log
     from steadyrun.incidents.opening import replay
     from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.task import Task
@@ -44,6 +46,7 @@ _HOMES = {
     "Replay": "steadyrun.incidents.outcome",
     "replay": "steadyrun.incidents.opening",
     "preflight": "steadyrun.preflight.opening",
+    "import_log": "steadyrun.importers.opening",
     "Report": "steadyrun.report.checking",
     "suggest_clip": "steadyrun.signals.clipping",
     "Series": "steadyrun.records",
@@ -53,6 +56,7 @@ _HOMES = {
     "SteadyrunError": "steadyrun.errors",
     "FaultFound": "steadyrun.errors",
     "UsageError": "steadyrun.errors",
+    "LogError": "steadyrun.errors",
     "RunDirectoryError": "steadyrun.errors",
     "NewerSchemaError": "steadyrun.errors",
 }
@@ -63,6 +67,7 @@ __all__ = [
     "Event",
     "FaultFound",
     "Found",
+    "LogError",
     "NewerSchemaError",
     "Replay",
     "Report",
@@ -75,6 +80,7 @@ __all__ = [
     "UsageError",
     "check",
     "dashboard",
+    "import_log",
     "open_run",
     "preflight",
     "record",

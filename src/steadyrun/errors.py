@@ -3,10 +3,11 @@
     SteadyrunError
     ├── FaultFound              raised by `run.step` where `run.watch(…, on_fault="stop")` asked for it
     ├── UsageError              a bad argument: raised before training starts, never inside the loop
+    ├── LogError                a log of another tool that cannot be imported
     └── RunDirectoryError       a run directory that cannot be read or written
         └── NewerSchemaError    written by a newer steadyrun than this one
 
-The last two branches are also `ValueError`s. A message says what was wrong, where, and what to do next.
+All but the first are also `ValueError`s. A message says what was wrong, where, and what to do next.
 """
 
 from steadyrun.records import Found
@@ -26,6 +27,10 @@ class FaultFound(SteadyrunError):  # noqa: N818  not an error of the program: it
 
 class UsageError(SteadyrunError, ValueError):
     """A bad argument."""
+
+
+class LogError(SteadyrunError, ValueError):
+    """A log that cannot be read; the message says where, and what to do."""
 
 
 class RunDirectoryError(SteadyrunError, ValueError):

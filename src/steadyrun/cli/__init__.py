@@ -10,6 +10,7 @@ from steadyrun.cli.check import check
 from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
+from steadyrun.cli.importing import import_
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
 from steadyrun.cli.replay import replay
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (demo, preflight, check, dashboard, serve, top, replay, postmortem, verify, explain):
     app.command()(command)
+app.command("import")(import_)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli import following, forms
+from steadyrun.cli.logs import run_of
 from steadyrun.cli.messages import as_typed, fail, say
 from steadyrun.cli.runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    run: Annotated[str, typer.Argument(help="The run directory.")],
+    run: Annotated[str, typer.Argument(help="The run directory, or a log of another tool.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
@@ -51,7 +53,8 @@ def check(
     cannot tell (and what to record so that it can be told) or not
     applicable. The first fault ends the walk; it is shown with its numbers,
     its limits and its fix. Works on finished, crashed, killed and running
-    runs, and leaves report.json in the run directory.
+    runs, and leaves report.json in the run directory. A log of another tool
+    (see steadyrun import) is imported on the fly, and nothing is left.
 
     \b
     Examples:
@@ -60,6 +63,7 @@ def check(
       steadyrun check experiments/fixed --after experiments/no-warmup
       steadyrun check experiments/mine --set C3.1.high=8
       steadyrun check experiments/mine --json | jq .leaf.fix
+      steadyrun check outputs/trainer_state.json
       steadyrun check experiments/mine --follow --until-fault
 
     Thresholds can also be kept in steadyrun.toml (table thresholds) or
@@ -71,9 +75,13 @@ def check(
     3 cannot tell, 130 stopped with Ctrl-C.
     """
     form = forms.chosen(as_json, junit, markdown)
+    followed = follow or until_fault
     try:
-        checking = _Checking(run, form, _limits(assignments or []), go_on, after)
-        report = checking.follow(interval, wait, until_fault) if follow or until_fault else checking.once()
+        with ExitStack() as stack:
+            found = run if followed else stack.enter_context(run_of(run))
+            older = None if after is None else stack.enter_context(run_of(after))
+            checking = _Checking(found, form, _limits(assignments or []), go_on, older)
+            report = checking.follow(interval, wait, until_fault) if followed else checking.once()
     except RunDirectoryError as problem:
         no_run(problem, "check", *([] if after is None else [after]), run)
     except (SteadyrunError, OSError) as problem:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from steadyrun.cli.messages import say
 from steadyrun.errors import NewerSchemaError, RunDirectoryError
+from steadyrun.store.layout import ENDED
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.trees.walker import Asked
-
-ENDED = {"finished", "stopped", "crashed", "killed"}
 
 
 def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:

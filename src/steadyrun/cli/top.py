@@ -19,6 +19,7 @@ from steadyrun.cli import following
 from steadyrun.cli.messages import as_typed, fail, say
 from steadyrun.cli.runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.store.layout import ENDED
 
 if TYPE_CHECKING:
     from steadyrun.live.watching import Watch
@@ -91,7 +92,7 @@ def _follow(watch: Watch, console: Console, interval: float) -> Board:
             began = time.monotonic()
             new = watch.look()
             board = new or board
-            if new is None and watch.state in following.ENDED:
+            if new is None and watch.state in ENDED:
                 return board
             if "q" in pressed(max(interval, _SHARE * (time.monotonic() - began))).lower():
                 return board

@@ -14,9 +14,8 @@ from steadyrun.live.feed import Feed
 from steadyrun.live.finding import Place, Root
 from steadyrun.live.patches import dumps
 from steadyrun.live.rows import Row
-from steadyrun.live.watching import ENDED
 from steadyrun.live.workers import Workers
-from steadyrun.store.layout import MANIFEST
+from steadyrun.store.layout import ENDED, MANIFEST
 from steadyrun.store.tail import Fingerprint, fingerprint
 from steadyrun.trees.walker import Changes
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from steadyrun.live.finding import Place
-from steadyrun.live.watching import ENDED
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
 from steadyrun.report.checking import EXIT_CODES, check_with
 from steadyrun.report.words import one_line
+from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunView, open_run
 from steadyrun.trees.walker import Changes
 

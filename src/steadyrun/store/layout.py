@@ -9,6 +9,8 @@ from steadyrun.errors import UsageError
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+ENDED = {"finished", "stopped", "crashed", "killed", "imported"}
+"""States after which nothing more is recorded."""
 
 _SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})-(?P<part>\d{5,})\.arrow")
 _PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})\.parquet")

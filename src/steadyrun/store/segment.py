@@ -56,10 +56,10 @@ class SegmentWriter:
         self.size = 0
         self._write(head)
 
-    def write(self, columns: Sequence[Sequence[float | None]]) -> None:
+    def write(self, columns: Sequence[Sequence[float | None] | pa.Array]) -> None:
         """Append one batch: steps, times, then the values of each column in order; None is a missing value."""
         batch = pa.record_batch(
-            [pa.array(values, type=field.type) for values, field in zip(columns, self._schema, strict=True)],
+            [_array(values, field.type) for values, field in zip(columns, self._schema, strict=True)],
             schema=self._schema,
         )
         metadata = {
@@ -222,6 +222,13 @@ class SegmentReader:
 
     def _drop(self, size: int, reason: str, unit: str = "bytes") -> None:
         self.dropped.append(Dropped(self.path.name, reason, size, unit))
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Values as an array that begins at its buffers' beginning: checksums are over buffers."""
+    if not isinstance(values, pa.Array):
+        return pa.array(values, type=kind)
+    return values if values.offset == 0 else pa.concat_arrays([values])
 
 
 def _sound(column: pa.Array, rows: int) -> bool:

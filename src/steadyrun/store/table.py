@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from steadyrun.store.jsonio import encoded
 from steadyrun.store.layout import segment_name
@@ -82,6 +85,14 @@ class Table:
             self._trim()
             raise
         self._steps, self._times, self._rows = [], [], []
+
+    def write(self, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
+        """Write many rows as one batch, after those that are pending; arrays, of Arrow or numpy, of one length."""
+        self.flush()
+        for name in columns:
+            self._index.setdefault(name, len(self._index))
+        filled = [columns[name] if name in columns else pa.nulls(len(steps), pa.float64()) for name in self._index]
+        self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
 
     def close(self) -> None:
         if self._segment is not None:

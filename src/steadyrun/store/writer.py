@@ -49,6 +49,12 @@ class RunWriter:
         with self._lock:
             self._table(table).append(step, at, values)
 
+    def write(self, table: str, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
+        """Write many rows at once: arrays of one length, null where a value is missing."""
+        with self._lock:
+            held = self._table(table)
+            self._try(f"table {table}", lambda: held.write(steps, times, columns))
+
     def merge(self, table: str, step: int, values: Mapping[str, float | None], at: float) -> None:
         """Add values to the row of this step, or a row where there is none or it has such values already."""
         with self._lock:

@@ -1,0 +1,15 @@
+"""One file per kind of log, and the table of them: detection goes from top to bottom."""
+
+from __future__ import annotations
+
+from steadyrun.importers.formats import csvfile, jsonfile, jsonlines, parquet, text, trainer_state
+from steadyrun.importers.model import Format
+
+FORMATS: tuple[Format, ...] = (
+    parquet.FORMAT,
+    trainer_state.FORMAT,
+    *jsonfile.FORMATS,
+    jsonlines.FORMAT,
+    *csvfile.FORMATS,
+    *text.FORMATS,
+)

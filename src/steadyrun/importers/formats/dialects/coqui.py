@@ -1,0 +1,48 @@
+"""Coqui TTS: blocks of lines, `--> STEP: 24/100 -- GLOBAL_STEP: 50`, then `| > loss: 1.2 (1.3)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs, read
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
+from steadyrun.importers.told import Told
+
+_STEP = re.compile(r"--> (?:TIME: [^|]*?-- )?STEP: \d+/\d+ -- GLOBAL_STEP: (\d+)")
+_EVAL = re.compile(r"--> EVAL PERFORMANCE|> EVALUATION")
+_OTHER = re.compile(r"--> |^\s*> (?:EPOCH|TRAINING)")
+_FIELD = re.compile(rf"^\s*\| > ([\w./]+)\s*:\s*({ANY})", re.I)
+
+
+def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+    """A block is a row; the fields of an evaluation are averages: `avg_loss` of it is the validation loss."""
+    block: dict[str, float] = {}
+    step, held_out = 0.0, False
+
+    def ended() -> Iterator[Row]:
+        if block:
+            named = {f"val_{name.removeprefix('avg_')}" if held_out else name: value for name, value in block.items()}
+            yield {"global_step": step, **named}
+            block.clear()
+
+    for number, line in lines:
+        if found := _STEP.search(line):
+            yield from ended()
+            said = read(found[1], told, f"line {number:,}")
+            step, held_out = step if said is None else said, False
+        elif _EVAL.search(line):
+            yield from ended()
+            held_out = True
+        elif _OTHER.search(line):
+            yield from ended()
+            held_out = False
+        elif found := _FIELD.search(line):
+            block.update(pairs([(found[1], found[2])], told, number))
+    yield from ended()
+
+
+DIALECT = Dialect(
+    "coqui", "Coqui TTS log", re.compile(r"--> (?:TIME: [^|]*?-- )?STEP: \d+/\d+ -- GLOBAL_STEP: \d+"), _rows
+)

@@ -1,0 +1,45 @@
+"""What a dialect is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import TooLargeError, number
+from steadyrun.importers.told import Told
+
+Lines = Iterator[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """`pattern` finds a line of it in a text; `rows` reads all lines, and tells the log what it learns on the way."""
+
+    name: str
+    title: str
+    pattern: re.Pattern[str]
+    rows: Callable[[Lines, Told, Log], Iterator[Row]]
+    kind: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    last_resort: bool = False
+
+
+def read(text: str, told: Told, where: str) -> float | None:
+    """A number of a line."""
+    try:
+        return number(text)
+    except TooLargeError as problem:
+        told.odd("numbers larger than any float", "left out", f"{where}: {problem}")
+        return None
+
+
+def pairs(found: list[tuple[str, str]], told: Told, line: int) -> dict[str, float]:
+    """Names and numbers out of matches of (name, text)."""
+    row: dict[str, float] = {}
+    for name, text in found:
+        held = read(text, told, f"line {line:,}")
+        if held is not None:
+            row[" ".join(name.split())] = held
+    return row

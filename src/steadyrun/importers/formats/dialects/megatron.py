@@ -1,0 +1,63 @@
+"""Megatron-LM and its forks: `iteration 100/ 1000 | lm loss: 2.3E+00 | grad norm: 1.2 | …`, at times wrapped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs, read
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
+from steadyrun.importers.told import Told
+
+_STEP = re.compile(r"\biteration\s+(\d[\d,]*)\s*/\s*(\d[\d,]*)\s*\|", re.I)
+_FIELD = re.compile(rf"([A-Za-z][\w ()/.-]*?)\s*:\s*({ANY})\s*(?=\||$)", re.I)
+_VALID = re.compile(rf"valid(?:ation)? loss at iteration\s+(\d[\d,]*)[^|]*\|.*?lm loss value:\s*({ANY})", re.I)
+_WRAPPED = 4  # lines that one entry may be wrapped over
+
+
+def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+    entry: list[str] = []  # an entry's lines
+    began, last = 0, None
+    for number, line in lines:
+        starts = _STEP.search(line)
+        ends = starts or _VALID.search(line) or "|" not in line or len(entry) >= _WRAPPED
+        if entry and ends:
+            row = _finished(" ".join(entry), began, last, told)
+            last, entry = row["iteration"], []
+            yield row
+        if starts:
+            log.config["total_iterations"] = int(starts[2].replace(",", ""))
+            entry, began = [line], number
+        elif found := _VALID.search(line):
+            at, loss = read(found[1], told, f"line {number:,}"), read(found[2], told, f"line {number:,}")
+            if at is not None and loss is not None:
+                yield {"iteration": at, "validation loss": loss}
+        elif entry:
+            entry.append(line)
+    if entry:
+        yield _finished(" ".join(entry), began, last, told)
+
+
+def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
+    """An entry, and what it means: a gradient norm of 0.000 was not measured; skipped iterations as a share."""
+    found = _STEP.search(text)
+    assert found is not None
+    row = {"iteration": float(found[1].replace(",", "")), **pairs(_FIELD.findall(text[found.end() :]), told, line)}
+    if row.get("grad norm") == 0:
+        del row["grad norm"]
+        told.odd("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
+    skipped = row.get("number of skipped iterations")
+    if skipped is not None:
+        row["skipped share"] = min(1.0, skipped / max(1.0, row["iteration"] - last if last is not None else 1.0))
+    return row
+
+
+DIALECT = Dialect(
+    "megatron",
+    "Megatron log",
+    re.compile(rf"{_STEP.pattern}|{_VALID.pattern}", re.I),
+    _rows,
+    "mean since the last point",
+    {"step": "iteration", "loss": "lm loss", "val_loss": "validation loss", "skipped": "skipped share"},
+)

@@ -1,0 +1,48 @@
+"""nanoGPT (`iter 10: loss 4.5, time 52ms`, `step 250: train loss 1.9, val loss 2.0`) and modded-nanogpt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs, read
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
+from steadyrun.importers.told import Told
+
+_ITER = re.compile(rf"^\s*iter (\d+): loss ({ANY})\b(.*)", re.M | re.I)
+_EVAL = re.compile(rf"^\s*step (\d+): train loss ({ANY})[^,]*, val loss ({ANY})", re.M | re.I)
+_REST = re.compile(rf"\b(time|mfu|lr|grad_norm|norm) ({ANY})", re.I)
+
+
+def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+    for number, line in lines:
+        if found := _ITER.search(line):
+            rest = [
+                (name if name != "time" else "time of the step (ms)", text) for name, text in _REST.findall(found[3])
+            ]
+            yield pairs([("iter", found[1]), ("loss", found[2]), *rest], told, number)
+        elif found := _EVAL.search(line):
+            names = ("iter", "train loss of the evaluation", "val loss")
+            yield pairs(list(zip(names, found.groups(), strict=True)), told, number)
+
+
+_MODDED = re.compile(r"^\s*step:(\d+)(?:/(\d+))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
+_TOKEN = re.compile(rf"([\w./]+):\s*({ANY})(?:[a-zµ]*)", re.I)
+
+
+def _modded_rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+    for number, line in lines:
+        if not (found := _MODDED.search(line)):
+            continue
+        if found[2]:
+            log.config["total_steps"] = int(found[2])
+        step = read(found[1], told, f"line {number:,}")
+        if step is not None:
+            yield {"step": step, **pairs(_TOKEN.findall(found[3]), told, number)}
+
+
+DIALECT = Dialect(
+    "nanogpt", "nanoGPT log", re.compile(f"{_ITER.pattern}|{_EVAL.pattern}", re.M | re.I), _rows, "single batch"
+)
+MODDED = Dialect("modded-nanogpt", "modded-nanogpt log", _MODDED, _modded_rows, "single batch")

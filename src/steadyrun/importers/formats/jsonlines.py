@@ -1,0 +1,54 @@
+"""JSON lines: one object per line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import LogError
+from steadyrun.importers.formats.objects import row_of
+from steadyrun.importers.model import Format, Log, Look, Row, packed
+from steadyrun.importers.reading import binary, decoded, lines
+from steadyrun.importers.told import Told
+
+
+def parsed(line: str) -> Any:
+    """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _detect(look: Look) -> bool:
+    if binary(look.head):
+        return False
+    first = [line for line in decoded(look.head).splitlines() if line.strip()][:20]
+    whole = first if len(first) < 20 else first[:-1]
+    objects = [line for line in whole if line.lstrip().startswith("{") and isinstance(parsed(line), dict)]
+    return len(objects) >= max(1, len(whole) // 2) and len(whole) >= 1
+
+
+def _read(path: Path, _key: str, told: Told) -> Log:
+    return Log(packed(_rows(path, told)))
+
+
+def _rows(path: Path, told: Told) -> Iterator[Row]:
+    found = 0
+    for number, line in lines(path, told):
+        if not line.strip():
+            continue
+        held = parsed(line)
+        if not isinstance(held, dict):
+            told.odd("lines that are no JSON object", "left out", f"line {number:,}")
+            continue
+        found += 1
+        if row := row_of(held, told, f"line {number:,}"):
+            yield row
+    if not found:
+        raise LogError(f"{path}: no line is a JSON object")
+
+
+FORMAT = Format("jsonl", "JSON lines", _detect, _read)

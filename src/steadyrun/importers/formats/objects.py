@@ -1,0 +1,58 @@
+"""Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from steadyrun.importers.numbers import TooLargeError, value
+from steadyrun.importers.told import Told
+
+_DEPTH = 4
+_SPLITS = ("mode", "split", "phase", "stage", "subset")
+_HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
+_NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
+
+
+def row_of(held: Mapping[str, Any], told: Told, where: str = "") -> dict[str, float]:
+    """The numbers of one object, by name."""
+    row: dict[str, float] = {}
+    for name, item in _flat(held, "", _DEPTH):
+        try:
+            found = value(item)
+        except TooLargeError as problem:
+            told.odd("numbers larger than any float", "left out", f"{where}: {problem}")
+            continue
+        if found is not None:
+            row[name] = found
+    return _of_split(_long(held, row), held)
+
+
+def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, item in held.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict):
+            if depth > 1:
+                yield from _flat(item, f"{name}/", depth - 1)
+        else:
+            yield name, item
+
+
+def _long(held: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
+    """An object that holds one metric, its name in one field and its value in another."""
+    name = next((held[key] for key in _NAMES if isinstance(held.get(key), str)), None)
+    field = next((key for key in _VALUES if key in row), None)
+    if name is None or field is None:
+        return row
+    return {key: number for key, number in row.items() if key != field} | {name: row[field]}
+
+
+def _of_split(row: dict[str, float], held: Mapping[str, Any]) -> dict[str, float]:
+    """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
+    split = next((str(held[key]).lower() for key in _SPLITS if isinstance(held.get(key), str)), "")
+    if split not in _HELD_OUT:
+        return row
+    return {
+        f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: held
+        for name, held in row.items()
+    }

@@ -1,0 +1,50 @@
+"""Parquet: numeric columns, read row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from steadyrun.errors import LogError
+from steadyrun.importers.model import PACK, WIDEST, Format, Log, Look, Rows
+from steadyrun.importers.told import Told
+
+
+def _detect(look: Look) -> bool:
+    return look.head.startswith(b"PAR1")
+
+
+def _read(path: Path, _key: str, told: Told) -> Log:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise LogError(f"{path} is no whole Parquet file: {problem}") from problem
+    if len(file.schema_arrow) > WIDEST:
+        raise LogError(f"{path} has {len(file.schema_arrow):,} columns: this is no log of a training run")
+    wanted = [field.name for field in file.schema_arrow if _numeric(field.type)]
+    return Log(_rows(file, wanted, path, told))
+
+
+def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Told) -> Iterator[Rows]:
+    size, total = path.stat().st_size, max(1, file.metadata.num_rows)
+    done = 0
+    try:
+        for batch in file.iter_batches(PACK, columns=wanted):
+            done += batch.num_rows
+            told.progress(size * done // total)
+            columns = {
+                name: column.cast(pa.float64(), safe=False) for name, column in zip(wanted, batch.columns, strict=True)
+            }
+            yield Rows(batch.num_rows, columns)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise LogError(f"{path}, after row {done:,}: {problem}") from problem
+
+
+def _numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+FORMAT = Format("parquet", "Parquet", _detect, _read)

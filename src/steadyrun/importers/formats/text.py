@@ -1,0 +1,62 @@
+"""What a training program printed: one format per dialect, told apart by how many lines each can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from steadyrun.errors import LogError
+from steadyrun.importers.formats.dialects import DIALECTS, Dialect
+from steadyrun.importers.model import Format, Log, Look, Row, packed
+from steadyrun.importers.reading import binary, decoded, lines
+from steadyrun.importers.told import Told
+
+_SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
+_TAIL = 2**19
+
+
+def best(look: Look) -> Dialect | None:
+    """The dialect that reads most lines of a file; the general one only where no other reads any."""
+    if binary(look.head):
+        return None
+    text = decoded(_sample(look.path))
+    found = [(len(dialect.pattern.findall(text)), -place, dialect) for place, dialect in enumerate(DIALECTS)]
+    special = [each for each in found if each[0] and not each[2].last_resort]
+    most = max(special or [each for each in found if each[0] >= 2], default=None)
+    return most[2] if most else None
+
+
+def _sample(path: Path) -> bytes:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(_SAMPLE)
+        if size > _SAMPLE + _TAIL:
+            file.seek(-_TAIL, 2)
+            start += b"\n" + file.read()
+    return start
+
+
+def _detect(name: str, look: Look) -> bool:
+    found = best(look)
+    return found is not None and found.name == name
+
+
+def _read(dialect: Dialect, path: Path, _key: str, told: Told) -> Log:
+    log = Log(iter(()), kind=dialect.kind, roles=dict(dialect.roles))
+    log.rows = packed(_checked(dialect, path, told, log))
+    return log
+
+
+def _checked(dialect: Dialect, path: Path, told: Told, log: Log) -> Iterator[Row]:
+    found = False
+    for row in dialect.rows(lines(path, told), told, log):
+        found = True
+        yield row
+    if not found:
+        raise LogError(f"{path}: no line of it reads as {dialect.title}")
+
+
+FORMATS = tuple(
+    Format(dialect.name, dialect.title, partial(_detect, dialect.name), partial(_read, dialect)) for dialect in DIALECTS
+)

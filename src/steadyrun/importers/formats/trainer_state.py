@@ -1,0 +1,61 @@
+"""Hugging Face `trainer_state.json`, and the output folders that hold one per checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import LogError
+from steadyrun.importers.formats.jsonfile import loaded
+from steadyrun.importers.formats.objects import row_of
+from steadyrun.importers.model import Format, Log, Look, Row, packed
+from steadyrun.importers.told import Told
+
+NAME = "trainer_state.json"
+_KEPT = (
+    "max_steps",
+    "num_train_epochs",
+    "train_batch_size",
+    "logging_steps",
+    "eval_steps",
+    "save_steps",
+    "global_step",
+    "epoch",
+)
+
+
+def _detect(look: Look) -> bool:
+    return look.name == NAME or (look.head.lstrip().startswith(b"{") and b'"log_history"' in look.head)
+
+
+def newest(folder: Path) -> Path | None:
+    """The state that knows most of a run: of the folder itself, or of its last checkpoint."""
+    if (folder / NAME).is_file():
+        return folder / NAME
+    numbered = [(int(number), path) for path in folder.glob(f"checkpoint-*/{NAME}")
+                if (number := path.parent.name.removeprefix("checkpoint-")).isdigit()]  # fmt: skip
+    return max(numbered)[1] if numbered else None
+
+
+def _read(path: Path, _key: str, told: Told) -> Log:
+    held = loaded(path, told)
+    history = held.get("log_history") if isinstance(held, dict) else None
+    if not isinstance(history, list):
+        raise LogError(f"{path} has no list `log_history`: it is no {NAME}")
+    facts = {name: held[name] for name in _KEPT if isinstance(held.get(name), int | float | str)}
+    return Log(packed(_rows(history, told)), config=facts, kind="mean since the last point")
+
+
+def _rows(history: list[Any], told: Told) -> Iterator[Row]:
+    for place, entry in enumerate(history):
+        if not isinstance(entry, dict):
+            told.odd("entries of log_history that are no object", "left out", f"entry {place}")
+            continue
+        row = row_of(entry, told, f"log_history[{place}]")
+        if "train_runtime" in row:  # the summary at the end: its train_loss is the mean of the whole run
+            row = {name: found for name, found in row.items() if name != "train_loss"}
+        yield row
+
+
+FORMAT = Format("trainer_state", "Hugging Face trainer_state.json", _detect, _read)

@@ -1,0 +1,65 @@
+"""Numbers as logs spell them: NaN and infinity in every fashion, thousands separators, units, printed tensors."""
+
+from __future__ import annotations
+
+import math
+import re
+
+NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+SPECIAL = r"[-+]?(?:nan|inf(?:inity)?)(?![a-z]{3})"  # `nanms` is a NaN with a unit, `information` is a word
+ANY = rf"(?:{SPECIAL}|{NUMBER})"
+"""A number within a line of text; case is not minded."""
+
+_NAN = re.compile(r"[-+]?(?:nan(?:\(\w*\))?|1\.#(?:qnan|snan|ind)\d*)", re.I)
+_INF = re.compile(r"([-+]?)(?:inf(?:inity)?|∞|1\.#inf\d*)", re.I)
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:[,'_ \u00a0\u202f]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
+_WRAPPED = re.compile(r"(?:tensor|array|Array|np\.float\d+|np\.int\d+|DeviceArray)\(\s*\[?\s*([^,\])]+)")
+_UNIT = re.compile(r"(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12})")
+MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
+
+
+class TooLargeError(ValueError):
+    """A finite number that no float can hold: not an infinity, so it is not read as one."""
+
+
+def number(text: str) -> float | None:
+    """The number that a text spells; None where it spells none. NaN and infinities are numbers that were logged."""
+    plain = text.strip().strip("\"'")
+    try:
+        found = float(plain)
+    except ValueError:
+        return _unusual(plain)
+    if math.isinf(found) and not _INF.fullmatch(plain):
+        raise TooLargeError(f"{plain[:40]} is larger than any float")
+    return found
+
+
+def _unusual(plain: str) -> float | None:
+    if plain.lower() in MISSING:
+        return None
+    if _NAN.fullmatch(plain):
+        return math.nan
+    if found := _INF.fullmatch(plain):
+        return -math.inf if found[1] == "-" else math.inf
+    if _THOUSANDS.fullmatch(plain):
+        return float(re.sub(r"[,'_ \u00a0\u202f]", "", plain))
+    if _DECIMAL_COMMA.fullmatch(plain):
+        return float(plain.replace(",", "."))
+    if found := _WRAPPED.match(plain):
+        return number(found[1])
+    if found := _UNIT.fullmatch(plain):
+        return number(found[1])
+    return None
+
+
+def value(held: object) -> float | None:
+    """A number out of JSON: numbers, and strings that spell one; a flag is no measurement."""
+    if isinstance(held, bool):
+        return None
+    if isinstance(held, int | float):
+        try:
+            return float(held)
+        except OverflowError as problem:
+            raise TooLargeError("an integer is larger than any float") from problem
+    return number(held) if isinstance(held, str) and len(held) <= 200 else None
