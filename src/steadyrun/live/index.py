@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from steadyrun.errors import SteadyrunError
 from steadyrun.live import rows
 from steadyrun.live.feed import Feed
-from steadyrun.live.finding import Place, Root
 from steadyrun.live.patches import dumps
 from steadyrun.live.rows import Row
-from steadyrun.live.watching import ENDED
 from steadyrun.live.workers import Workers
+from steadyrun.report.standing import ENDED
+from steadyrun.store.finding import Place, Root
 from steadyrun.store.layout import MANIFEST
 from steadyrun.store.tail import Fingerprint, fingerprint
 from steadyrun.trees.walker import Changes

@@ -16,9 +16,10 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.live import patches
 from steadyrun.live.feed import Feed
-from steadyrun.live.watching import ENDED, Watch
+from steadyrun.live.watching import Watch
 from steadyrun.live.workers import Workers
 from steadyrun.panels.model import Board
+from steadyrun.report.standing import ENDED
 from steadyrun.report.words import one_line
 
 log = logging.getLogger("steadyrun.live")

@@ -12,11 +12,11 @@ from steadyrun.panels.model import Board, Panel
 from steadyrun.panels.thinning import Lens, through
 from steadyrun.questions import QUESTIONS
 from steadyrun.report.checking import Report, with_recorded
+from steadyrun.report.standing import ENDED
 from steadyrun.signals.run import Signals
 from steadyrun.store.tail import TailView
 from steadyrun.trees.walker import Changes, walk
 
-ENDED = {"finished", "stopped", "crashed", "killed"}
 _IDLE = 9.0  # times as long as a walk took pass before the next: a tenth of a core
 _SOONEST = 1.0  # seconds between two walks
 _NEW = 1000  # steps that are shown whole before lines are thinned again
