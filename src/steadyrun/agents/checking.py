@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from steadyrun.agents.bounding import Answer, fitted, harmless
-from steadyrun.agents.naming import find, name_of
+from steadyrun.agents.bounding import Answer, fitted, harmless, short
+from steadyrun.agents.naming import find, name_of, without
 from steadyrun.agents.problems import BAD_ARGUMENT, NO_QUESTION, Problem
 from steadyrun.errors import UsageError
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE
@@ -36,10 +36,12 @@ def check(root: Root, run: str, all: bool = False, question: str = "", after: st
 
 
 def _walk(place: Place, go_on: bool) -> Report:
+    """The walk, with the thresholds that the working directory changes, as on the command line."""
     try:
         changes = thresholds.changes({}, Path.cwd())
     except UsageError as problem:
-        raise Problem(BAD_ARGUMENT, str(problem), "mend that file; it changes thresholds") from None
+        message = short(without(Path.cwd(), str(problem)), 300)
+        raise Problem(BAD_ARGUMENT, message, "mend that file: it changes thresholds") from None
     return check_with(place.path, changes, go_on=go_on)
 
 
