@@ -86,13 +86,13 @@ def test_check_is_the_report_without_what_passed(tmp_path: Path) -> None:
     record(tmp_path / "run", steps=300)
     whole = document(steadyrun.check(tmp_path / "run"))
     found = ask(tmp_path, "check", run="run")
-    assert list(found) == [*whole, "answers", "cut"]
+    assert list(found) == [*whole, "beside", "answers", "cut"]
     assert found["run"] == "run"
     same = ("verdict", "leaf", "headline", "consequences", "notes", "damage")
     assert {key: found[key] for key in same} == {key: whole[key] for key in same}
     assert sum(found["answers"].values()) == len(whole["walk"]) + found["answers"]["not-reached"]
     assert len(found["walk"]) + found["cut"]["walk"] == len(whole["walk"])
-    assert {each["answer"] for each in found["walk"]} <= {"fault", "note"}
+    assert {each["answer"] for each in found["walk"]} <= {"fault"}
     (entry,) = [each for each in ask(tmp_path, "check", run="run", question="c4.1")["walk"] if each["code"] == "C4.1"]
     assert entry["answer"] == "pass"
     assert entry["thresholds"]
@@ -106,6 +106,28 @@ def test_check_after_an_earlier_run(tmp_path: Path) -> None:
     found = ask(tmp_path, "check", run="new", after="old")
     assert found["after"]["run"] == "old"
     assert found["after"]["leaf_gone"]["code"] == ask(tmp_path, "check", run="old")["leaf"]["code"] == "C4.1"
+
+
+def test_a_second_fault_comes_with_its_fix(tmp_path: Path) -> None:
+    """Gradients that are never cleared, and a softmax before the cross-entropy: one does not explain the other."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path / "run", every=5) as run:
+        run.watch(model, optimizer)
+        for inputs in torch.randn(60, 16, 8):
+            loss = nn.functional.cross_entropy(model(inputs).softmax(-1), inputs[:, :3].argmax(1))
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(inputs,))
+    found = ask(tmp_path, "check", run="run")
+    assert found["headline"]["code"] == "A1.1"
+    (second,) = found["beside"]
+    assert second["code"] == "A3.1"
+    assert second["fix"].startswith("Return the raw scores (logits)")
 
 
 def test_check_counts_the_thresholds_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +292,22 @@ def test_hostile_strings_stay_data(tmp_path: Path) -> None:
     assert "\\x1b" in name
     (note,) = ask(tmp_path, "events", run="run", kind="note")["events"]
     assert "\\x1b" in json.dumps(note["fields"])
+
+
+def test_a_report_that_a_run_blows_up_is_still_bounded(tmp_path: Path) -> None:
+    record(tmp_path / "run", steps=10)
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    many = {f"{number}{'x' * 700}": number for number in range(60)}
+    texts = dict.fromkeys(("name", "message", "meaning", "fix", "how_to_record"), "y" * 2000)
+    entry = {"answer": "fault", "outcome": "z" * 900, "measured": many, "thresholds": many, **texts}
+    manifest["preflight"] = {"walk": [{"code": f"P9.{number}", **entry} for number in range(60)]}
+    (tmp_path / "run/manifest.json").write_text(json.dumps(manifest))
+    found = ask(tmp_path, "check", run="run", all=True)
+    assert found["verdict"] == "fault"
+    assert found["headline"]["code"] == "P9.0"
+    assert found["cut"]["walk"] > 0
+    ask(tmp_path, "check", run="run", after="run")
+    ask(tmp_path, "postmortem", run="run")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ MOST = 18_000  # characters of one answer
 LONGEST = 600  # characters of one text
 _ITEMS = 40  # of a list or an object within a list
 _DEEPEST = 6
+_TIGHTER = ((300, 20), (100, 10), (50, 5), (30, 2))  # characters of a text, items of a list
 _DIGITS = 7
 
 Answer = dict[str, Any]
@@ -26,6 +27,16 @@ Answer = dict[str, Any]
 def dumps(answer: Mapping[str, Any]) -> str:
     """An answer as it is sent: one line of ASCII, its keys in the order in which they were made."""
     return json.dumps({"schema": SCHEMA} | jsonable(answer), allow_nan=False, separators=(", ", ": "))
+
+
+def sent(answer: Answer) -> str:
+    """The same, and never too long: what a strange run has blown up in other places than its lists is cut harder."""
+    text = dumps(answer)
+    for longest, items in _TIGHTER:
+        if len(text) <= MOST:
+            break
+        text = dumps({key: harmless(value, longest, items) for key, value in answer.items()})
+    return text
 
 
 def harmless(value: Any, longest: int = LONGEST, items: int = _ITEMS, depth: int = _DEEPEST) -> Any:

@@ -1,4 +1,4 @@
-"""The tool `check`: the walk of a run, as `steadyrun check --json` has it, without what passed."""
+"""The tool `check`: the report of a run as `steadyrun check --json` has it, with the faults of the walk alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from steadyrun.report.jsonform import document
 from steadyrun.report.naming import question_named
 from steadyrun.report.page import section
 from steadyrun.store.finding import Place, Root
+from steadyrun.trees.walker import Asked
 
-_TOLD = {FAULT, NOTE}
-_SHORTENED = ("not_asked", "walk", "notes", "damage", "consequences")  # what is cut first comes first
+_SHORTENED = ("not_asked", "notes", "damage", "consequences", "walk", "beside")  # what is cut first comes first
 
 
 def check(root: Root, run: str, all: bool = False, question: str = "", after: str = "") -> Answer:
@@ -31,7 +31,7 @@ def check(root: Root, run: str, all: bool = False, question: str = "", after: st
     comparison = None if old is None else compare(report, _walk(old, True))
     whole = document(report, comparison) | {"run": name_of(place)}
     if old is not None:
-        whole["after"] = whole["after"] | {"run": name_of(old)}
+        whole["after"] = harmless(whole["after"] | {"run": name_of(old)}, longest=200, items=20)
     return fitted(_shortened(whole, report, asked), _SHORTENED)
 
 
@@ -56,8 +56,8 @@ def _codes(question: str) -> set[str]:
 
 
 def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer:
-    """Of the walk what was found, and the questions that were asked for; how many answers of each kind there are."""
-    walk = [each for each in whole["walk"] if each["answer"] in _TOLD or each["code"] in asked]
+    """Of the walk the faults, and the questions that were asked for; how many answers of each kind there are."""
+    walk = [each for each in whole["walk"] if each["answer"] == FAULT or each["code"] in asked]
     unanswered = [each for each in whole["not_asked"] if each["missing"] or each["code"] in asked]
     kinds = Counter(each["answer"] for each in whole["walk"])
     counts = {kind: kinds[kind] for kind in (FAULT, NOTE, "pass", CANNOT_TELL, "not-applicable")}
@@ -69,6 +69,19 @@ def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer
     }
     answer = {key: changed.get(key, found.get(key)) for key in whole}
     return answer | {
+        "beside": harmless([_beside(each) for each in report.ranking.beside]),
         "answers": counts | {"not-reached": len(report.walk.not_reached)},
         "cut": {name: count for name, count in cut.items() if count},
+    }
+
+
+def _beside(asked: Asked) -> dict[str, Any]:
+    """A fault of its own, which the headline does not explain, with its fix."""
+    answer = asked.answer
+    return {
+        "code": asked.question.code,
+        "outcome": answer.outcome,
+        "step": answer.step,
+        "message": answer.message,
+        "fix": answer.fix,
     }

@@ -92,8 +92,15 @@ def few(values: Values, most: int) -> npt.NDArray[np.int64]:
     good, bad = np.flatnonzero(np.isfinite(values)), np.flatnonzero(~np.isfinite(values))
     room = max(most // 4, most - len(good))
     shown = bad[thinned(len(bad), room)] if len(bad) else bad
-    extremes = good[places(values[good], most - len(shown) - 2)] if len(good) else good
-    return np.unique(np.concatenate([extremes, shown]))
+    return np.unique(np.concatenate([_extremes(values, good, most - len(shown)), shown]))
+
+
+def _extremes(values: Values, good: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
+    """At most that many of the finite points; the ends come on top of what thinning keeps, if they are no extremes."""
+    if not len(good):
+        return good
+    kept = good[places(values[good], most)]
+    return kept if len(kept) <= most else good[places(values[good], most - 2)]
 
 
 def summary(steps: npt.NDArray[np.int64], values: Values) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -34,9 +35,15 @@ def postmortem(root: Root, run: str, step: int | None = None, write: bool = Fals
 
 
 def _text(document: Document, root: Root) -> str:
-    name = shlex.quote(str(document.case.run / FOLDER / f"{document.stem}.json"))
-    lines = markdown(document, without(root.path, name), None, _NO_PICTURE).split("\n")
+    name = _typed(document.case.run / FOLDER / f"{document.stem}.json", root)
+    lines = markdown(document, shlex.quote(name), None, _NO_PICTURE).split("\n")
     return without(root.path, "\n".join(printable(line) for line in lines))
+
+
+def _typed(path: Path, root: Root) -> str:
+    """A path as one types it where the server was started; below the root where that is elsewhere."""
+    here = os.path.relpath(path)
+    return str(path.relative_to(root.path)) if here.startswith("..") else here
 
 
 def _written(document: Document, root: Root) -> list[str]:

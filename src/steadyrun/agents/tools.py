@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steadyrun.agents.bounding import Answer, dumps, short
+from steadyrun.agents.bounding import Answer, dumps, sent, short
 from steadyrun.agents.checking import check
 from steadyrun.agents.explaining import explain
 from steadyrun.agents.listing import list_runs
@@ -57,8 +57,8 @@ TOOLS = (
         "check",
         "Find out what is wrong with a run. Walks explicit decision trees and answers with a verdict (healthy, fault, "
         "cannot-tell), the headline (the cause to begin with: message, numbers, limits, fix), what follows from it, "
-        "notes, and what to record where something cannot be told. Faults and notes are shown whole; `answers` counts "
-        "the rest, `cut` what was left out." + _UNTRUSTED,
+        "further faults beside it with their fixes, notes, and what to record where something cannot be told. `walk` "
+        "has faults alone; `answers` counts the rest, `cut` what was left out." + _UNTRUSTED,
         check,
         {
             "run": _RUN,
@@ -131,7 +131,7 @@ def answer(root: Root, name: str, arguments: Mapping[str, Any]) -> tuple[str, bo
         tool = _named(name)
         given = _checked(tool, arguments)
         found = tool.call(root, **given) if tool.rooted else tool.call(**given)
-        return dumps(found), False
+        return sent(found), False
     except Problem as problem:
         return dumps(problem.to_dict()), True
     except (SteadyrunError, OSError) as problem:
