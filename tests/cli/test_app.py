@@ -36,7 +36,7 @@ def test_an_unknown_command_is_an_error() -> None:
     assert runner.invoke(app, ["dmeo"]).exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["demo", "check", "explain"])
+@pytest.mark.parametrize("command", ["demo", "check", "explain", "mcp"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         "import sys\n"

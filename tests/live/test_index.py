@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 import steadyrun
 from steadyrun.live import index, rows
 from steadyrun.live.app import Live, application
-from steadyrun.live.finding import Root
 from steadyrun.records import Series
+from steadyrun.store.finding import Root
 
 
 def made(path: Path, *losses: float) -> None:

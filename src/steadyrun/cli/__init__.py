@@ -11,6 +11,7 @@ from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
 from steadyrun.cli.importing import import_
+from steadyrun.cli.mcp import mcp
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
 from steadyrun.cli.replay import replay
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, preflight, check, dashboard, serve, top, replay, postmortem, verify, explain):
+for command in (demo, preflight, check, dashboard, serve, top, replay, postmortem, verify, explain, mcp):
     app.command()(command)
 app.command("import")(import_)
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,6 @@ from steadyrun.errors import UsageError
 
 if TYPE_CHECKING:
     from steadyrun.questions.form import Question
-    from steadyrun.report.page import Part
 
 WIDEST = 100
 
@@ -76,24 +74,15 @@ def _show_list(questions: list[Question], as_json: bool) -> None:
 
 def _show_page(question: Question, as_json: bool) -> None:
     from steadyrun.report.jsonform import dumps
-    from steadyrun.report.page import page, page_as_dict
+    from steadyrun.report.page import entries, page, page_as_dict
 
     if as_json:
         out(dumps(page_as_dict(question)) + "\n")
         return
     lines = [_bold(f"{question.code} {question.name}")]
     for part in page(question):
-        lines += ["", _bold(part.heading), *_part(part)]
+        lines += ["", _bold(part.heading), *(line for entry in entries(part) for line in _wrapped(*entry))]
     out("\n".join(lines) + "\n")
-
-
-def _part(part: Part) -> Iterable[str]:
-    if part.text:
-        yield from _wrapped(part.text, "  ", "  ")
-    for item in part.items:
-        yield from _wrapped(f"{item.term}: {item.text}" if item.text else item.term, "  ", "    ")
-        for detail in item.details:
-            yield from _wrapped(f"- {detail}", "    ", "      ")
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:

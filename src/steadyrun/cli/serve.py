@@ -51,7 +51,7 @@ def serve(
     \b
     Exit codes: 2 bad input or port taken, 130 stopped with Ctrl-C.
     """
-    folder = _folder(root)
+    folder = folder_of(root)
     token = _token(token, host)
     from steadyrun.live import serving
     from steadyrun.report import thresholds
@@ -76,7 +76,8 @@ def serve(
         raise typer.Exit(130) from None
 
 
-def _folder(root: Path | None) -> Path:
+def folder_of(root: Path | None) -> Path:
+    """The folder with the runs, or what stands for it where none is given."""
     folder = (root or (Path("experiments") if Path("experiments").is_dir() else Path())).expanduser()
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"

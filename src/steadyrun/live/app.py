@@ -19,7 +19,6 @@ from starlette.routing import Route
 from steadyrun.errors import SteadyrunError
 from steadyrun.live import pages
 from steadyrun.live.comparison import Comparison
-from steadyrun.live.finding import Place, Root
 from steadyrun.live.guard import Guard
 from steadyrun.live.index import Index
 from steadyrun.live.patches import dumps, encoded
@@ -29,6 +28,7 @@ from steadyrun.live.workers import Workers
 from steadyrun.panels.board import BUILDERS
 from steadyrun.panels.figure import outline
 from steadyrun.report.words import one_line
+from steadyrun.store.finding import Place, Root
 from steadyrun.trees.walker import Changes
 
 _PATIENCE = 30.0  # seconds for which a reader may take nothing before it is let go

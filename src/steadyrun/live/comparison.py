@@ -7,11 +7,11 @@ from urllib.parse import unquote_to_bytes, urlencode
 
 from steadyrun.errors import UsageError
 from steadyrun.live import comparing, pages
-from steadyrun.live.finding import Place
 from steadyrun.live.patches import dumps, encoded, is_coarse
 from steadyrun.live.watching import Watch
 from steadyrun.panels.figure import outline
 from steadyrun.panels.model import Board, Panel
+from steadyrun.store.finding import Place
 from steadyrun.store.layout import ENDED
 
 

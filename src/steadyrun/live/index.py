@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from steadyrun.errors import SteadyrunError
 from steadyrun.live import rows
 from steadyrun.live.feed import Feed
-from steadyrun.live.finding import Place, Root
 from steadyrun.live.patches import dumps
 from steadyrun.live.rows import Row
 from steadyrun.live.workers import Workers
+from steadyrun.store.finding import Place, Root
 from steadyrun.store.layout import ENDED, MANIFEST
 from steadyrun.store.tail import Fingerprint, fingerprint
 from steadyrun.trees.walker import Changes

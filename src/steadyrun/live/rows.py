@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from steadyrun.live.finding import Place
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
-from steadyrun.report.checking import EXIT_CODES, check_with
+from steadyrun.report.checking import check_with
+from steadyrun.report.standing import last_word, started
 from steadyrun.report.words import one_line
-from steadyrun.store.layout import ENDED
-from steadyrun.store.reader import RunView, open_run
+from steadyrun.store.finding import Place
+from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Changes
 
 WIDTH, HEIGHT = 120, 24  # of the small line
@@ -44,7 +43,7 @@ class Row:
 def first(place: Place) -> Row:
     """What the manifest alone says."""
     view = open_run(place.path)
-    return Row(place.key, place.name, one_line(view.state), _started(view.manifest))
+    return Row(place.key, place.name, one_line(view.state), started(view.manifest))
 
 
 def detailed(place: Place) -> Row:
@@ -52,7 +51,7 @@ def detailed(place: Place) -> Row:
     view = open_run(place.path).as_of_now()
     row = first(place)
     loss = view.series("loss") if "loss" in view.names() else None
-    verdict, leaf = _last_word(view, row.state)
+    verdict, leaf = last_word(view, row.state)
     return replace(
         row,
         step=view.last_step() if loss is None or not len(loss) else int(loss.steps[-1]),
@@ -89,23 +88,3 @@ def _levels(values: Any) -> Any:
 def _scaled(values: Any, size: float) -> Any:
     low, high = float(np.min(values)), float(np.max(values))
     return (values - low) / (high - low) * size if high > low else np.full(len(values), size / 2)
-
-
-def _started(manifest: Mapping[str, Any]) -> float:
-    process = manifest.get("process")
-    started = process.get("started") if isinstance(process, dict) else None
-    return float(started) if isinstance(started, int | float) and math.isfinite(started) else 0.0
-
-
-def _last_word(view: RunView, state: str) -> tuple[str, str]:
-    """The monitor's verdict on a run that has ended, "" where there is none since it was last begun."""
-    words = [event for event in view.events() if event.kind in {"verdict", "start", "resume"}]
-    if state not in ENDED or not words or words[-1].kind != "verdict":
-        return "", ""
-    fields = words[-1].fields
-    verdict = str(fields.get("verdict"))
-    return (
-        (verdict, one_line(str(fields.get("headline") or fields.get("leaf") or "")))
-        if verdict in EXIT_CODES
-        else ("", "")
-    )

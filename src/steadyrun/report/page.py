@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,16 @@ def page(question: Question) -> list[Part]:
         Part("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
     ]
     return [part for part in parts if part.text or part.items]
+
+
+def entries(part: Part) -> Iterator[tuple[str, str, str]]:
+    """The lines of a part as plain text: each with the indentation of its first line, and of those it is wrapped to."""
+    if part.text:
+        yield part.text, "  ", "  "
+    for item in part.items:
+        yield f"{item.term}: {item.text}" if item.text else item.term, "  ", "    "
+        for detail in item.details:
+            yield f"- {detail}", "    ", "      "
 
 
 def how_to_record(need: str) -> str:

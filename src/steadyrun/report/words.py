@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, shown
 from steadyrun.report.ranking import PROOFS
-from steadyrun.store.summary import printable
+from steadyrun.store.summary import one_line as one_line
 
 if TYPE_CHECKING:
     from steadyrun.report.checking import Report
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
 SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
 MOST = 6  # entries of a list that has no natural end; JSON has them all
-LONGEST = 1000
-
-
-def one_line(text: str) -> str:
-    """Text of a run as one line without characters that move the cursor or reorder the line, and not endless."""
-    safe = printable(text)
-    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
 
 
 def word(kind: str) -> str:

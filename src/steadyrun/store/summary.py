@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from steadyrun.store.reader import RunView
 
+LONGEST = 1000  # characters of one text
 _PLAIN_KINDS = {"start", "validation"}
 
 
@@ -34,6 +35,12 @@ def _why(run: RunView) -> str:
 def printable(text: str) -> str:
     """Text from a run directory on one line: what could move the cursor, or reorder the line, is spelled out."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def one_line(text: str) -> str:
+    """Text of a run as one line without characters that move the cursor or reorder the line, and not endless."""
+    safe = printable(text)
+    return safe if len(safe) <= LONGEST else f"{safe[:LONGEST]}…"
 
 
 def _at(step: int | None) -> str:

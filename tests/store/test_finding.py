@@ -1,11 +1,12 @@
 """Which runs are found under a folder, and that nothing outside of it is."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 import steadyrun
-from steadyrun.live.finding import Root
+from steadyrun.store.finding import Root
 
 
 @pytest.fixture
@@ -59,6 +60,25 @@ def test_links_are_not_followed(root: Path, linked: str) -> None:
     part = f"metrics/rank-00000/{names[0]}" if linked == "one file" else linked
     (root / "a" / part).rename(root / "kept")
     (root / "a" / part).symlink_to(outside / part)
+    assert Root(root).find("a") is None
+    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+
+
+@pytest.mark.parametrize("part", ["replay.json", "replay", "replay/metrics", "replay/metrics/rank-00000/steps.parquet"])
+def test_links_in_incidents_are_not_followed(root: Path, part: str) -> None:
+    """A walk reads what replays have found, and a post-mortem the run that one left."""
+    link = root / "a/incidents/step-0000001" / part
+    link.parent.mkdir(parents=True)
+    assert Root(root).find("a") is not None
+    link.symlink_to(root.parent / "outside" / "manifest.json")
+    assert Root(root).find("a") is None
+    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+
+
+@pytest.mark.parametrize("part", ["events/rank-00000.jsonl", "events"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_at(root: Path, part: str) -> None:
+    (root / "a" / part).rename(root / "kept")
+    os.mkfifo(root / "a" / part)
     assert Root(root).find("a") is None
     assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from steadyrun.report.words import one_line
 from steadyrun.store.layout import MANIFEST, metrics_folder
+from steadyrun.store.summary import one_line
 
 _DEEPEST = 6  # folders below the root
 _MOST = 5000  # runs
@@ -26,7 +26,7 @@ class Place:
 
 
 class Root:
-    """The folder that is served."""
+    """The folder whose runs are shown to others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -56,15 +56,25 @@ def contained(run: Path) -> bool:
     """Whether a folder is a run none of whose files lies elsewhere: a link could show what is not the run's."""
     if (run / MANIFEST).is_symlink() or not (run / MANIFEST).is_file():
         return False
-    folders = [run / "metrics", metrics_folder(run, 0), run / "events"]
-    if any(folder.is_symlink() for folder in folders):
+    folders = [run / "metrics", metrics_folder(run, 0), run / "events", run / "incidents"]
+    return all(plain(folder) for folder in [*folders, *_incidents(run)])
+
+
+def plain(folder: Path) -> bool:
+    """Whether a folder holds files and folders alone: no link, and no pipe that a reader would wait at for ever."""
+    if folder.is_symlink():
         return False
-    return not any(_has_link(folder) for folder in folders if folder.is_dir())
-
-
-def _has_link(folder: Path) -> bool:
+    if not folder.is_dir():
+        return not folder.exists()
     with os.scandir(folder) as entries:
-        return any(entry.is_symlink() for entry in entries)
+        return all(entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def _incidents(run: Path) -> Iterator[Path]:
+    """The folders of incidents, and the run directory that a replay leaves in one."""
+    for folder in _folders(run / "incidents"):
+        replay = folder / "replay"
+        yield from (folder, replay, replay / "metrics", metrics_folder(replay, 0), replay / "events")
 
 
 def _below(root: Path) -> Iterator[Path]:

@@ -1,0 +1,26 @@
+"""What a tool says when it cannot answer: a stable word, what is wrong, and what to do next. Never a traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NO_RUN = "no-such-run"
+NO_SERIES = "no-such-series"
+NO_QUESTION = "no-such-question"
+NO_TOOL = "no-such-tool"
+BAD_ARGUMENT = "bad-argument"
+UNREADABLE = "unreadable-run"
+NOTHING = "nothing-to-tell"
+NOT_WRITTEN = "not-written"
+INTERNAL = "internal-error"
+
+
+class Problem(Exception):  # noqa: N818  an answer, not a failure of the server
+    """A question that cannot be answered."""
+
+    def __init__(self, code: str, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.remedy = code, message, remedy
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"error": self.code, "message": self.message, "next": self.remedy}
