@@ -20,13 +20,14 @@ class Level:
 
     norms: Points
     smooth: Floats
+    window: int  # points over which it is smoothed
     reference: float  # the clip threshold; without one, the norm the run began with
     clips: bool
     always: float  # share of the steps that were clipped
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    level = _level(run, int(limit["window"]))
+    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], 3))
     highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
     seen = progress(run)
     high = level.norms.where(level.smooth > limit["high"] * level.reference)
@@ -42,13 +43,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     must_fall = bool(should_fall(run)) and from_scratch(run)
     stuck = must_fall and fallen < limit["fallen"]
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
-    window = f"{limit['window']:g}-step" if level.norms.spacing <= 1 else f"{limit['window']:g}-point"
+    window = f"{level.window}-step" if run.counted(level.norms) == "steps" else f"{level.window}-point"
     facts = f"{window} mean of the gradient norm: {shown(lowest)} to {shown(highest)} after warmup"
     gone = f"the loss fell by {percent(fallen)}" if fallen >= 0 else f"the loss rose by {percent(-fallen)}"
     frozen = _frozen(run, limit)
     if stuck and frozen and run.config.get("init") == "random":
         return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)
-    late = len(seen.loss) >= limit["patience"] and not run.running
+    late = run.length(seen.loss) >= limit["patience"] and not run.running
     if stuck and late and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
         return Finding("dead", f"{facts}, below {limit['low']:g}, while {gone}.", measured, step)
@@ -89,7 +90,7 @@ def _level(run: Signals, window: int) -> Level:
         if clipped is not None and len(clipped.from_step(start))
         else 0.0
     )
-    return Level(norms.where(keep), smooth[keep], threshold or first, bool(threshold), always)
+    return Level(norms.where(keep), smooth[keep], window, threshold or first, bool(threshold), always)
 
 
 def _loss_while(high: Points, seen: Progress) -> float:

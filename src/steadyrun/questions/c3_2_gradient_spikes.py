@@ -10,6 +10,7 @@ from steadyrun.signals.smoothing import Floats, rolling_mean
 
 _SHOWN = 5
 _FEW = 10
+_SETTLED = 100  # points after which a gradient that stands out is no part of the start
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -22,7 +23,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     place = int(np.argmax(norms.values / high))
     worst, allowed = float(norms.values[place]), float(high[place])
     measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
-    window = f"{limit['window']:g} steps" if norms.spacing <= 1 else f"{limit['window']:g} logged points"
+    window = f"{limit['window']:g} {run.counted(norms)}"
+    if most == 0 and (single := _single(run, norms, local, limit["single"])) is not None:
+        return single
     if most == 0:
         return Finding(
             "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
@@ -34,6 +37,33 @@ def find(run: Signals, limit: Limits) -> Finding:
     if most > limit["count"]:
         return Finding("many", f"{facts}: more than {limit['count']:g}.", measured, start)
     return Finding("few", f"{facts}: clipping can handle these.", measured, start)
+
+
+def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding | None:
+    """A step whose gradient stands out of its surroundings, though it is not enormous; what the loss did there."""
+    settled = np.arange(len(norms)) >= _SETTLED
+    if not np.any(settled):
+        return None
+    ratio = np.where(settled, norms.values / local, 0.0)
+    place = int(np.argmax(ratio))
+    if ratio[place] <= times:
+        return None
+    step = norms.step_at(place)
+    measured = {"spikes": 0.0, "largest": float(norms.values[place]), "times_local": float(ratio[place])}
+    message = (
+        f"the gradient norm is {shown(norms.values[place])} at step {step}, {shown(ratio[place])} times that of the "
+        f"steps before it (limit {times:g}){_loss_there(run, step)}."
+    )
+    return Finding("single", message, measured, step)
+
+
+def _loss_there(run: Signals, step: int) -> str:
+    loss = run.maybe("loss")
+    place = int(np.searchsorted(loss.steps, step)) if loss is not None else 0
+    if loss is None or not 0 < place < len(loss) or loss.step_at(place) != step:
+        return ""
+    before = float(np.mean(loss.values[max(0, place - _FEW) : place]))
+    return f"; the loss is {shown(loss.values[place])} there, {shown(before)} before it"
 
 
 def _clip(run: Signals) -> float:
@@ -98,6 +128,14 @@ QUESTION = Question(
             "without it a tight clip or a sum-reduced loss would make ordinary steps spikes",
             "times_local",
         ),
+        Threshold(
+            "single",
+            10,
+            "times the mean of the steps before",
+            "a single gradient that is worth a note",
+            "",
+            "a public log has 82 among norms of 4 to 5 with a flat loss; healthy runs come to 5 after their start",
+        ),
         Threshold("local", 100, "steps", "how many steps before count", "100 steps (second tree)", "as specified"),
         Threshold(
             "count", 3, "spikes", "more than this many in one window", "3 in 200 steps", "as specified", "spikes"
@@ -106,6 +144,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome("pass", PASS, "no enormous gradient"),
+        Outcome("single", NOTE, "one gradient stands out; the loss says whether it mattered"),
         Outcome("few", NOTE, "a few enormous gradients, which clipping can handle: look at these batches"),
         Outcome("many", NOTE, "an instability: whether the loss suffers is asked by D2", edge=("D2",)),
     ),

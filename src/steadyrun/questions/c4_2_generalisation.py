@@ -27,10 +27,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     step = gap.val.step_at(early)
     facts = (
         f"validation minus training loss {shown(at * gap.unit)} at step {step}, {shown(last * gap.unit)} at the end; "
-        f"validation {shown(gap.middle[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
+        f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
         f"{shown(gap.val.values[-1])} at the end"
     )
-    learned = float(gap.val.values[gap.best]) < progress(run).start
+    learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
     if learned and last > limit["gap"] and gap.rise > limit["rise"] and gap.train_fell_since:
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
@@ -47,6 +47,11 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
             step,
         )
+    place, times = gap.stands_out
+    if times > limit["spike"]:
+        where, value = gap.val.step_at(place), shown(gap.val.values[place])
+        message = f"validation is {value} at step {where}, {shown(times)} times its neighbours; {facts}."
+        return Finding("spike", message, measured | {"stands_out": times}, where)
     if abs(last) > limit["close"]:
         return Finding("apart", f"{facts}: more than {shown(limit['close'] * gap.unit)} apart.", measured, step)
     return Finding("pass", f"{facts} (within {shown(limit['close'] * gap.unit)}).", measured, step)
@@ -144,6 +149,15 @@ QUESTION = Question(
             "-last_gap",
         ),
         Threshold(
+            "spike",
+            5,
+            "times its neighbours",
+            "a single validation that stands out",
+            "",
+            "healthy public logs come to 1.15, a small classifier near zero to 4.4; a broken evaluation to 409",
+            "stands_out",
+        ),
+        Threshold(
             "overlap",
             0.1,
             "share of validation examples",
@@ -158,6 +172,11 @@ QUESTION = Question(
         Outcome("apart", NOTE, "validation is further from training than usual"),
         Outcome("gap", NOTE, "validation is far from training, but not rising"),
         Outcome("below", NOTE, "validation is below training: dropout, augmentation, or shared examples"),
+        Outcome(
+            "spike",
+            NOTE,
+            "one validation stands out and the next is back: look at that evaluation (its mode, its batches)",
+        ),
         Outcome("few-shared", NOTE, "validation examples were also trained on: a few, or in a small world"),
         Outcome(
             "overfitting",

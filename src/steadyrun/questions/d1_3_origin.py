@@ -69,6 +69,10 @@ def _led_up(run: Signals, step: int) -> str:
         if last is not None and len(last):
             values = ", ".join(shown(value) for value in last.values[-_BEFORE:])
             parts.append(f"{words} before it: {values}")
+    val = run.raw("val_loss") if run.has("val_loss") else None
+    bad = [] if val is None else val.steps[~np.isfinite(val.values) & (val.steps < step)].tolist()
+    if bad:
+        parts.append(f"the validation loss was not finite at step {bad[0]} already")
     return "; ".join(parts) or "nothing was recorded before it"
 
 

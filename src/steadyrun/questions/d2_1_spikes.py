@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
-from steadyrun.questions.spiking import SIGMAS, WINDOW, find_spikes
+from steadyrun.questions.jumping import jump_of
+from steadyrun.questions.spiking import SIGMAS, WINDOW, find_spikes, window_of
 from steadyrun.signals.run import Signals
 
 _SHOWN = 3
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    found = find_spikes(run, int(limit["window"]), limit["sigmas"])
     points = run.points("loss")
+    window = window_of(run, int(limit["window"]))
+    if len(points) <= window and (jump := jump_of(run, limit["times"])) is not None:
+        return Finding("jump", jump.words, {"times": jump.times}, jump.step)
+    found = find_spikes(run, int(limit["window"]), limit["sigmas"])
     per_thousand = 1000 * len(found) / len(points)
     largest = max(found, key=lambda spike: spike.sigmas, default=None)
     measured = {"spikes": float(len(found)), "per_thousand": per_thousand, "sigmas": largest.sigmas if largest else 0.0}
-    unit = "steps" if points.spacing <= 1 else "logged points"
+    unit = run.counted(points)
     if largest is None:
         return Finding(
             "pass",
-            f"no loss is {limit['sigmas']:g} deviations above the mean of the {limit['window']:g} {unit} before it.",
+            f"no loss is {limit['sigmas']:g} deviations above the mean of the {window} {unit} before it.",
             measured,
         )
     shown_ones = sorted(found, key=lambda spike: -spike.sigmas)[:_SHOWN]
@@ -28,7 +32,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     message = (
-        f"{len(found)} times the loss is {limit['sigmas']:g} deviations above the {limit['window']:g} {unit} "
+        f"{len(found)} times the loss is {limit['sigmas']:g} deviations above the {window} {unit} "
         f"before it ({places}{more})."
     )
     return Finding("flagged", message, measured, largest.peak_step)
@@ -45,7 +49,12 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         Threshold(
-            "window", WINDOW, "steps", "the window before", "100 steps", "as specified; logged points where sparse"
+            "window",
+            WINDOW,
+            "steps",
+            "the window before",
+            "100 steps",
+            "as specified; 20 logged points or more where the record is sparse",
         ),
         Threshold(
             "sigmas",
@@ -56,9 +65,20 @@ QUESTION = Question(
             "as specified; never a fault by itself",
             "sigmas",
         ),
+        Threshold(
+            "times",
+            1.5,
+            "times the middle of the points before",
+            "a jump in a record too short for deviations",
+            "",
+            "an excerpt of a public log goes from 2.8 to 8.7, another from 2.2 to 5.1; healthy logs of 40 to 20,000 "
+            "points come to 1.2 after their first quarter",
+            "times",
+        ),
     ),
     outcomes=(
         Outcome("pass", PASS, "no spike"),
+        Outcome("jump", NOTE, "the loss jumped, in a record too short for deviations"),
         Outcome("flagged", NOTE, "the loss jumped; what came of it is asked next"),
     ),
     find=find,

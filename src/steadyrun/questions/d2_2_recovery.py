@@ -20,7 +20,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     }
     if staying:
         worst = staying[0]
-        length = f"{worst.length} steps" if worst.length is not None else "the rest of the record"
+        unit = run.counted(run.points("loss"))
+        length = f"{worst.length} {unit}" if worst.length is not None else "the rest of the record"
         message = (
             f"after step {worst.start_step} the loss stays above "
             f"{shown(worst.level + limit['back'] * worst.deviation)} for {length} (limit {within})."
@@ -29,10 +30,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     if open_end:
         message = (
             f"the spike at step {open_end[0].peak_step} is not over yet, "
-            f"{len(run.points('loss')) - open_end[0].start} steps after it began."
+            f"{len(run.points('loss')) - open_end[0].start} {run.counted(run.points('loss'))} after it began."
         )
         return Finding("open", message, measured, open_end[0].start_step)
-    message = f"all {len(found)} are over within {int(measured['longest'])} steps (limit {within})."
+    unit = run.counted(run.points("loss"))
+    message = f"all {len(found)} are over within {int(measured['longest'])} {unit} (limit {within} steps)."
     return Finding("pass", message, measured)
 
 
@@ -58,7 +60,7 @@ QUESTION = Question(
             "steps",
             "how long it may take",
             "50 steps",
-            "as specified; logged points where sparse",
+            "as specified; 10 logged points or more where the record is sparse",
             "longest",
         ),
     ),

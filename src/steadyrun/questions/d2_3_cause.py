@@ -15,7 +15,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.spike_causes import DIAGNOSES, circumstances, lead, state_lost
+from steadyrun.questions.spike_causes import DIAGNOSES, beyond_plan, circumstances, lead, state_lost
 from steadyrun.questions.spiking import find_spikes
 from steadyrun.signals.run import Signals
 from steadyrun.signals.spikes import Spike
@@ -27,6 +27,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     lost = state_lost(run)
     if lost is not None and _is_fault(lost):
         return lost
+    beyond = beyond_plan(run, limit)
+    if beyond is not None:
+        return beyond
     found = find_spikes(run)
     if not found and lost is None:
         raise NotApplicable("the loss does not spike")
@@ -111,6 +114,14 @@ QUESTION = Question(
             "a jump",
             "as for C2.1",
             "lr_jump",
+        ),
+        Threshold(
+            "lr_beyond",
+            3,
+            "times the declared peak",
+            "a learning rate in a sparse log that no schedule explains, whatever the loss did between its points",
+            "",
+            "no declared schedule leaves its own peak",
         ),
         Threshold(
             "recent",

@@ -28,23 +28,24 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no spike stays")
     spike = max(staying, key=lambda each: each.length if each.length is not None else 10**9)
     loss = run.points("loss")
-    after = loss.values[spike.start :][-int(limit["last"]) :]
+    after = loss.values[spike.start :][-run.stretch(loss, limit["last"], 5) :]
     rest = len(loss) - spike.start
     now = float(np.median(after))
     risen = (now - spike.level) / abs(spike.level) if spike.level else 0.0
     measured = {"risen": risen, "rest": float(rest)}
     facts = (
         f"from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the record, {rest} "
-        f"steps later "
+        f"{run.counted(loss)} later "
         f"({'+' if risen > 0 else ''}{percent(risen)})"
     )
     if spike.end is not None or risen < limit["risen"]:
         return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)
-    if rest < limit["rest"]:
+    if rest < run.stretch(loss, limit["rest"], 10):
         return Finding(
             "too-early", f"{facts}; {limit['rest']:g} steps are needed to call it lasting.", measured, spike.start_step
         )
-    at_once = float(np.median(loss.values[spike.start : spike.start + int(limit["first"])])) - spike.level
+    first = run.stretch(loss, limit["first"], 3)
+    at_once = float(np.median(loss.values[spike.start : spike.start + first])) - spike.level
     if at_once < max(3 * spike.deviation, limit["at_once"] * (now - spike.level)):
         return Finding(
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step

@@ -14,6 +14,7 @@ from steadyrun.questions.form import (
     Outcome,
     Question,
     Threshold,
+    percent,
     shown,
 )
 from steadyrun.questions.precision import longest_run, regime
@@ -44,6 +45,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     }
     facts = (
         f"loss scale {shown(values[0])} at first, {shown(np.min(values))} at its lowest, {shown(values[-1])} at last"
+        f"{_share(run)}"
     )
     if float(values[-1]) < limit["floor"]:
         step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
@@ -62,7 +64,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
             start,
         )
-    if float(np.min(values)) < values[0] / limit["fallen"]:
+    if float(np.min(values)) < max(values[0] / limit["fallen"], limit["low"]):
         return Finding("low", f"{facts}: it fell far, and training went on.", measured)
     return Finding("pass", f"{facts}; {len(bad)} overflows.", measured)
 
@@ -74,6 +76,13 @@ def _overflows(run: Signals) -> np.ndarray:
     return norms.steps[~np.isfinite(norms.values)]
 
 
+def _share(run: Signals) -> str:
+    """How many of all steps were skipped, in words."""
+    skipped = run.raw("skipped").values if run.has("skipped") else np.array([])
+    share = float(np.mean(skipped)) if len(skipped) else 0.0
+    return f"; {percent(share)} of the steps were skipped" if share else ""
+
+
 def _skips(run: Signals) -> tuple[int, int]:
     """The longest stretch of skipped steps, and the step it begins at.
 
@@ -82,7 +91,7 @@ def _skips(run: Signals) -> tuple[int, int]:
     if not run.has("skipped"):
         return 0, 0
     skipped = run.raw("skipped")
-    lost = skipped.values > 0
+    lost = skipped.values >= 1  # in a sparse log a point may say which share of its steps was skipped
     first = int(np.argmin(lost)) if len(lost) and not np.all(lost) else 0
     lost[:first] = False
     length, place = longest_run(lost)
@@ -118,6 +127,14 @@ QUESTION = Question(
             "a young scaler has a constant scale, too, but no overflows",
         ),
         Threshold("fallen", 1024, "times", "fall worth a note", "", "routine runs lose a few halvings"),
+        Threshold(
+            "low",
+            64,
+            "",
+            "loss scale worth a note",
+            "",
+            "a public fp16 log falls to 8 and recovers; routine ones stay above 2048",
+        ),
     ),
     outcomes=(
         Outcome("pass", PASS, "the loss scale does its work"),

@@ -10,7 +10,7 @@ from steadyrun.signals.run import Signals
 def find(run: Signals, limit: Limits) -> Finding:
     stretch = last_stretch(run, int(limit["window"]))
     measured = {"t": stretch.trend.t, "above_best": stretch.above_best}
-    unit = "steps" if stretch.loss.spacing <= 1 else "logged points"
+    unit = run.counted(stretch.loss)
     facts = (
         f"over the last {len(stretch.loss)} {unit} the loss goes from {shown(stretch.trend.start)} to "
         f"{shown(stretch.trend.end)} "
@@ -32,7 +32,9 @@ QUESTION = Question(
     needs=("loss",),
     panel=1,
     thresholds=(
-        Threshold("window", WINDOW, "steps", "the stretch", "200 steps", "as specified; logged points where sparse"),
+        Threshold(
+            "window", WINDOW, "steps", "the stretch", "200 steps", "as specified; at least 40 points where sparse"
+        ),
         Threshold(
             "t",
             CERTAIN,

@@ -41,8 +41,8 @@ def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
     if key in run.memo:
         known: Stretch = run.memo[key]
         return known
-    last = loss.where(slice(max(0, len(loss) - window), None))
-    smooth = ema(loss.values, 50)
+    last = loss.where(slice(max(0, len(loss) - run.stretch(loss, window, _FEWEST)), None))
+    smooth = ema(loss.values, run.stretch(loss, 50, 10))
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
     found = run.memo[key] = Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))

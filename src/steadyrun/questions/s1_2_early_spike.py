@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
 from steadyrun.questions.intent import chooses
-from steadyrun.questions.learning import progress, should_fall
+from steadyrun.questions.learning import Progress, progress, should_fall
 from steadyrun.signals.run import Signals
 
 _IN_A_ROW = 3  # one unlucky batch is no spike
@@ -16,7 +16,7 @@ _IN_A_ROW = 3  # one unlucky batch is no spike
 def find(run: Signals, limit: Limits) -> Finding:
     seen = progress(run)
     if chooses(run) is None or not should_fall(run):
-        raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
+        return _jump(run, seen, limit)
     first = seen.loss.steps <= seen.loss.steps[0] + limit["within"]
     early = np.min(sliding_window_view(seen.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)
     start = max(seen.start, float(seen.loss.values[0]))
@@ -38,6 +38,26 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("stays-up", message, measured, step)
 
 
+def _jump(run: Signals, seen: Progress, limit: Limits) -> Finding:
+    """Of a loss of any kind: a single point far above all before it, right at the start of the run."""
+    loss = seen.loss
+    early = loss.values[loss.steps <= min(limit["within"], loss.steps[-1])]
+    if run.step_unit != "step" or len(early) < _IN_A_ROW or float(np.min(loss.values)) <= 0:
+        raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
+    start, place = float(early[0]), int(np.argmax(early))
+    peak, step = float(early[place]), loss.step_at(place)
+    measured = {"times": peak / start}
+    facts = f"loss {shown(start)} at first, {shown(peak)} at step {step} ({shown(peak / start)} times as much)"
+    if measured["times"] <= limit["jump"]:
+        return Finding("pass", f"{facts}, limit {limit['jump']:g}.", measured, step)
+    below = np.flatnonzero(loss.values[place:] < start)
+    if not len(below):
+        message = f"{facts}, limit {limit['jump']:g}, and never below its start again: C4.1 asks why."
+        return Finding("stays-up", message, measured, step)
+    back = loss.step_at(place + int(below[0]))
+    return Finding("spike", f"{facts}, limit {limit['jump']:g}; below its start by step {back}.", measured, step)
+
+
 QUESTION = Question(
     code="S1.2",
     name="early spike",
@@ -56,6 +76,14 @@ QUESTION = Question(
             "8 of 6.24; asked of a cross-entropy, where healthy runs come to 1.01 (a regression and a VAE climb by 1.3 "
             "and are fine). The tutor without warmup only comes to 1.04, held by clipping; C2.1 finds it",
             "times",
+        ),
+        Threshold(
+            "jump",
+            2,
+            "times the first loss",
+            "a climb worth a note where the loss is of another kind",
+            "",
+            "a public log jumps from 6.9 to 16.9 in its second step; regressions and VAEs climb by 1.3",
         ),
         Threshold("within", 100, "steps", "how early", "the first 100 steps", "as specified"),
     ),

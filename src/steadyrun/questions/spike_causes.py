@@ -60,6 +60,25 @@ def _on_plan(run: Signals, start: int) -> bool:
     return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak
 
 
+def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
+    """In a sparse log the spike may lie between two points; a rate far above the declared peak shows the jump."""
+    if not run.matching("lr/*") or (plan := look(run).plan) is None or plan.peak <= 0:
+        return None
+    rates = look(run).rates
+    if run.counted(rates) == "steps" or not len(rates):
+        return None
+    place = int(np.argmax(rates.values))
+    times = float(rates.values[place]) / plan.peak
+    others = float(np.median(np.abs(rates.values - plan.rate(rates.steps)))) < _ON_PLAN * plan.peak
+    if times <= limit["lr_beyond"] or not others:
+        return None
+    message = (
+        f"the learning rate is {shown(rates.values[place])} at step {rates.step_at(place)}, {shown(times)} times the "
+        f"declared peak {shown(plan.peak)} (limit {limit['lr_beyond']:g}), and follows the declared curve elsewhere."
+    )
+    return Finding("lr-jump", message, {"lr_jump": times}, rates.step_at(place))
+
+
 def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """The learning rate jumped up at the spike, and the declared curve does not."""
     if not run.matching("lr/*"):

@@ -29,7 +29,24 @@ class Gap:
 
     @property
     def best(self) -> int:
-        return int(np.argmin(self.middle))
+        """The best validation: of the lowest middle and its neighbours, the one that is lowest itself."""
+        middle = int(np.argmin(self.middle))
+        start = max(0, middle - 1)
+        return start + int(np.argmin(self.val.values[start : middle + 2]))
+
+    @property
+    def lowest(self) -> float:
+        return float(np.min(self.middle))
+
+    @property
+    def stands_out(self) -> tuple[int, float]:
+        """The validation that is highest beside its neighbours, and how many times the higher of them it is."""
+        values = self.val.values
+        if len(values) < 3 or float(np.min(values)) <= 0:
+            return 0, 0.0
+        times = values[1:-1] / np.maximum(values[:-2], values[2:])
+        place = int(np.argmax(times))
+        return place + 1, float(times[place])
 
     @property
     def middle(self) -> Floats:
@@ -44,8 +61,8 @@ class Gap:
     @property
     def rise(self) -> float:
         """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
-        lowest = float(self.middle[self.best])
-        last = float(np.min(self.middle[-2:])) if self.best < len(self.val) - 2 else lowest
+        lowest = self.lowest
+        last = float(np.min(self.middle[-2:])) if int(np.argmin(self.middle)) < len(self.val) - 2 else lowest
         return (last - lowest) / abs(lowest) if lowest else 0.0
 
     @property
@@ -57,7 +74,9 @@ def gap_of(run: Signals) -> Gap:
     """The gap at every validation within the recorded training steps; an error where there is none."""
     val = run.points("val_loss")
     seen: Progress = progress(run)
-    inside = val.where((val.steps >= seen.loss.steps[0]) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
+    # The first logged loss of a sparse record stands for the steps before it, too.
+    first = seen.loss.steps[0] - (seen.loss.spacing if seen.loss.spacing > 1 else 0)
+    inside = val.where((val.steps >= first) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
     if not len(inside):
         raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
     train = np.interp(inside.steps, seen.loss.steps, seen.smooth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,6 +125,32 @@ class Signals:
     @cached_property
     def names(self) -> list[str]:
         return self._source.names()
+
+    @cached_property
+    def step_unit(self) -> str:
+        """What the steps of the record count: "epoch" or "point" in a log that had no steps, else "step"."""
+        return str(self.about("imported").get("step_unit", "step"))
+
+    def counted(self, points: Points) -> str:
+        """What the points of a series are: steps where each was recorded, otherwise logged points (or epochs)."""
+        if self.step_unit == "epoch":
+            return "epochs"
+        return "steps" if points.spacing <= 1 and self.step_unit == "step" else "logged points"
+
+    def stretch(self, points: Points, steps: float, fewest: int) -> int:
+        """How many points of a series cover so many steps: as many where each was recorded, fewer in a sparse log.
+
+        Never fewer than a statistic needs; a log that counts epochs has no more than these.
+        """
+        if self.step_unit != "step":
+            return min(int(steps), fewest)
+        return min(int(steps), max(fewest, math.ceil(steps / max(1.0, points.spacing))))
+
+    def length(self, points: Points) -> float:
+        """How many steps a series covers; its points in a log that does not count steps."""
+        if self.step_unit != "step" or not len(points):
+            return len(points)
+        return float(points.steps[-1] - points.steps[0]) + points.spacing
 
     @cached_property
     def running(self) -> bool:
