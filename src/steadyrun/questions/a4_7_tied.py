@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run import MissingSignal, Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
@@ -13,6 +13,8 @@ def find(run: Signals, _limit: Limits) -> Finding:
     declared = any(run.config.get(name) is True for name in ("tied", "tie_word_embeddings", "tie_weights"))
     if not declared and told is not True:
         raise NotApplicable("the run does not declare tied weights")
+    if not model:
+        raise MissingSignal("model", "the model was not recorded", "call run.watch(model, optimizer) before training")
     who = "the run's config" if declared else "the model's config"
     if tied:
         return Finding("pass", f"{who} declares tied weights, and {' = '.join(map(str, tied[0]))}.")

@@ -56,7 +56,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if above > 0:
         step = level.norms.step_at(int(np.argmax(level.smooth)))
         facts = f"{facts}, above {limit['high']:g} times the {of} at {above:.0%} of the steps; {gone}"
-        if level.clips and above >= limit["often"] and must_fall:
+        dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
+        if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
             meanwhile = _loss_while(high, seen)
             if meanwhile > (1 - limit["fallen"]) * seen.start:
                 message = f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(seen.start)} at first."

@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.questions.precision import regime
+from steadyrun.signals.nonfinite import applied, unskipped
 from steadyrun.signals.run import MissingSignal, Signals
 
 
@@ -17,9 +18,10 @@ def find(run: Signals, _limit: Limits) -> Finding:
         raise MissingSignal("grad_norm")
     norms = run.raw("grad_norm")
     bad = norms.steps[~np.isfinite(norms.values)]
-    skipped = run.raw("skipped") if run.has("skipped") else None
-    caught = set(skipped.steps[skipped.values > 0].tolist()) if skipped is not None else set()
-    loose = [int(step) for step in bad.tolist() if step not in caught]
+    if run.has("skipped"):
+        loose = unskipped(bad, run.raw("skipped")).tolist()
+    else:
+        loose = applied(norms, run.raw("loss") if run.has("loss") else None).tolist()
     measured = {"overflows": float(len(bad)), "not_skipped": float(len(loose))}
     if loose and found == "fp16":
         message = (
@@ -28,9 +30,10 @@ def find(run: Signals, _limit: Limits) -> Finding:
         )
         return Finding("overflow", message, measured, loose[0])
     if len(bad):
+        known = "each of these steps was skipped" if run.has("skipped") else "the loss went on after each of them"
         return Finding(
             "skipped",
-            f"{len(bad)} of {len(norms)} gradients overflowed; each of these steps was skipped.",
+            f"{len(bad)} of {len(norms)} gradients overflowed; {known}.",
             measured,
             int(bad[0]),
         )

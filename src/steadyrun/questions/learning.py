@@ -55,7 +55,12 @@ def progress(run: Signals) -> Progress:
 
 
 def from_scratch(run: Signals) -> bool:
-    """Whether the run is known to start untrained: declared so, or its first loss is that of a guess."""
+    """Whether the run is known to start untrained: declared so, or its first loss is that of a guess.
+
+    Never of a log by epochs: its first point is the mean of an epoch, in which most may have been learnt already.
+    """
+    if run.step_unit != "step":
+        return False
     init = run.config.get("init")
     if isinstance(init, str):
         return init.lower() == "random"

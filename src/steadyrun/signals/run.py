@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from steadyrun.errors import UsageError
 from steadyrun.records import Event, Series
+from steadyrun.signals.nonfinite import applied, unskipped
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats
 
+_IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
 _LARGEST = 1e150  # squares of larger numbers are no numbers any more
 
 HOW_TO_RECORD: Mapping[str, str] = {
@@ -120,6 +122,8 @@ class Signals:
         self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
         self.manifest = source.manifest
         self.config: Mapping[str, Any] = _mapping(self.manifest.get("config"))
+        if self.step_unit != "step":  # what is declared in steps says nothing about epochs
+            self.config = {name: value for name, value in self.config.items() if name not in _IN_STEPS}
         self.inferred: Mapping[str, Any] = _mapping(self.manifest.get("inferred"))
 
     @cached_property
@@ -294,8 +298,9 @@ class Signals:
             return None
         bad = self.not_finite(name)[0]
         if len(bad) and self.has("skipped"):
-            skipped = self.raw("skipped")
-            bad = bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
+            bad = unskipped(bad, self.raw("skipped"))
+        elif len(bad) and name == "grad_norm":
+            bad = applied(self.raw(name), self.raw("loss") if self.has("loss") else None)
         return int(bad[0]) if len(bad) else None
 
 

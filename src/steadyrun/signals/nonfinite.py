@@ -1,0 +1,44 @@
+"""Which non-finite numbers of a run are an accident, and which are ordinary life."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.records import Series
+
+Steps = npt.NDArray[np.int64]
+
+_IN_A_ROW = 3  # gradients at the end of a record that are not finite: fewer may be steps that a scaler skipped
+
+
+def unskipped(bad: Steps, skipped: Series) -> Steps:
+    """Of the steps with a non-finite value those at which the optimizer stepped all the same."""
+    return bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
+
+
+def applied(norms: Series, loss: Series | None) -> Steps:
+    """Where nobody recorded which steps were skipped: non-finite gradients that were applied, or that never end.
+
+    An update with such a gradient destroys the weights, and every loss after it. Where the loss goes on, a loss scaler
+    has skipped the step, as it does in fp16 again and again. Where not every step is logged, a point may be a mean, and
+    one such gradient makes it infinite: that they never end tells nothing then.
+    """
+    wrong = ~np.isfinite(norms.values)
+    bad, good = norms.steps[wrong], norms.steps[~wrong]
+    if not len(bad):
+        return bad
+    dense = len(norms) > 1 and float(np.median(np.diff(norms.steps))) <= 1
+    tail = bad > good[-1] if len(good) else np.ones(len(bad), bool)
+    endless = tail & (dense and int(np.sum(tail)) >= _IN_A_ROW)
+    found: Steps = bad[endless | _destroyed(bad, loss)]
+    return found
+
+
+def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
+    """After which of these steps the next loss is not finite."""
+    if loss is None or not len(loss):
+        return np.zeros(len(bad), bool)
+    place = np.searchsorted(loss.steps, bad, side="right")
+    there = place < len(loss)
+    return there & ~np.isfinite(loss.values[np.minimum(place, len(loss) - 1)])
