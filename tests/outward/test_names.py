@@ -41,8 +41,16 @@ def test_texts_are_one_short_printable_line(text: str) -> None:
     event = Event("fault", 3, 0.0, 0, {"code": text, "outcome": text, "message": text, "fix": text})
     assert sentence(event).isprintable()
     title, body = message(Path("runs") / "a", [event], 0)
-    assert title.isprintable()
-    assert all(line.isprintable() for line in body.splitlines())
+    for line in [title, *body.splitlines()]:
+        assert line.replace("\u2060", "").isprintable()
+
+
+def test_an_alert_calls_nobody_and_hides_no_link() -> None:
+    said = "@channel <!here> <@U123> [bank](http://evil) and a < b"
+    title, body = message(Path("run"), [Event("incident", 1, 0.0, 0, {"why": said, "cause": "@all"})], 0)
+    for call in ("@channel", "<!here", "<@U123", "](http", "@all"):
+        assert call not in title + body
+    assert body.replace("\u2060", "").splitlines()[1] == said
 
 
 def test_a_message_is_not_endless() -> None:

@@ -85,7 +85,12 @@ def through_apprise(address: str) -> Send:
     def send(title: str, text: str) -> None:
         with _Hushed():
             try:
-                taken = service.notify(title=title, body=text, body_format=apprise.NotifyFormat.TEXT)
+                taken = service.notify(
+                    body=text,
+                    title=title,
+                    notify_type=apprise.NotifyType.FAILURE,
+                    body_format=apprise.NotifyFormat.TEXT,
+                )
             except Exception as problem:
                 raise Unsent(type(problem).__name__) from None
         if not taken:

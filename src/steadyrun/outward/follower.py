@@ -120,6 +120,7 @@ class Follower:
             except Exception as problem:
                 if not left:
                     self._fail(trouble(problem))
+                if not left or self._abandoned.is_set():
                     raise _Ended from None
                 self._complain(trouble(problem))
             (self._abandoned if ending else self._closing).wait(_AGAIN if ending else delay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ FINDINGS = frozenset(
     {"fault", "warning", "verdict", "incident", "note", "preflight", "rollback", "out-of-memory", "crash", "stopped"}
 )
 _MOST = 20  # events in one message
+_CALLS = re.compile(r"(@|<(?=[!@#])|\](?=\())")  # what calls people in chats, or hides where a link leads
 
 
 def headline(event: Event) -> str:
@@ -36,10 +38,11 @@ def sentence(event: Event) -> str:
 
 
 def message(root: Path, events: list[Event], left_out: int) -> tuple[str, str]:
-    """Title and text of an alert."""
+    """Title and text of an alert, faults first."""
+    events = sorted(events, key=lambda event: event.kind != "fault")
     others = len(events) + left_out - 1
     more = f" (and {others} more)" if others else ""
-    title = plain(f"steadyrun: {headline(events[0])}{more} in {root.name}", 200)
+    title = plain(f"steadyrun: {_calm(headline(events[0]))}{more} in {root.name}", 200)
     lines = [line for event in events[:_MOST] for line in _told(root, event)]
     rest = left_out + max(0, len(events) - _MOST)
     counted = [f"{rest} more: see the run's events.", ""] if rest else []
@@ -48,10 +51,10 @@ def message(root: Path, events: list[Event], left_out: int) -> tuple[str, str]:
 
 def _told(root: Path, event: Event) -> list[str]:
     fields = event.fields
-    lines = [plain(headline(event))]
-    lines += [text for text in (_word(fields, "message"), _word(fields, "why")) if text]
+    lines = [_calm(plain(headline(event)))]
+    lines += [_calm(text) for text in (_word(fields, "message"), _word(fields, "why")) if text]
     if fix := _word(fields, "fix"):
-        lines.append(f"Fix: {fix}")
+        lines.append(f"Fix: {_calm(fix)}")
     if event.kind == "incident" and (path := _word(fields, "path")):
         lines.append(f"Incident: {plain(root / path)}")
         lines.append(f"Again: steadyrun replay {plain(root)}" if fields.get("replayable") else "It cannot be replayed.")
@@ -61,3 +64,8 @@ def _told(root: Path, event: Event) -> list[str]:
 def _word(fields: Any, name: str) -> str:
     value = fields.get(name)
     return "" if value is None else plain(value)
+
+
+def _calm(text: str) -> str:
+    """Text that calls nobody in a chat: an invisible character stands where @channel and the like begin."""
+    return _CALLS.sub("\\1\u2060", text)
