@@ -43,7 +43,7 @@ class Service(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Service
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.hold.wait(30)
         code = self.server.answers.pop(0) if self.server.answers else 200
@@ -257,3 +257,14 @@ def test_a_function_of_ones_own(tmp_path: Path) -> None:
 
 def test_an_alerts_address_is_not_in_its_repr() -> None:
     assert SECRET not in repr(steadyrun.Alerts(f"slack://{SECRET}"))
+
+
+def test_the_pages_examples_run(tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    example, options = re.findall(r"```python\n(.*?)```", (ROOT / "docs/alerts.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(example.replace("localhost:8080", f"localhost:{service.server_address[1]}"), {})
+    (sent,) = service.posted
+    assert sent["title"] == "steadyrun: incident asked at step 99 in my-run"
+    assert "the loss looks odd" in sent["message"]
+    changed: Any = eval(options, {"steadyrun": steadyrun})
+    steadyrun.record("checked", alert=changed).close()  # apprise takes both addresses

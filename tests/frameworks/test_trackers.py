@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
-import os
 import random
+import re
+import shutil
 import struct
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +126,17 @@ def test_tensorboard_sees_a_fault(tmp_path: Path) -> None:
     assert faults[0].fields["fix"][:40] in shown[0]
     assert board.Tensors("steadyrun/verdict")
     assert [each.step for each in board.Scalars("grad_norm")] == list(range(20))
+
+
+def test_the_pages_first_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs/forwarding.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    unharmed(tmp_path / "experiments/my-run")
+    board = accumulated(tmp_path / "experiments/my-run/tensorboard")
+    assert len(board.Scalars("loss")) == 200
+    assert [each.step for each in board.Scalars("val_loss")] == [199]
 
 
 # -- Weights & Biases ----------------------------------------------------------------------------------------
@@ -250,17 +264,29 @@ QUIET = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of a store of its own: a database where the whole of MLflow is installed, files otherwise."""
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """An empty database of MLflow, which takes seconds to make; None where only the small MLflow is installed."""
     mlflow = pytest.importorskip("mlflow")
-    try:
-        import sqlalchemy  # noqa: F401
+    if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("alembic") is None:
+        return None
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
 
-        address = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    except ImportError:
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: Path | None) -> Any:
+    """A client of a store of its own: a database, or files."""
+    import mlflow
+
+    if empty is None:
         address = (tmp_path / "mlruns").as_uri()
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    else:
+        address = f"sqlite:///{shutil.copy(empty, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     return mlflow.MlflowClient()
 
@@ -310,12 +336,12 @@ def test_an_active_mlflow_run_is_joined_and_stays_its_owners(tmp_path: Path, sto
 # -- all of them ---------------------------------------------------------------------------------------------
 
 
-def test_random_states_are_left_alone(tmp_path: Path, offline: Any) -> None:
+@QUIET
+def test_random_states_are_left_alone(tmp_path: Path, offline: Any, store: Any) -> None:
     random.seed(3)
     np.random.seed(3)
     torch.manual_seed(3)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    record(tmp_path / "run", ["tensorboard", "wandb"])
+    record(tmp_path / "run", ["tensorboard", "wandb", "mlflow"])
     unharmed(tmp_path / "run")
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
-    assert os.path.exists(tmp_path / "run/tensorboard")  # noqa: PTH110

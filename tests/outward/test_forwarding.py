@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -369,3 +370,12 @@ with steadyrun.record(tempfile.mkdtemp()) as run:
 assert not [name for name in sys.modules if name.startswith("steadyrun.outward")]
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_pages_examples_run(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs/forwarding.md").read_text()
+    _, options, own = re.findall(r"```python\n(.*?)```", page, re.DOTALL)  # the first needs TensorBoard
+    changed: Any = eval(options, {"steadyrun": steadyrun})
+    assert (changed.every, changed.wait) == (10, 30.0)
+    done = subprocess.run([sys.executable, "-c", own], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["note a remark", "0 ['loss']"], done.stderr

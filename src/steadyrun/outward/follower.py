@@ -139,7 +139,7 @@ class Follower:
             if self._done.is_set():
                 return
             self._done.set()
-        sent = "nothing" if self._sent is None else f"steps up to {self._sent}"
-        what = f"; {sent} was sent there" if self._rows is not None else ""
+        sent = "nothing was" if self._sent is None else f"steps up to {self._sent} were"
+        what = f"; {sent} sent there" if self._rows is not None else ""
         say(f"{self._sink.name} is given up: {why}{what}; the run directory has everything (training is not affected)")
         self._tell("forward-failed", self._sent, to=self._sink.name, why=why)
