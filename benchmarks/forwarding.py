@@ -2,8 +2,9 @@
 
 Copies of one small recorded loop take turns: one trains for a while, the others rest and their threads have nothing to
 do. Turns of seconds, not of steps: a thread that follows one copy would otherwise slow all of them alike. The
-second copy without forwarding is the control. Wall time per step is what the loop notices; CPU time has the
-following thread in it. Trackers that are not installed are left out.
+second copy without forwarding is the control. Wall time per step is what the loop notices, where nothing else runs on
+the machine; "loop" is the CPU time of the training thread alone, "all" that of the process with the thread that
+follows. Medians of the rounds, against the first copy. Trackers that are not installed are left out.
 
     python benchmarks/forwarding.py --rounds 6 --seconds 3
 """
@@ -47,8 +48,7 @@ class Copy:
         asked = None if forward is None else steadyrun.Forward(forward, wait=1.0)
         self.run = steadyrun.record(folder, forward=asked)
         self.run.watch(self.model, self.optimizer, monitor=False)
-        self.wall: list[float] = []
-        self.cpu: list[float] = []
+        self.took: list[tuple[float, ...]] = []  # of a step: wall, the loop's CPU, all CPU; a turn each
         self.steps = 0
 
     def step(self) -> None:
@@ -61,13 +61,16 @@ class Copy:
 
     def turn(self, seconds: float) -> None:
         """Train for so long, and keep what a step took."""
-        steps, wall, cpu = 0, time.perf_counter(), time.process_time()
-        while time.perf_counter() - wall < seconds:
+        steps, began = 0, _clocks()
+        while time.perf_counter() - began[0] < seconds:
             self.step()
             steps += 1
-        self.wall.append((time.perf_counter() - wall) / steps)
-        self.cpu.append((time.process_time() - cpu) / steps)
+        self.took.append(tuple((now - then) / steps for now, then in zip(_clocks(), began, strict=True)))
         self.steps += steps
+
+
+def _clocks() -> tuple[float, float, float]:
+    return time.perf_counter(), time.thread_time(), time.process_time()
 
 
 def measure(rounds: int, seconds: float) -> dict[str, Copy]:
@@ -85,8 +88,7 @@ def measure(rounds: int, seconds: float) -> dict[str, Copy]:
                 time.sleep(1.0)  # its thread gets time to catch up
             if number == 0:  # the first round warms up
                 for copy in copies.values():
-                    copy.wall.clear()
-                    copy.cpu.clear()
+                    copy.took.clear()
         for copy in copies.values():
             copy.run.close()
     return copies
@@ -99,12 +101,14 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     copies = measure(arguments.rounds, arguments.seconds)
-    bare = copies["none"]
-    print("| forwarding to | ms a step | wall | CPU | steps |\n|---|---|---|---|---|")
+    print("| forwarding to | ms a step | wall | loop | all | steps |\n|---|---|---|---|---|---|")
     for name, copy in copies.items():
-        wall = statistics.median(mine / base for mine, base in zip(copy.wall, bare.wall, strict=True))
-        cpu = statistics.median(mine / base for mine, base in zip(copy.cpu, bare.cpu, strict=True))
-        print(f"| {name} | {1e3 * statistics.median(copy.wall):.3f} | {wall:.3f} | {cpu:.3f} | {copy.steps} |")
+        ratios = [
+            [a / b for a, b in zip(*turn, strict=True)] for turn in zip(copy.took, copies["none"].took, strict=True)
+        ]
+        wall, loop, everything = (statistics.median(column) for column in zip(*ratios, strict=True))
+        step = 1e3 * statistics.median(wall for wall, *_ in copy.took)
+        print(f"| {name} | {step:.3f} | {wall:.3f} | {loop:.3f} | {everything:.3f} | {copy.steps} |")
 
 
 if __name__ == "__main__":

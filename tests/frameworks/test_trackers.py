@@ -24,7 +24,8 @@ HOSTILE = "a<b>|x\n\x1b[31m../.." + "é" * 300
 
 
 def record(path: Path, forward: Any, *, losses: tuple[float, ...] = (3.0, 2.0, math.nan), **options: Any) -> None:
-    with steadyrun.record(path, config={"seed": 1, "note": HOSTILE}, forward=forward, **options) as run:
+    patient = forward if isinstance(forward, steadyrun.Forward) else steadyrun.Forward(forward, wait=60)
+    with steadyrun.record(path, config={"seed": 1, "note": HOSTILE}, forward=patient, **options) as run:
         for loss in losses:
             run.step(loss, batch=np.zeros((2, 2)))
         run.log(**{HOSTILE: 7.0})
@@ -288,6 +289,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: Path | None) -
     else:
         address = f"sqlite:///{shutil.copy(empty, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_ID", raising=False)  # mlflow.set_experiment of another test leaves it there
     return mlflow.MlflowClient()
 
 

@@ -86,13 +86,17 @@ class Follower:
         self._do(self._sink.flush)
 
     def _hand_on(self, pace: Pace, last: bool) -> None:
-        for event in self._events.new():
-            self._hand_event(event)
+        self._hand_events()
         if self._rows is not None and (self._begun or last):
             for row in self._rows.new():
                 self._hand_row(row)
                 if rest := pace.rest():
                     self._closing.wait(rest)
+                    self._hand_events()  # a finding need not wait until the rows are through
+
+    def _hand_events(self) -> None:
+        for event in self._events.new():
+            self._hand_event(event)
 
     def _hand_event(self, event: Event) -> None:
         if event.kind in {"start", "resume"}:
