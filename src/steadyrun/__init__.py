@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from steadyrun.preflight.opening import preflight
     from steadyrun.probes.opening import record
     from steadyrun.probes.recorder import Run
-    from steadyrun.records import Dropped, Event, Found, Series
+    from steadyrun.records import Alerts, Dropped, Event, Forward, Found, Series
     from steadyrun.report.checking import Report, check
     from steadyrun.signals.clipping import suggest_clip
     from steadyrun.store.reader import RunView, open_run
@@ -49,6 +49,8 @@ _HOMES = {
     "import_log": "steadyrun.importers.opening",
     "Report": "steadyrun.report.checking",
     "suggest_clip": "steadyrun.signals.clipping",
+    "Alerts": "steadyrun.records",
+    "Forward": "steadyrun.records",
     "Series": "steadyrun.records",
     "Event": "steadyrun.records",
     "Found": "steadyrun.records",
@@ -62,10 +64,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "Alerts",
     "Dashboard",
     "Dropped",
     "Event",
     "FaultFound",
+    "Forward",
     "Found",
     "LogError",
     "NewerSchemaError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,3 +63,34 @@ class Found:
     fix: str
     noticed: int
     certain: bool = True
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Where `steadyrun.record(forward=…)` sends what is recorded, and how much of it.
+
+    `to` names trackers ("tensorboard", "wandb", "mlflow"; "tensorboard:folder", "wandb:project",
+    "mlflow:experiment"), or holds objects of your own with `scalars(step, values)` and `finding(event)`. Of the steps,
+    each `every`-th is sent; series that match a pattern in `leave_out` never are. When the run closes, a tracker
+    gets `wait` seconds for what is left.
+    """
+
+    to: str | object | Sequence[str | object]
+    every: int = 1
+    leave_out: tuple[str, ...] = ("batch_hash", "label_hash", "example_hash/*", "histogram/*")
+    wait: float = 10.0
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """Whom `steadyrun.record(alert=…)` tells of faults, incidents and crashes, and how often.
+
+    `to` holds addresses as apprise knows them ("slack://…", "mailto://…", "json://…"), or functions that take the
+    text. The first message goes out at once, the next after `every` seconds, with all that was held back meanwhile.
+    `warnings` sends what may pass as well. When the run closes, a service gets `wait` seconds for what is left.
+    """
+
+    to: str | Callable[[str], object] | Sequence[str | Callable[[str], object]] = field(repr=False)
+    every: float = 300.0
+    warnings: bool = False
+    wait: float = 10.0

@@ -20,6 +20,7 @@ QUICK = (
     "/run/a",
     "/compare?run=a&run=b",
     "/assets/live.js",
+    "/metrics",
     "/api/runs",
     "/api/run/a/data",
     "/api/run/a/panel/1?from=0&to=1",

@@ -37,7 +37,8 @@ def serve(
     A list of all runs (state, last step, loss, verdict), a page for each
     run with the seven panels and the verdict, following it while it is
     written, and a page that compares runs. It only reads. The address is
-    printed on stdout; Ctrl-C ends it.
+    printed on stdout; Ctrl-C ends it. Prometheus finds its metrics under
+    /metrics.
 
     On a remote machine, leave the host as it is and forward the port:
     ssh -L 8410:localhost:8410 MACHINE

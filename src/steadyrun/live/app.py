@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from steadyrun.errors import SteadyrunError
-from steadyrun.live import pages
+from steadyrun.live import metrics, pages
 from steadyrun.live.comparison import Comparison
 from steadyrun.live.guard import Guard
 from steadyrun.live.index import Index
@@ -89,6 +90,10 @@ class Live:
         self.index.want()
         return _events(self.index.feed.follow(_since(request)))
 
+    async def metrics(self, _: Request) -> Response:
+        rows, left_out = await self.index.measured()
+        return Response(metrics.exposition(rows, left_out, time.time()), headers={"Content-Type": metrics.KIND})
+
     async def run_page(self, request: Request) -> Response:
         place = self.place(request.path_params["run"])
         async with self.following(place) as tailer:
@@ -159,6 +164,7 @@ def application(live: Live, token: str | None = None, host: str = "127.0.0.1") -
         "/run/{run:anypath}": live.run_page,
         "/compare": live.compare_page,
         "/assets/{name}": _asset,
+        "/metrics": live.metrics,
         "/api/runs": live.runs,
         "/api/runs/events": live.runs_events,
         "/api/run/{run:anypath}/data": live.run_data,

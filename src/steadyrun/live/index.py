@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,6 +29,9 @@ _AGAIN = 15.0  # seconds before a run that goes on is walked again
 _IDLE = 20.0  # times as long as its walk took pass before that, too
 _LINGER = 20.0  # seconds
 _UNREADABLE = "unreadable"
+MEASURED = 200  # runs of which metrics are kept, the newest
+_FRESH = 3.0  # seconds for which metrics are new enough
+_PATIENCE = 5.0  # seconds that one who asks for metrics waits for newer ones
 
 
 @dataclass
@@ -44,10 +49,9 @@ class _Known:
     def settled(self) -> bool:
         return self.row.state in ENDED
 
-    @property
-    def stale(self) -> bool:
-        """Whether its files may have changed."""
-        return self.row.state != _UNREADABLE and (self.files is None or not self.settled)
+    def may_change(self, lacks: bool) -> bool:
+        """Whether its files may have changed, or more is wanted of them than was read."""
+        return self.row.state != _UNREADABLE and (lacks or self.files is None or not self.settled)
 
 
 class Index:
@@ -60,6 +64,9 @@ class Index:
         self._told: dict[str, Row] = {}
         self._scanned = asyncio.Event()
         self._wanted = 0.0
+        self._measuring = False  # whether anyone has asked for metrics
+        self._measured_at = -math.inf
+        self._measured = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def whole(self) -> str:
@@ -67,6 +74,16 @@ class Index:
         self.want()
         await self._scanned.wait()
         return dumps({"id": self.feed.position, "rows": [row.to_dict() for row in self._told.values()]})
+
+    async def measured(self) -> tuple[list[Row], int]:
+        """The newest runs with their figures, and how many more there are. The first time asks for them to be read."""
+        self.want()
+        self._measuring = True
+        if time.monotonic() - self._measured_at > _FRESH:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._measured.wait(), _PATIENCE)
+        rows = [known.row for known in self._known.values()]
+        return rows[:MEASURED], max(0, len(rows) - MEASURED)
 
     def want(self) -> None:
         """Someone looks at the list: keep it up to date for a while."""
@@ -81,12 +98,12 @@ class Index:
 
     async def _keep(self) -> None:
         while self.feed.readers or time.monotonic() - self._wanted < _LINGER:
-            until = time.monotonic() + _SCAN
+            until, measuring = time.monotonic() + _SCAN, self._measuring
             try:
                 await self._workers.do(self._scan)
                 self._tell()
                 self._scanned.set()
-                await self._read_details()
+                await self._read_details(measuring)
                 while time.monotonic() < until and (known := self._next_to_walk()):
                     await asyncio.sleep(await self._walk(known))
             except Exception:  # the list must not end because of one strange run
@@ -98,18 +115,23 @@ class Index:
         known = {place.key: _seen(place, self._known.get(place.key)) for place in self._root.runs()}
         self._known = dict(sorted(known.items(), key=lambda item: -item[1].row.started))
 
-    async def _read_details(self) -> None:
-        waiting = list(self._known.values())
+    async def _read_details(self, measuring: bool) -> None:
+        waiting = [(known, measuring and place < MEASURED) for place, known in enumerate(self._known.values())]
         while waiting:
             waiting = await self._workers.do(self._read_some, waiting)
             self._tell()
+        if measuring:
+            self._measured_at = time.monotonic()
+            self._measured.set()
+            self._measured = asyncio.Event()
 
-    def _read_some(self, waiting: list[_Known]) -> list[_Known]:
+    def _read_some(self, waiting: list[tuple[_Known, bool]]) -> list[tuple[_Known, bool]]:
         """Read for a moment; what is left is for later."""
         until = time.monotonic() + _SLICE
-        for place, known in enumerate(waiting):
-            if known.stale and (now := fingerprint(known.place.path)) != known.files:
-                _read(known, now)
+        for place, (known, measured) in enumerate(waiting):
+            lacks = measured and known.row.figures is None
+            if known.may_change(lacks) and ((now := fingerprint(known.place.path)) != known.files or lacks):
+                _read(known, now, measured)
             if time.monotonic() > until:
                 return waiting[place + 1 :]
         return []
@@ -164,9 +186,9 @@ def _seen(place: Place, old: _Known | None) -> _Known:
     return _Known(place, kept, manifest, files, old.walked, old.next_walk)
 
 
-def _read(known: _Known, now: Fingerprint) -> None:
+def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
     try:
-        row = rows.detailed(known.place)
+        row = rows.detailed(known.place, measured)
     except Exception as problem:
         log.warning("reading %s failed: %s", known.place.name, problem)
         known.row = replace(known.row, state=_UNREADABLE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,17 @@ _POINTS = 80
 
 
 @dataclass(frozen=True)
+class Figures:
+    """The last values of a run as numbers, and when the last of them was measured; None where there is none."""
+
+    loss: float | None = None
+    val_loss: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True)
 class Row:
     """What the list says of a run; `verdict` and `line` are "" until they are known."""
 
@@ -35,9 +46,11 @@ class Row:
     ends_badly: bool = False
     verdict: str = ""
     leaf: str = ""
+    figures: Figures | None = field(default=None, compare=False)  # read only where someone asks for metrics
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """What the pages get."""
+        return {name: value for name, value in asdict(self).items() if name != "figures"}
 
 
 def first(place: Place) -> Row:
@@ -46,7 +59,7 @@ def first(place: Place) -> Row:
     return Row(place.key, place.name, one_line(view.state), started(view.manifest))
 
 
-def detailed(place: Place) -> Row:
+def detailed(place: Place, measured: bool = False) -> Row:
     """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
     view = open_run(place.path).as_of_now()
     row = first(place)
@@ -60,6 +73,17 @@ def detailed(place: Place) -> Row:
         ends_badly=loss is not None and len(loss) > 0 and not math.isfinite(loss.values[-1]),
         verdict=verdict,
         leaf=leaf,
+        figures=_figures(view) if measured else None,
+    )
+
+
+def _figures(view: RunView) -> Figures:
+    names = set(view.names())
+    series = {name: view.series(name) for name in ("loss", "val_loss", "lr/0", "grad_norm") if name in names}
+    last = {name: float(found.values[-1]) for name, found in series.items() if len(found)}
+    times = [float(found.times[-1]) for found in series.values() if len(found)]
+    return Figures(
+        last.get("loss"), last.get("val_loss"), last.get("lr/0"), last.get("grad_norm"), max(times, default=None)
     )
 
 

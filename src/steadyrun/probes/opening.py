@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.cadence import parse_cadence
@@ -18,6 +18,9 @@ from steadyrun.probes.recorder import Run
 from steadyrun.store.layout import MANIFEST, plain_name
 from steadyrun.store.manifest import read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
+
+if TYPE_CHECKING:
+    from steadyrun.outward.starting import Outward
 
 _open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
 
@@ -33,6 +36,8 @@ def record(
     resume: bool = True,
     first_step: int | None = None,
     rank: int | None = None,
+    forward: Any = None,
+    alert: Any = None,
 ) -> Run:
     """Start recording into the run directory `path` (or `path/name`).
 
@@ -42,6 +47,10 @@ def record(
 
     A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
     new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
+
+    `forward` sends the same scalars and findings to trackers: "tensorboard", "wandb", "mlflow", an object of your own,
+    a list of such, or a `steadyrun.Forward`. `alert` tells people of faults, incidents and crashes: an address that
+    apprise knows, a function, a list of such, or a `steadyrun.Alerts`. Training waits for neither.
     """
     root = _run_folder(path, name)
     declared = check_config(config)
@@ -50,6 +59,7 @@ def record(
     if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
         raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
     my_rank = _rank(rank)
+    outward = _outward(forward, alert, my_rank)
     _close_earlier(root, my_rank)
     run = Run(
         root,
@@ -60,9 +70,19 @@ def record(
         last_step=_last_recorded_step(root, my_rank, resume=resume),
         first_step=first_step,
         rank=my_rank,
+        outward=outward,
     )
     _open_runs[(root.resolve(), my_rank)] = run
     return run
+
+
+def _outward(forward: Any, alert: Any, rank: int) -> Outward | None:
+    """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
+    if rank != 0 or (forward is None and alert is None):
+        return None
+    from steadyrun.outward.starting import prepare
+
+    return prepare(forward, alert)
 
 
 def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from steadyrun.errors import FaultFound
     from steadyrun.incidents.capture import Capture
     from steadyrun.monitor.monitor import Monitor, OnFault
+    from steadyrun.outward.starting import Outward
     from steadyrun.probes.examples import ExampleProbe
     from steadyrun.records import Found
 
@@ -29,6 +30,7 @@ class Outbox:
         self._examples: ExampleProbe | None = None
         self._monitor: Monitor | None = None
         self.capture: Capture | None = None
+        self._outward: Outward | None = None
         self._unflushed = 0
         self._flushed_at = time.perf_counter()
 
@@ -86,11 +88,24 @@ class Outbox:
     def stop_monitor(self) -> None:
         self._monitor = None
 
-    def conclude(self, step: int) -> None:
-        """The monitor's last look, when the end state is on disk."""
+    def go_outward(self, outward: Outward | None, config: dict[str, Any]) -> None:
+        """Let trackers and alerts follow the run's files, if any were asked for."""
+        if outward is not None:
+            with self._problems.contained("forwarding and alerts", "failed"):
+                outward.start(self._writer, config)
+                self._outward = outward
+
+    def conclude(self, step: int, *, failed: bool) -> None:
+        """The end state is on disk: the monitor's last look, what is left of incidents, then those who follow."""
         if self._monitor is not None:
             with self._problems.contained("monitor", "failed"):
                 self._monitor.finish(step)
+        if self.capture is not None:
+            with self._problems.contained("incident capture"):
+                self.capture.close(failed=failed)
+        if self._outward is not None:
+            with self._problems.contained("forwarding and alerts", "failed"):
+                self._outward.close()
 
     def _store(self, row: Row) -> None:
         self._show(row)

@@ -23,6 +23,7 @@ from steadyrun.probes.steps import Steps
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
+    from steadyrun.outward.starting import Outward
     from steadyrun.probes.watcher import Watcher
 
 _ALIASES = {"lr": "lr/0"}
@@ -42,6 +43,7 @@ class Run(Attaching):
         last_step: int | None,
         first_step: int | None,
         rank: int,
+        outward: Outward | None = None,
     ) -> None:
         self.path = root
         self.config = config
@@ -64,7 +66,8 @@ class Run(Attaching):
             flush_steps=flush_steps,
             flush_seconds=flush_seconds,
         )
-        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds})
+        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, outward)
+        self._outbox.go_outward(outward, config)
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -171,7 +174,12 @@ class Run(Attaching):
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
-            ending.finish(self._writer, self._steps.last, failure, lambda: self._conclude(failure))
+            ending.finish(
+                self._writer,
+                self._steps.last,
+                failure,
+                lambda: self._outbox.conclude(self._steps.last, failed=failure is not None),
+            )
 
     def __enter__(self) -> Run:
         return self
@@ -182,13 +190,6 @@ class Run(Attaching):
         self.close(failure)
 
     # -- inside -----------------------------------------------------------------------------------
-
-    def _conclude(self, failure: BaseException | None) -> None:
-        """The end state is on disk: the monitor's last look, then what is left to write of incidents."""
-        self._outbox.conclude(self._steps.last)
-        if self._outbox.capture is not None:
-            with self._problems.contained("incident capture"):
-                self._outbox.capture.close(failed=failure is not None)
 
     def _record_step(
         self,
@@ -258,18 +259,18 @@ class Run(Attaching):
             self._steps.next = at + 1
         self._outbox.flush_if_due(time.perf_counter(), at, self._turn)
 
-    def _write_first_manifest(self, flush: dict[str, float]) -> None:
+    def _write_first_manifest(self, flush: dict[str, float], outward: Outward | None) -> None:
         earlier = ending.earlier_attempts(self.path) if self._steps.resumed else []
         kept = ending.kept_of_the_beginning(self.path) if self._steps.resumed else {}
+        told = {"config": self.config, **describe_environment()}
         self._writer.save_manifest(
             state="running",
             attempt=self._writer.attempt,
             earlier_attempts=earlier,
-            config=self.config,
             every=dict(self._every),
             flush=flush,
             **kept,
-            **describe_environment(),
+            **(told if outward is None else outward.without_secrets(told)),
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")

@@ -6,7 +6,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.questions.precision import regime
-from steadyrun.signals.nonfinite import applied, unskipped
+from steadyrun.signals.nonfinite import unskipped
 from steadyrun.signals.run import MissingSignal, Signals
 
 
@@ -21,7 +21,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if run.has("skipped"):
         loose = unskipped(bad, run.raw("skipped")).tolist()
     else:
-        loose = applied(norms, run.raw("loss") if run.has("loss") else None).tolist()
+        loose = run.applied.tolist()
     measured = {"overflows": float(len(bad)), "not_skipped": float(len(loose))}
     if loose and found == "fp16":
         message = (

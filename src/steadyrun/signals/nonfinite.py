@@ -17,7 +17,7 @@ def unskipped(bad: Steps, skipped: Series) -> Steps:
     return bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
 
 
-def applied(norms: Series, loss: Series | None) -> Steps:
+def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
     """Where nobody recorded which steps were skipped: non-finite gradients that were applied, or that never end.
 
     An update with such a gradient destroys the weights, and every loss after it. Where the loss goes on, a loss scaler
@@ -28,7 +28,7 @@ def applied(norms: Series, loss: Series | None) -> Steps:
     bad, good = norms.steps[wrong], norms.steps[~wrong]
     if not len(bad):
         return bad
-    dense = len(norms) > 1 and float(np.median(np.diff(norms.steps))) <= 1
+    dense = by_steps and len(norms) > 1 and float(np.median(np.diff(norms.steps))) <= 1
     tail = bad > good[-1] if len(good) else np.ones(len(bad), bool)
     endless = tail & (dense and int(np.sum(tail)) >= _IN_A_ROW)
     found: Steps = bad[endless | _destroyed(bad, loss)]

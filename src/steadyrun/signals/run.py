@@ -242,6 +242,11 @@ class Signals:
             return None
 
     @cached_property
+    def applied(self) -> npt.NDArray[np.int64]:
+        """Steps with a non-finite gradient that was applied, told by the losses where nobody recorded it."""
+        return applied(self.raw("grad_norm"), self.raw("loss") if self.has("loss") else None, self.step_unit == "step")
+
+    @cached_property
     def first_nonfinite(self) -> tuple[int, str] | None:
         """The first step whose loss or gradient was not finite, and which; a step the scaler skipped is ordinary."""
         found = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
@@ -300,7 +305,7 @@ class Signals:
         if len(bad) and self.has("skipped"):
             bad = unskipped(bad, self.raw("skipped"))
         elif len(bad) and name == "grad_norm":
-            bad = applied(self.raw(name), self.raw("loss") if self.has("loss") else None)
+            bad = self.applied
         return int(bad[0]) if len(bad) else None
 
 

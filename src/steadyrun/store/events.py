@@ -49,14 +49,15 @@ def read_events(path: Path, rank: int) -> tuple[list[Event], list[Dropped]]:
     for place, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
-        if (event := _parse(line, rank)) is None:
+        if (event := parse_event(line, rank)) is None:
             dropped.append(Dropped(path.name, f"line {place} is not an event", len(line)))
         else:
             events.append(event)
     return events, dropped
 
 
-def _parse(line: bytes, rank: int) -> Event | None:
+def parse_event(line: bytes, rank: int) -> Event | None:
+    """The event on a line, None where it is none."""
     try:
         found = json.loads(line)
         fields = {key: value for key, value in found.items() if key not in _OWN_KEYS}

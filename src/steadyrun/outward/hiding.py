@@ -1,0 +1,29 @@
+"""Addresses of alerts are secrets: what a run keeps of its program must not hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SHORTEST = 6  # characters: less is no secret, and may be part of anything
+
+
+class Hidden:
+    """Takes the addresses out of whatever is to be written down."""
+
+    def __init__(self, secrets: Sequence[Any]) -> None:
+        self._secrets = [each for each in secrets if isinstance(each, str) and len(each) >= _SHORTEST]
+
+    def out_of(self, value: Any) -> Any:
+        """The value, with every address in its strings replaced."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            for secret in self._secrets:
+                value = value.replace(secret, "…")
+            return value
+        if isinstance(value, Mapping):
+            return {self.out_of(key): self.out_of(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.out_of(item) for item in value]
+        return value
