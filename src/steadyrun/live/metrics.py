@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from steadyrun.live.index import MEASURED
 from steadyrun.live.rows import Figures, Row
-from steadyrun.live.watching import ENDED
+from steadyrun.store.layout import ENDED
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 _STATES = ("running", *sorted(ENDED), "unreadable", "unknown")

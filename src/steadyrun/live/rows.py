@@ -14,7 +14,7 @@ from steadyrun.report.checking import check_with
 from steadyrun.report.standing import last_word, started
 from steadyrun.report.words import one_line
 from steadyrun.store.finding import Place
-from steadyrun.store.reader import open_run
+from steadyrun.store.reader import RunView, open_run
 from steadyrun.trees.walker import Changes
 
 WIDTH, HEIGHT = 120, 24  # of the small line

@@ -18,10 +18,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
         raise MissingSignal("grad_norm")
     norms = run.raw("grad_norm")
     bad = norms.steps[~np.isfinite(norms.values)]
-    if run.has("skipped"):
-        loose = unskipped(bad, run.raw("skipped")).tolist()
-    else:
-        loose = run.applied.tolist()
+    loose = unskipped(bad, run.raw("skipped")).tolist() if run.has("skipped") else run.applied.tolist()
     measured = {"overflows": float(len(bad)), "not_skipped": float(len(loose))}
     if loose and found == "fp16":
         message = (
