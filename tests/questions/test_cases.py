@@ -13,6 +13,7 @@ from dynamics_cases import CASES as DYNAMICS
 from dynamics_cases import CHECKPOINT, NORMS, jump, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from log_cases import CASES as LOGS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
@@ -20,7 +21,7 @@ from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question, percent
 from steadyrun.signals.run import Signals
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS
 
 
 def label(case: tuple[str, str, Any]) -> str:

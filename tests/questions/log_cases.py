@@ -1,0 +1,69 @@
+"""Small synthetic runs as imported logs have them: every tenth step, epochs, an excerpt of a few lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cases import CONFIG, FALLING, NOISE, NORMS, PLAN, STEPS
+from dynamics_cases import put
+from synthetic import Synthetic
+
+INF, NAN = float("inf"), float("nan")
+TENTH = np.arange(0, 6000, 10)
+LEVEL = 2.0 + 0.05 * NOISE
+ELEVATED = np.where(np.arange(60) < 46, 2.0 + 0.02 * NOISE[:60], 3.0 + 0.02 * NOISE[:60])
+BY_TENTHS = np.arange(0, 600, 10)
+JUMPING = put(PLAN.rate(BY_TENTHS.astype(float)), {30: 0.05})
+EXCERPT = ([10, 20, 30, 40, 50, 60, 70], [2.78, 2.77, 2.76, 7.3, 8.7, 2.8, 2.7])
+RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
+
+
+def log(unit: str = "step", config: dict[str, Any] | None = None, **series: Any) -> Synthetic:
+    """An imported log: what it has, and nothing of the model."""
+    return Synthetic(config, {"imported": {"step_unit": unit, "format": "csv"}}, state="imported", **series)
+
+
+def by_ten(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(len(values)) * 10, values
+
+
+CASES: list[tuple[str, str, Synthetic]] = [
+    ("D2.1", "jump", log(loss=EXCERPT)),
+    ("D2.1", "missing", log(loss=([10, 20, 30, 40], [2.7, 2.6, 2.8, 2.7]))),
+    ("D2.1", "pass", log(loss=by_ten(LEVEL[:40]))),
+    ("D2.1", "flagged", log(loss=by_ten(put(LEVEL, {40: 5.0})[:60]))),
+    ("D2.1", "pass", log("epoch", loss=LEVEL[:30])),
+    ("D2.2", "stays", log(loss=by_ten(ELEVATED))),
+    ("D2.4", "elevated", log(loss=by_ten(ELEVATED), val_loss=([199, 399, 499, 599], [2.1, 2.1, 3.2, 3.3]))),
+    ("D2.4", "level-shift", log(loss=by_ten(ELEVATED))),
+    ("D4.1", "rising", log(loss=by_ten(RISING))),
+    ("D4.1", "missing", log(loss=by_ten(RISING[:30]))),
+    ("D1.1", "pass", log(loss=FALLING, grad_norm=put(NORMS, {300: INF, 599: INF}))),
+    ("D1.1", "non-finite", log(loss=put(FALLING, {301: NAN}), grad_norm=put(NORMS, {300: INF}))),
+    ("D1.1", "non-finite", log(loss=FALLING, grad_norm=np.where(STEPS < 500, NORMS, NAN))),
+    ("D1.1", "pass", log("epoch", loss=FALLING, grad_norm=np.where(STEPS < 500, NORMS, INF))),
+    ("D1.3", "loss-first", log(loss=np.full(20, NAN), val_loss=([0], [NAN]))),
+    ("D3.1", "skipped", log(loss=FALLING, grad_norm=put(NORMS, {300: INF}), loss_scale=np.full(600, 1024.0))),
+    ("D3.2", "low", log(loss_scale=(TENTH, np.where(TENTH < 3000, 8.0, 2048.0)))),
+    ("D3.2", "pass", log(loss_scale=(TENTH, np.full(600, 65536.0)), skipped=(TENTH, np.full(600, 0.1)))),
+    ("D2.3", "lr-jump", log(loss=by_ten(FALLING[:60]), config=CONFIG, **{"lr/0": by_ten(JUMPING)})),
+    ("C2.1", "not-applicable", log("epoch", config=CONFIG, loss=FALLING, **{"lr/0": np.full(600, 1e-3)})),
+    ("C3.2", "single", log(loss=FALLING, grad_norm=put(NORMS, {300: 40.0}))),
+    ("C4.2", "spike", log(loss=FALLING, val_loss=([99, 199, 299, 399, 499, 599], [3.0, 2.2, 2.0, 40.0, 1.8, 1.7]))),
+    ("C4.2", "overfitting", log(
+        loss=([400, *range(800, 12400, 400)], [1.1, *np.linspace(0.8, 0.05, 29)]),
+        val_loss=([0, *range(400, 12400, 400)], [5.7, 1.11, *np.linspace(1.15, 2.7, 29)]),
+    )),
+    ("S1.2", "spike", log(loss=put(np.linspace(6.9, 2.0, 300), {1: 16.9, 2: 9.0}))),
+    ("S1.2", "stays-up", log(loss=put(np.full(300, 7.0), {1: 16.9, 2: 9.0}))),
+    ("S1.2", "pass", log(loss=np.linspace(6.9, 2.0, 300))),
+    ("S1.2", "not-applicable", log("epoch", loss=np.linspace(6.9, 2.0, 300))),
+    ("S1.5", "plateau", log(loss=2.0 + 5 * np.exp(-STEPS / 20))),
+    ("S1.5", "plateau", log("epoch", loss=2.0 + 5 * np.exp(-STEPS[:60] / 3))),
+    ("S1.5", "pass", log(loss=FALLING)),
+    ("S1.5", "pass", log(loss=LEVEL)),
+    ("S1.5", "missing", log(loss=LEVEL[:30])),
+    ("S1.5", "not-applicable", log(loss=LEVEL - 3)),
+    ("A4.7", "missing", log(loss=FALLING, config={"tied": True})),
+]  # fmt: skip
