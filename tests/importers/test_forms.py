@@ -1,0 +1,45 @@
+"""One run as a log of every step, of every tenth, as means of ten, and by epochs: the verdict stays, or cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from log_forms import FORMS, recorded, rows, verdict
+
+import steadyrun
+
+Trained = Callable[..., steadyrun.RunView]
+
+SAME = {
+    "healthy": {"healthy", "cannot-tell"},
+    "persistent-elevation": {"fault D2.4 elevated", "cannot-tell"},
+    "upward-drift": {"fault D4.4 diverging", "cannot-tell"},
+    "infinite-embedding-gradient": {"fault D1.3 gradient-first", "fault D1.3 loss-first"},
+}
+
+
+@pytest.mark.parametrize("fault", SAME)
+def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> None:
+    of = recorded(tutor_run(fault).root)
+    found = {form: " ".join(verdict(of, form, tmp_path, declare=True)).strip() for form in FORMS}
+    assert found["every step"] != "cannot-tell"
+    assert set(found.values()) <= SAME[fault], found
+
+
+@pytest.mark.parametrize("fault", ["persistent-elevation", "upward-drift", "infinite-embedding-gradient"])
+def test_sparse_logs_still_have_the_evidence(tutor_run: Trained, tmp_path: Path, fault: str) -> None:
+    of = recorded(tutor_run(fault).root)
+    for form in ("every tenth", "means of ten"):
+        assert verdict(of, form, tmp_path, declare=True)[0] == "fault", form
+
+
+def test_forms_are_what_they_say(tutor_run: Trained) -> None:
+    of = recorded(tutor_run("healthy").root)
+    steps = sorted(of.series["loss"])
+    every, tenth, means = ([row for row in rows(of, form) if "loss" in row] for form in FORMS[:3])
+    assert [row["step"] for row in every] == steps
+    assert [row["loss"] for row in tenth] == [of.series["loss"][step] for step in steps[::10]]
+    assert means[0]["loss"] == pytest.approx(sum(of.series["loss"][step] for step in steps[:10]) / 10)
+    assert means[0]["step"] == steps[9]
