@@ -93,6 +93,7 @@ def _config(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
 def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
     """Names and values of a record; nested names are joined."""
     found: dict[str, Any] = {}
+    media: list[str] = []
     for item in items:
         name = "/".join(item.nested_key) or item.key
         try:
@@ -100,10 +101,15 @@ def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
         except (ValueError, RecursionError):
             told.odd("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
             continue
-        if isinstance(held, dict) and "_type" in held:
-            told.odd("images, histograms, tables and the like", "left out", repr(name[:80]))
+        if name.endswith("/_type"):
+            media.append(name.removesuffix("/_type"))
+        elif isinstance(held, dict) and "_type" in held:
+            media.append(name)
         else:
             found[name] = held
+    for each in media:
+        told.odd("images, histograms, tables and the like", "left out", repr(each[:80]))
+        found = {name: held for name, held in found.items() if not name.startswith(f"{each}/")}
     return found
 
 
