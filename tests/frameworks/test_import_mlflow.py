@@ -4,7 +4,6 @@ import hashlib
 import math
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,14 +49,14 @@ def write(address: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("mlflow")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         write(f"sqlite:///{folder / 'mlflow.db'}")
         write(f"file://{folder / 'mlruns'}")
-    yield {"database": folder / "mlflow.db", "folder": folder / "mlruns"}
+    return {"database": folder / "mlflow.db", "folder": folder / "mlruns"}
 
 
 @pytest.fixture(params=["database", "folder"])

@@ -206,6 +206,16 @@ def test_writers_for_train_and_test_are_one_run(tmp_path: Path) -> None:
     assert points(run["run"], "val_loss")[3] == (3, float(np.float32(loss_at(3) + 1.0)))
 
 
+def test_eval_below_the_run_is_its_validation(tmp_path: Path) -> None:
+    for folder, more in ((tmp_path / "model", 0.0), (tmp_path / "model" / "eval", 1.0)):
+        with SummaryWriter(str(folder)) as writer:
+            for step in range(30):
+                writer.add_scalar("loss", loss_at(step) + more, step, walltime=START + step)
+    (run,) = imported(tmp_path / "model", tmp_path / "out")
+    assert points(run["run"], "loss") == [(step, loss_at(step)) for step in range(30)]
+    assert len(points(run["run"], "val_loss")) == 30
+
+
 def test_cut_off_anywhere(tmp_path: Path) -> None:
     path = write_run(tmp_path / "exp", range(60))
     data = path.read_bytes()

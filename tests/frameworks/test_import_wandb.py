@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 from imports import import_, imported, points, readable_or_told, runner
 
 import steadyrun
-import wandb
 from steadyrun.cli import app
 
 REAL = Path(__file__).parents[3] / "shared" / "reallogs" / "nanogpt-char-overfit" / "run-mw8ngzqq.wandb"

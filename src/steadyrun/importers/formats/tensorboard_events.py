@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ _HPARAMS = "_hparams_/session_start_info"
 _FLOAT = 1  # DT_FLOAT
 _NUMBERS = {1, 2, 3, 4, 5, 6, 9, 14, 17, 19, 22, 23}  # DT_FLOAT, DT_DOUBLE, DT_INT32… DT_UINT64
 _EVERY = 1_000
+_FIRST = 100  # records that tell what a file is about
 
 
 class Events:
@@ -32,6 +34,7 @@ class Events:
         self._tensors = needed("tensorboard.util.tensor_util", "tensorboard", path)
         self.path, self.told, self.config = path, told, {} if config is None else config
         self.records = 0
+        self.most = sys.maxsize  # records to read
         self.at = 0  # the byte after the last record that was read
         self._plugins: dict[str, str] = {}
         self._passed: Counter[str] = Counter()
@@ -85,6 +88,8 @@ class Events:
                 self.records += 1
                 if not self.records % _EVERY:
                     self.told.progress(self.at)
+                if self.records >= self.most:
+                    return
         except (MemoryError, OverflowError):
             return  # a record that claims to be larger than any memory: lost like one that is cut off
 
@@ -145,12 +150,9 @@ _KINDS = {
 }
 
 
-def first_tags(path: Path, most: int = 50) -> tuple[list[str], bool]:
+def first_tags(path: Path) -> tuple[list[str], bool]:
     """Names of the first scalars of a file, and whether it holds hyperparameters."""
     events = Events(path, Told())
-    tags: dict[str, None] = {}
-    for place, (_, _, tag, _) in enumerate(events.points()):
-        tags[tag] = None
-        if place >= most:
-            break
+    events.most = _FIRST
+    tags = dict.fromkeys(tag for _, _, tag, _ in events.points())
     return list(tags), events.hparams

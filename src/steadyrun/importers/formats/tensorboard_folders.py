@@ -1,8 +1,8 @@
 """Which folders of event files are one run, and how their series are called in it.
 
 A folder with event files is a run, with three additions: `train/` and `validation/` beside each other (Keras writes
-them so) are one; the folders that torch's `add_scalars` makes (`loss_train/`) belong to the folder of their writer; so
-do those of `add_hparams`.
+them so) are one; `eval/` below a folder with event files belongs to it; and so do the folders that torch's writer makes
+for `add_scalars` (`loss_train/`) and `add_hparams`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def sources(path: Path, key: str) -> list[Source]:
     if path.is_file():
         return [Source(path, _as_it_is)]
     folders = sorted(each.name for each in path.iterdir() if each.is_dir())
+    splits = _splits(path, folders)
     if key == _SPLITS:
         naming = _of_batches if _has_batches(path) else _of_epochs
-        splits = _splits(path, folders)
         return [
             Source(each, naming(_HELD_OUT.get(split, ""))) for split in splits for each in event_files(path / split)
         ]
     found = [Source(each, _as_it_is) for each in event_files(path)]
-    for child, own in _children(path, folders).items():
+    for child, own in _children(path, [each for each in folders if each not in splits]).items():
         found += [Source(each, own) for each in event_files(path / child)]
     return found
 
@@ -129,7 +129,7 @@ def _of_batches(split: str) -> Naming:
     return name
 
 
-# -- folders that torch's writer makes below its own -------------------------------------------------------------------
+# -- folders that belong to the one above -----------------------------------------------------------------------------
 
 
 def _children(folder: Path, folders: list[str]) -> dict[str, Naming]:
@@ -145,7 +145,9 @@ def _children(folder: Path, folders: list[str]) -> dict[str, Naming]:
 
 
 def _child(folder: str, file: Path) -> Naming | None:
-    """`loss` in loss_val/ is `loss/val`; numbers beside hyperparameters are `hparams/…`."""
+    """`loss` in eval/ is `val_loss`, in loss_val/ `loss/val`; numbers beside hyperparameters are `hparams/…`."""
+    if folder in _HELD_OUT:
+        return lambda tag: (f"{_HELD_OUT[folder]}_{tag}", True)
     tags, hparams = first_tags(file)
     if hparams and file.stat().st_size < _SMALL:
         return lambda tag: (f"hparams/{tag}", True)
