@@ -29,7 +29,7 @@ def is_database(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as held:
             found = {name for (name,) in held.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeError):
         return path.name == "mlflow.db"  # reading says what is wrong
     return found >= _TABLES or path.name == "mlflow.db"
 

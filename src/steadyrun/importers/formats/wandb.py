@@ -62,7 +62,6 @@ def _read(path: Path, _key: str, told: Told) -> Log:
 
 def _rows(file: Path, told: Told, log: Log) -> Iterator[Row]:
     read = found = 0
-    axes: set[str] = set()
     for record in records(file, told):
         read += 1
         if record.HasField("history"):
@@ -71,11 +70,7 @@ def _rows(file: Path, told: Told, log: Log) -> Iterator[Row]:
                 continue
             found += 1
             row.setdefault("_step", float(record.history.step.num))
-            for name in axes & row.keys():
-                log.roles["step"] = name
             yield row
-        elif record.HasField("metric") and record.metric.step_metric:
-            axes = {record.metric.step_metric} if not axes else axes & {record.metric.step_metric}
         elif record.HasField("run"):
             log.config.update(_config(record.run.config.update, told, file))
         elif record.HasField("config"):
