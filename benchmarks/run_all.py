@@ -14,6 +14,7 @@ COMMANDS = (
     ["import_time.py"],
     ["store.py"],
     ["check_size.py"],
+    ["importing.py"],
     ["dashboard_size.py"],
     ["dashboard_size.py", "--worst"],
     ["live.py"],

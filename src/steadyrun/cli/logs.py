@@ -17,7 +17,8 @@ from steadyrun.errors import LogError
 def run_of(given: str) -> Iterator[str]:
     """The run directory at a path; where there is a log instead, a run directory made of it that goes afterwards."""
     path = Path(given).expanduser()
-    if not path.exists() or is_run(path) or (path / "metrics").is_dir():
+    damaged = (path / "metrics").is_dir() and not (path / "meta.yaml").is_file()  # a run of MLflow has both
+    if not path.exists() or is_run(path) or damaged:
         yield given
         return
     from steadyrun.importers.finding import places

@@ -108,6 +108,9 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
             folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
             yield Place(state, trainer_state.FORMAT, here.name)
             continue
+        for form in FORMATS:
+            if form.take and wanted in (None, form):
+                yield from (Place(here, form, part.name, part.key) for part in form.take(here, folders, files))
         for name in sorted(files):
             yield from _file(here / name, wanted)
 

@@ -71,6 +71,8 @@ class Format:
     parts: Callable[[Path], list[Part]] | None = None  # the runs in a source; None where a source is one run
     folder: Callable[[Path], bool] | None = None  # whether a whole folder is one source of this format
     extra: str = ""  # of steadyrun, where the tracker's own reader is needed
+    take: Callable[[Path, list[str], list[str]], list[Part]] | None = None
+    """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
 
 
 def packed(rows: Iterable[Row]) -> Iterator[Rows]:

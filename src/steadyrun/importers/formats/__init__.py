@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from steadyrun.importers.formats import csvfile, jsonfile, jsonlines, parquet, text, trainer_state
+from steadyrun.importers.formats import (
+    csvfile,
+    jsonfile,
+    jsonlines,
+    mlflow,
+    parquet,
+    tensorboard,
+    text,
+    trainer_state,
+    wandb,
+)
 from steadyrun.importers.model import Format
 
 FORMATS: tuple[Format, ...] = (
+    tensorboard.FORMAT,
+    wandb.FORMAT,
+    mlflow.FORMAT,
     parquet.FORMAT,
     trainer_state.FORMAT,
     *jsonfile.FORMATS,
