@@ -9,9 +9,11 @@ import pytest
 from log_forms import FORMS, recorded, rows, verdict
 
 import steadyrun
+from steadyrun.tutor.faults import FAULTS
 
 Trained = Callable[..., steadyrun.RunView]
 
+STEPS = {"healthy": 500} | {name: FAULTS[name].steps for name in FAULTS if name != "healthy"}
 SAME = {
     "healthy": {"healthy", "cannot-tell"},
     "persistent-elevation": {"fault D2.4 elevated", "cannot-tell"},
@@ -22,7 +24,7 @@ SAME = {
 
 @pytest.mark.parametrize("fault", SAME)
 def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> None:
-    of = recorded(tutor_run(fault).root)
+    of = recorded(tutor_run(fault, steps=STEPS[fault]).root)
     found = {form: " ".join(verdict(of, form, tmp_path, declare=True)).strip() for form in FORMS}
     assert found["every step"] != "cannot-tell"
     assert set(found.values()) <= SAME[fault], found
@@ -30,13 +32,13 @@ def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> No
 
 @pytest.mark.parametrize("fault", ["persistent-elevation", "upward-drift", "infinite-embedding-gradient"])
 def test_sparse_logs_still_have_the_evidence(tutor_run: Trained, tmp_path: Path, fault: str) -> None:
-    of = recorded(tutor_run(fault).root)
+    of = recorded(tutor_run(fault, steps=STEPS[fault]).root)
     for form in ("every tenth", "means of ten"):
         assert verdict(of, form, tmp_path, declare=True)[0] == "fault", form
 
 
 def test_forms_are_what_they_say(tutor_run: Trained) -> None:
-    of = recorded(tutor_run("healthy").root)
+    of = recorded(tutor_run("healthy", steps=STEPS["healthy"]).root)
     steps = sorted(of.series["loss"])
     every, tenth, means = ([row for row in rows(of, form) if "loss" in row] for form in FORMS[:3])
     assert [row["step"] for row in every] == steps

@@ -127,7 +127,7 @@ def test_every_edge_of_the_real_questions_leads_somewhere_or_to_the_second_tree(
                 assert known or target.startswith("D"), (each.code, outcome.name, target)
 
 
-READING_ORDER = "S1.1 S1.2 S3.1 S3.2 S2.1 S2.2 S1.3 S4.1 S4.2 S5.1 S5.2 S6.1 S6.2 S7.1 S7.2 S1.4"
+READING_ORDER = "S1.1 S1.2 S3.1 S3.2 S2.1 S2.2 S1.3 S1.5 S4.1 S4.2 S5.1 S5.2 S6.1 S6.2 S7.1 S7.2 S1.4"
 
 
 def test_the_trees_go_by_their_codes_and_the_signatures_by_the_order_of_reading() -> None:

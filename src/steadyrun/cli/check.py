@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +80,7 @@ def check(
         with ExitStack() as stack:
             found = run if followed else stack.enter_context(run_of(run))
             older = None if after is None else stack.enter_context(run_of(after))
-            checking = _Checking(found, form, _limits(assignments or []), go_on, older)
+            checking = _Checking(found, form, _limits(assignments or []), go_on, older, run)
             report = checking.follow(interval, wait, until_fault) if followed else checking.once()
     except RunDirectoryError as problem:
         no_run(problem, "check", *([] if after is None else [after]), run)
@@ -113,12 +113,14 @@ class _Checking:
     limits: Changes
     go_on: bool
     after: str | None
+    given: str  # the run, or the log that it was made of
 
     def once(self) -> Report:
         compared = self._comparing()
-        report = self._walk(self.run)
+        report = replace(self._walk(self.run), run=self.given)
         forms.tell(self.form, report, compared(report))
-        forms.leave(report, compared(report))
+        if self.run == self.given:
+            forms.leave(report, compared(report))
         if self.form == "text" and report.leaf is not None and sys.stderr.isatty():
             _offer_replay(Path(self.run))
         return report

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from steadyrun.cli.messages import as_typed, say
-from steadyrun.cli.runs import is_run
+from steadyrun.cli.runs import is_run, runs_near
 from steadyrun.errors import LogError
 
 
 @contextmanager
 def run_of(given: str) -> Iterator[str]:
-    """The run directory at a path; where there is a log instead, a run directory made of it that goes afterwards."""
+    """The run directory at a path; where there is a log instead, one made of it for the time of the command."""
     path = Path(given).expanduser()
     damaged = (path / "metrics").is_dir() and not (path / "meta.yaml").is_file()  # a run of MLflow has both
-    if not path.exists() or is_run(path) or damaged:
+    if not path.exists() or is_run(path) or damaged or (path.is_dir() and runs_near(path)):
         yield given
         return
     from steadyrun.importers.finding import places

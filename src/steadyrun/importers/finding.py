@@ -12,6 +12,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers.formats import FORMATS, trainer_state
 from steadyrun.importers.model import Format, Look
 from steadyrun.importers.reading import COMPRESSED, head
+from steadyrun.store.layout import MANIFEST
 
 _LOGS = {
     ".log",
@@ -98,6 +99,9 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
         folders[:] = sorted(each for each in folders if not each.startswith(".") and not (here / each).is_symlink())
         if len(here.relative_to(root).parts) >= _DEEPEST or place > _MOST:
             folders.clear()
+        if _is_run(here):
+            folders.clear()
+            continue
         taken = next((each for each in FORMATS if each.folder and (wanted in (None, each)) and each.folder(here)), None)
         if taken is not None:
             folders.clear()
@@ -113,6 +117,11 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
                 yield from (Place(here, form, part.name, part.key) for part in form.take(here, folders, files))
         for name in sorted(files):
             yield from _file(here / name, wanted)
+
+
+def _is_run(folder: Path) -> bool:
+    """A run directory of our own: its files are no logs."""
+    return (folder / MANIFEST).is_file() and (folder / "metrics").is_dir()
 
 
 def _file(path: Path, wanted: Format | None) -> Iterator[Place]:

@@ -138,7 +138,13 @@ def remedies(report: Report) -> list[str]:
     for asked in report.walk.path:
         if asked.answer.kind == CANNOT_TELL and not is_quiet(report, asked):
             codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
-    return bounded([one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()])
+    lines = [one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()]
+    if lines and report.state == "imported":
+        lines.insert(
+            0,
+            "this is a log: what is declared goes with it by steadyrun import --declare; the rest is for the next run",
+        )
+    return bounded(lines)
 
 
 def not_reached(report: Report) -> str:
