@@ -33,7 +33,7 @@ def folder_of(path: Path, options: dict[str, Any], *, goes_on: bool) -> Path:
         used.append(folder)
     if goes_on:
         return used[-1] if used else base
-    if used:
+    if used and mine == 0:
         say(f"{used[-1]} holds another training; this one is recorded into {folder}")
     return folder
 
