@@ -126,6 +126,13 @@ def test_a_clip_that_does_not_engage_is_not_counted(tmp_path: Path) -> None:
     assert values(tmp_path, "clip_threshold") == [1e6] * STEPS
 
 
+def test_a_clip_to_infinity_only_asks_for_the_norm(tmp_path: Path) -> None:
+    truth = train(tmp_path, lambda model: clip_grad_norm_(model.parameters(), math.inf))
+    assert values(tmp_path, "grad_norm") == pytest.approx([before for before, _ in truth], rel=1e-5)
+    assert values(tmp_path, "clipped") == [0.0] * STEPS
+    assert "clip_threshold" not in steadyrun.open_run(tmp_path).names()
+
+
 def test_clipping_that_starts_and_stops(tmp_path: Path) -> None:
     calls = iter(range(100))
     truth = train(tmp_path, lambda model: by_attribute(model) if next(calls) % 4 < 2 else None, steps=12)

@@ -77,6 +77,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A1.1", "missing", run(without=("grad_norm_left",))),
     ("A1.2", "pass", run()),
     ("A1.2", "erased", run(grad_norm_used=at(0.0))),
+    ("A1.2", "pass", run(grad_norm_used=at(0.0), grad_norm=np.where(STEPS % 50 == 7, 0.3, 0.0))),  # nothing to erase
     ("A1.2", "missing", run(without=("grad_norm_used",))),
     ("A1.2", "not-applicable", run(grad_norm_used=at(0.0), manifest=objective(trained=0))),
     ("A1.3", "pass", run()),

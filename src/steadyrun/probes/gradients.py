@@ -10,6 +10,7 @@ Gradients must be seen between the end of backward and the optimizer's step; `ru
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -277,7 +278,8 @@ def _forwarding(receive: Callable[[int], None], place: int) -> Callable[[Tensor]
 def _finish_clip_call(max_norm: float) -> Callable[[Values], None]:
     def finish(values: Values) -> None:
         compared, norm = values.pop("_compared_norm", None), values.get("grad_norm")
-        values["clip_threshold"] = max_norm
+        if math.isfinite(max_norm):  # some trainers "clip" to infinity where they only want the norm
+            values["clip_threshold"] = max_norm
         if compared is not None and norm is not None:
             clipped = compared > max_norm
             values["clipped"] = float(clipped)

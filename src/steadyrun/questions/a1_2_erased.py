@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.questions.auditing import count, in_a_row, reach, sampled
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.signals.run import Signals
+from steadyrun.signals.smoothing import Floats
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -17,9 +18,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = reach(run)
     if count(facts, "trained") <= count(facts, "unreached_count"):
         raise NotApplicable("the gradient reaches nothing that the optimizer holds")
-    empty = int(np.sum(used.values == 0))
+    # A loss without a slope (all rewards of a batch alike) gives gradients that are zero: none were erased then.
+    lost = (used.values == 0) & np.isin(used.steps, _made(run))
+    empty = int(np.sum(lost))
     measured = {"steps": float(len(used)), "empty": float(empty)}
-    first = in_a_row(used.values == 0, limit["steps"])
+    first = in_a_row(lost, limit["steps"])
     if first is not None:
         return Finding(
             "erased",
@@ -29,6 +32,12 @@ def find(run: Signals, limit: Limits) -> Finding:
             used.step_at(first),
         )
     return Finding("pass", f"the optimizer found gradients in {len(used) - empty} of {len(used)} steps.", measured)
+
+
+def _made(run: Signals) -> Floats:
+    """The steps in which backward gave a gradient that is not zero: the global norm says so, or that of a block."""
+    norms = [run.maybe(name) for name in ("grad_norm", *run.matching("block_grad_norm/*"))]
+    return np.concatenate([points.steps[points.values > 0] for points in norms if points is not None])
 
 
 QUESTION = Question(

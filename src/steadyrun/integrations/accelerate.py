@@ -1,0 +1,150 @@
+"""A tracker for Accelerate: `accelerator.log` goes into a run directory, and the probes can be had, too.
+
+from steadyrun.integrations.accelerate import SteadyrunTracker
+
+tracker = SteadyrunTracker("experiments/my-run")
+accelerator = Accelerator(log_with=tracker)
+accelerator.init_trackers("my-project", config={"lr_max": 3e-4})
+model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+tracker.watch(model, optimizer, scheduler=scheduler)  # optional: gradients, activations, audits, the monitor
+...
+accelerator.log({"train_loss": loss, "lr": scheduler.get_last_lr()[0]}, step=step)
+accelerator.end_training()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.integrations.folders import folder_of
+from steadyrun.integrations.unwrapping import innermost
+from steadyrun.probes.config import check_config
+from steadyrun.probes.opening import record
+from steadyrun.probes.recorder import Run
+from steadyrun.probes.scalars import is_tensor
+
+try:
+    from accelerate.tracking import GeneralTracker
+except ImportError as problem:
+    raise ImportError("SteadyrunTracker needs accelerate: pip install 'steadyrun[accelerate]'") from problem
+
+# What scripts call the numbers that steadyrun knows by one name.
+_ROLES = {
+    "loss": "loss",
+    "train_loss": "loss",
+    "train/loss": "loss",
+    "training_loss": "loss",
+    "val_loss": "val_loss",
+    "eval_loss": "val_loss",
+    "valid_loss": "val_loss",
+    "validation_loss": "val_loss",
+    "val/loss": "val_loss",
+    "eval/loss": "val_loss",
+    "lr": "lr",
+    "learning_rate": "lr",
+    "train/lr": "lr",
+    "train/learning_rate": "lr",
+    "grad_norm": "grad_norm",
+    "train/grad_norm": "grad_norm",
+}
+
+
+class SteadyrunTracker(GeneralTracker):
+    """Records what is handed to `accelerator.log`; with `watch`, everything that `run.watch` sees.
+
+    `path` is the run directory; a new training beside an old one gets a number (`my-run-2`), and `resume=True` goes on
+    in the last one. All other options are those of `steadyrun.record`. Accelerate logs on the main process alone; a
+    process that calls `watch` and `step` records into files of its own.
+    """
+
+    name = "steadyrun"
+    requires_logging_directory = False
+    main_process_only = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.run: Run | None = None
+        self._path, self._config, self._resume = Path(path), check_config(config), resume
+        self._options = options
+        self._steps_are_ours = False  # `step` is called: what is logged as a loss is a second copy of it
+
+    @property
+    def tracker(self) -> Run | None:
+        """The run, once `init_trackers` was called."""
+        return self.run
+
+    def start(self) -> None:
+        """Nothing yet: the configuration comes next, or the first number."""
+
+    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        """What `init_trackers(config=…)` was given declares what the run is meant to do."""
+        self._config = check_config({**_plain(values), **self._config})
+        self._begin()
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+        """Record what `accelerator.log` was given; a loss makes it a step, where `step` is not called for each."""
+        run = self._begin()
+        named = _by_role(values)
+        if self._steps_are_ours:
+            named = {f"logged_{name}" if name in {"loss", "lr", "grad_norm"} else name: x for name, x in named.items()}
+        run.log(step=step, **named)
+
+    def watch(self, model: Any, optimizer: Any = None, **options: Any) -> None:
+        """`run.watch` with what `accelerator.prepare` returned: the optimizer and scheduler inside are found."""
+        real = innermost(optimizer)
+        options.setdefault("scaler", getattr(optimizer, "scaler", None))
+        scheduler = options.pop("scheduler", None)
+        self._begin().watch(model, real, scheduler=getattr(scheduler, "scheduler", scheduler), **options)
+
+    def step(self, loss: Any, **options: Any) -> None:
+        """`run.step`: once per optimizer step, with the tensor itself."""
+        self._steps_are_ours = True
+        self._begin().step(loss, **options)
+
+    def finish(self) -> None:
+        """`accelerator.end_training`: the run ends here."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
+
+    def _begin(self) -> Run:
+        if self.run is None:
+            options = dict(self._options)
+            root = folder_of(self._path, options, goes_on=self._resume)
+            self.run = record(root, self._config, **options)
+        return self.run
+
+
+def _by_role(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers by steadyrun's names; the first of two that mean the same, and nothing that is no number."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, bool) or not (isinstance(value, int | float) or _is_one_number(value)):
+            continue
+        known = _ROLES.get(name, name)
+        ours = name if known in found else known
+        found["logged_step" if ours == "step" else ours] = value
+    return found
+
+
+def _is_one_number(value: Any) -> bool:
+    if is_tensor(value):
+        return bool(value.numel() == 1)
+    return getattr(value, "shape", None) == () and hasattr(value, "item")  # a number of numpy's
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise UsageError(f"init_trackers: config must be a dict, not {type(values).__name__}; use vars(args)")
+    return dict(values)
