@@ -107,7 +107,7 @@ def _close_earlier(root: Path, rank: int) -> None:
         earlier.close()
 
 
-def _own_rank() -> int:
+def own_rank() -> int:
     """This process's rank: as torch.distributed knows it, else as the launcher says in the environment."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -118,7 +118,7 @@ def _own_rank() -> int:
 
 def _rank(rank: int | None) -> int:
     if rank is None:
-        return _own_rank()
+        return own_rank()
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
         raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
     return rank
