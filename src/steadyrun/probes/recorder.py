@@ -69,6 +69,11 @@ class Run(Attaching):
 
     # -- what users call --------------------------------------------------------------------------
 
+    @property
+    def next_step(self) -> int:
+        """The number that the next step will have."""
+        return self._steps.next
+
     def step(
         self,
         loss: Any,
