@@ -40,6 +40,9 @@ def loss_of(params: Any, batch: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(scores, batch[1]).mean()
 
 
+validate = jax.jit(loss_of)
+
+
 def train(run: Any, optimizer: Any, steps: int = STEPS, loss_fn: Any = loss_of) -> tuple[Any, list[dict[str, Any]]]:
     """A loop with donated buffers, as is usual; what it returns was computed on the host."""
 
@@ -59,7 +62,7 @@ def train(run: Any, optimizer: Any, steps: int = STEPS, loss_fn: Any = loss_of) 
             run.step(loss, grads=grads, params=params, updates=updates, opt_state=state, batch=batch)
         seen.append({"loss": loss, "grads": grads, "params": params, "updates": updates})
         if run is not None and len(seen) % 40 == 0:
-            run.val(np.mean([float(loss_of(params, each)) for each in held]))
+            run.val(np.mean([float(validate(params, each)) for each in held]))
     return params, seen
 
 
@@ -117,7 +120,7 @@ def test_the_rate_of_injected_hyperparameters(tmp_path: Path) -> None:
 def test_resuming(tmp_path: Path) -> None:
     optimizer, schedule = adamw()
     for first in (0, 3):
-        with record(tmp_path, schedule=schedule, first_step=first) as run:
+        with record(tmp_path, {"total_steps": STEPS}, schedule=schedule, first_step=first) as run:
             train(run, optimizer, steps=5)
     view = steadyrun.open_run(tmp_path)
     assert view.series("loss").steps.tolist() == list(range(8))

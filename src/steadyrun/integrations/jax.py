@@ -174,7 +174,7 @@ class JaxRun:
         planned = self.run.config.get("total_steps")
         steps = planned if isinstance(planned, int) and planned > 0 else _UNPLANNED_STEPS
         start = self.run.next_step
-        rates = jax.vmap(self._schedule)(jnp.arange(start, start + steps))
+        rates = jax.jit(jax.vmap(self._schedule))(jnp.arange(start, start + steps))
         curve = knots([float(rate) for rate in jnp.broadcast_to(rates, (steps,)).tolist()])
         source = f"dry run of {getattr(self._schedule, '__qualname__', 'the schedule')}"
         self.run.infer(expected_lr={"source": source, "steps": steps, "groups": [curve], "why": ""})
