@@ -127,9 +127,7 @@ def test_the_same_numbers_as_a_loop_by_hand(tmp_path: Path, accumulated: int) ->
     torch.manual_seed(0)
     module = Classifier()
     recorder = SteadyrunCallback(tmp_path)
-    fitter = trainer(
-        max_epochs=3, accumulate_grad_batches=accumulated, gradient_clip_val=0.4, callbacks=[recorder]
-    )
+    fitter = trainer(max_epochs=3, accumulate_grad_batches=accumulated, gradient_clip_val=0.4, callbacks=[recorder])
     fitter.fit(module, *class_loaders(count=8 * 32, shuffle=False))
     for name, expected in truth.items():
         assert values(tmp_path, name) == pytest.approx(expected, rel=1e-5), name

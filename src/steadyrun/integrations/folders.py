@@ -16,7 +16,7 @@ from steadyrun.store.manifest import read_manifest
 def folder_of(path: Path, options: dict[str, Any], *, goes_on: bool) -> Path:
     """`path` for a first training, `path-2` for the next; one that goes on (`goes_on`) stays in the last of them.
 
-    `name` is taken out of `options`; with `resume=False` there is one folder, and `record` refuses it where it is taken.
+    `name` is taken out of `options`. With `resume=False` there is one folder, and `record` refuses it if taken.
     No rank waits for another: each looks at its own files, and at whether a training has ended there.
     """
     name = options.pop("name", None)

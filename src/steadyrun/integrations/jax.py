@@ -87,8 +87,8 @@ class JaxRun:
         """Record one optimizer step; everything but the loss may be left out.
 
         `grads` are those that the optimizer was given, before any clipping in its chain. `params` are those after the
-        step, `updates` what was added to them. `opt_state` is the optimizer's state after the step: it tells the learning
-        rate that was used, unless `lr` does. Any other `values` are logged by their names.
+        step, `updates` what was added to them. `opt_state` is the optimizer's state after the step: it tells the
+        learning rate that was used, unless `lr` does. Any other `values` are logged by their names.
         """
         before = self.run.next_step if step is None else step
         if self._cadence is None:
@@ -196,7 +196,8 @@ def _per_block(series: str, tree: Any) -> dict[str, Any]:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     names = [[_word(key) for key in path] for path, leaf in leaves if hasattr(leaf, "dtype")]
     arrays = [leaf for _, leaf in leaves if hasattr(leaf, "dtype")]
-    depth = len(os.path.commonprefix(names)) if len(names) > 1 else 0
+    alike = [len(set(words)) == 1 for words in zip(*names, strict=False)] if len(names) > 1 else []
+    depth = alike.index(False) if False in alike else 0
     blocks: dict[str, list[Any]] = {}
     for words, array in zip(names, arrays, strict=True):
         blocks.setdefault(".".join(words[: depth + 1]) or "all", []).append(array)

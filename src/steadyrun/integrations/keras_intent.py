@@ -43,7 +43,9 @@ def expected_rates(model: Any, planned: Any, taken: int) -> dict[str, Any] | Non
 
 
 def _compiled(model: Any, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {name: value for name, value in optimizer.items() if value is None or isinstance(value, int | float | str)}
+    plain: dict[str, Any] = {
+        name: value for name, value in optimizer.items() if value is None or isinstance(value, int | float | str)
+    }
     rate = optimizer.get("learning_rate")
     if isinstance(rate, Mapping):
         plain["learning_rate"] = {"schedule": rate.get("class_name"), **dict(rate.get("config") or {})}

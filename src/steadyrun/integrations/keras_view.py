@@ -63,7 +63,7 @@ class KerasView:
         """Of a step that has ended: the learning rate, and norms per layer where it is sampled."""
         found: dict[str, Any] = {} if self._rate is None else {"lr/0": self._rate}
         found |= {} if self._scale is None else {"loss_scale": self._scale}
-        found |= self._gradients(sampled=self._weights is not None)
+        found |= self._gradients(self._weights is not None)
         if self._weights is None:
             return found
         named = self._named()
@@ -81,11 +81,12 @@ class KerasView:
 
     # -- what differs by backend ------------------------------------------------------------------
 
-    def _value(self, kind: str, variable: Any) -> Any:
+    def _value(self, _kind: str, variable: Any) -> Any:
         """The value of a variable now."""
         return variable.value
 
-    def _gradients(self, *, sampled: bool) -> dict[str, Any]:
+    def _gradients(self, _sampled: bool) -> dict[str, Any]:
+        """The norm of the gradients, and of those of each layer where the step is sampled."""
         return {}
 
     # -- inside -----------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class TorchView(KerasView):
         self._root = None
         return told if root is None else float(root) / (self._scale or 1.0)
 
-    def _gradients(self, *, sampled: bool) -> dict[str, Any]:
+    def _gradients(self, sampled: bool) -> dict[str, Any]:
         if self._every > 1:  # what is left is the gradient of the last batch alone
             return {}
         grads = [(_block(each), each.value.grad) for each in self._model.trainable_variables]

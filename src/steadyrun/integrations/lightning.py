@@ -209,7 +209,7 @@ class SteadyrunCallback(Callback):
             return
         with self._problems.contained("checkpoints"):
             now = checkpoints_of(trainer)
-            new = [path for key, path in now.items() if self._saved.get(key) != path]
+            new: list[str | None] = [path for key, path in now.items() if self._saved.get(key) != path]
             for path in new or [None]:  # saved by a call of trainer.save_checkpoint: nobody tells where
                 self.run.checkpoint(path)
             self._saved, self._saves = now, 0

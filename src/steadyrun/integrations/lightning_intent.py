@@ -39,7 +39,8 @@ def _automatic(trainer: Any, module: Any) -> dict[str, Any]:
     """What Lightning does by itself: clipping, accumulation, and how long it trains."""
     found: dict[str, Any] = {}
     clip = trainer.gradient_clip_val
-    by_norm = str(getattr(trainer.gradient_clip_algorithm, "value", trainer.gradient_clip_algorithm or "norm")) == "norm"
+    algorithm = trainer.gradient_clip_algorithm
+    by_norm = algorithm is None or str(getattr(algorithm, "value", algorithm)) == "norm"
     if clip and by_norm and not _overrides(module, "configure_gradient_clipping"):
         found["clip"] = float(clip)
     changes = any(type(each).__name__ == "GradientAccumulationScheduler" for each in trainer.callbacks)

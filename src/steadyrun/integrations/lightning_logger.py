@@ -16,7 +16,15 @@ from steadyrun.probes.recorder import Run
 if TYPE_CHECKING:
     from steadyrun.integrations.lightning import SteadyrunCallback
 
-_TRAIN_LOSSES = ("train_loss", "train/loss", "loss", "train_loss_step", "train/loss_step", "loss/train", "training_loss")
+_TRAIN_LOSSES = (
+    "train_loss",
+    "train/loss",
+    "loss",
+    "train_loss_step",
+    "train/loss_step",
+    "loss/train",
+    "training_loss",
+)
 _MOST_WAITING = 1000
 
 

@@ -30,7 +30,7 @@ def mean(losses: list[Any]) -> Any:
 
 
 def scheduler_of(trainer: Any) -> Any | None:
-    """The scheduler, where there is one alone and it is that of the first optimizer: its curve can be held against it."""
+    """The scheduler, where there is one alone, of the first optimizer: its curve can be held against the rates."""
     found = [each.scheduler for each in trainer.lr_scheduler_configs]
     first = next(iter(trainer.optimizers), None)
     return found[0] if len(found) == 1 and getattr(found[0], "optimizer", None) is first else None

@@ -102,7 +102,7 @@ class Attaching(Moments):
                 self._outbox.stop_monitor()
 
     def monitor(self, on_fault: OnFault | str | None = None) -> None:
-        """Ask the questions of `steadyrun check` while the run goes on, as `watch` does, where there is no torch model."""
+        """Ask the questions of `steadyrun check` while the run goes on; `watch` does so by itself."""
         from steadyrun.probes.capturing import check_options
 
         check_options(on_fault, True, None, False)

@@ -1,7 +1,7 @@
 """In which mode the model was when it was validated: forward passes without gradients between two training steps.
 
-The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those), and takes
-itself off when training goes on.
+The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those), and
+takes itself off when training goes on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class EvaluationProbe:
             return
         if torch.is_grad_enabled():
             self.disarm()
-            if self._first is not self._model:  # a part that ran in a training step, such as a teacher, is no validation
+            if (
+                self._first is not self._model
+            ):  # a part that ran in a training step, such as a teacher, is no validation
                 self._begin_anew()
             return
         if self._first is None or module is self._model:
