@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +454,25 @@ def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert view.manifest["state"] == "finished"
     assert len(view.series("loss")) == 200
     assert steadyrun.check("experiments/my-run").verdict == "healthy"
+
+
+def test_a_program_that_uses_the_other_package(tmp_path: Path) -> None:
+    program = f"""
+import pytorch_lightning as pl, torch
+from steadyrun.integrations.lightning import SteadyrunCallback, SteadyrunLogger
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, number):
+        return self.layer(batch).pow(2).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+path = {str(tmp_path / "run")!r}
+quiet = dict(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+trainer = pl.Trainer(max_epochs=2, callbacks=[SteadyrunCallback(path)], logger=SteadyrunLogger(path), **quiet)
+trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(64, 4), 8))
+assert issubclass(SteadyrunCallback, pl.Callback)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
+    assert len(steadyrun.open_run(tmp_path / "run").series("loss")) == 16

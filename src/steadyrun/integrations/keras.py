@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.integrations.folders import folder_of
-from steadyrun.integrations.keras_intent import declared, expected_rates
 from steadyrun.integrations.options import sorted_out
 from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.config import check_config
@@ -28,6 +27,7 @@ from steadyrun.probes.recorder import Run
 try:
     import keras
 
+    from steadyrun.integrations.keras_intent import declared, expected_rates
     from steadyrun.integrations.keras_view import view_of
 except ImportError as problem:
     raise ImportError(
