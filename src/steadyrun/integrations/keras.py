@@ -65,24 +65,24 @@ class SteadyrunCallback(keras.callbacks.Callback):
         self._losses: list[Any] = []
         self._offset = 0  # between the steps of the training and those that the optimizer counts
 
-    def on_train_begin(self, _logs: Any = None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
         """A training begins; at which step is known when its first batch comes."""
         self._end(RuntimeError("model.fit ended with an exception"))  # the one before, if it has not ended
 
-    def on_epoch_begin(self, epoch: int, _logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
         """Keras forgets the mean loss of the epoch before."""
         self._epoch = epoch
         if self._view is not None:
             self._view.forget_mean()
 
-    def on_train_batch_begin(self, _batch: int, _logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
         """What the coming step begins with: its learning rate, and at sampled steps the weights."""
         if self._view is None:
             self._begin()
         with self._problems.contained("batch"):
             self._view.before(sampled="blocks" in self._cadence.due(self._number()))
 
-    def on_train_batch_end(self, _batch: int, _logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
         """A batch is over; with accumulation the step ends with the last of its batches."""
         if self.run is None:
             return
@@ -115,7 +115,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
                 self.run.val(logs["val_loss"])
             self.run.log(epoch=epoch, **{name: value for name, value in logs.items() if "loss" not in name})
 
-    def on_train_end(self, _logs: Any = None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
         """The training is over."""
         self._end(None)
 
