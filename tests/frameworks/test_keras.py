@@ -70,9 +70,10 @@ def test_training_is_the_same_and_the_losses_are_those_of_the_batches(done: Done
 
 def test_loss_and_gradient_norm_of_the_first_step(done: Done) -> None:
     """The norm is that before Keras clips; inside of JAX's compiled step it cannot be seen."""
-    view = steadyrun.open_run(done.folder / "first_step" / "run") if done.told["first_step"] else None
+    if not done.told["first_step"]:
+        pytest.skip("the torch backend alone shows its gradients")
+    view = steadyrun.open_run(done.folder / "first_step" / "run")
     for name, value in done.told["first_step"].items():
-        assert view is not None
         assert view.series(name).values[0] == pytest.approx(value, rel=1e-5)
 
 
