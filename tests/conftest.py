@@ -1,15 +1,24 @@
 """Shared by all tests: one thread, warnings are errors, and runs that are trained once per test process."""
 
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import steadyrun
+
+
+@pytest.fixture(autouse=True)
+def _no_trace_of_the_compiler() -> Iterator[None]:
+    """Where torch.compile was at work, the mode in validation is not looked at: not so in the tests that come later."""
+    yield
+    if (utils := sys.modules.get("torch._dynamo.utils")) is not None:
+        utils.counters.clear()
 
 
 @pytest.fixture(scope="session")

@@ -180,6 +180,66 @@ def test_blocks_that_never_run_are_said(tmp_path: Path) -> None:
     assert not [name for name in view.names() if name.startswith("activation")]
 
 
+class Parts(nn.Module):
+    """A program's own module that is never called itself: its step calls the parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.drop, self.criterion = Gpt(), nn.Dropout(0.5), nn.CrossEntropyLoss()
+
+
+def test_a_model_whose_parts_are_called(tmp_path: Path) -> None:
+    """The same numbers as those of the part, watched by itself; a second micro-batch is not taken for the first."""
+    torch.manual_seed(0)
+    model = Parts()
+    alone = one_step(tmp_path / "alone", model.net, tokens())
+    torch.manual_seed(0)
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path / "parts", every=1) as run:
+        run.watch(model, optimizer)
+        for given in (tokens(), tokens(2)):
+            scores = model.drop(model.net(given))
+            loss = model.criterion(scores.flatten(0, 1), given.flatten())
+            loss.backward()
+        optimizer.step()
+        run.step(loss)
+    view = steadyrun.open_run(tmp_path / "parts")
+    shown = [name for name in alone.names() if name.startswith(("activation", "attention", "low_entropy", "future"))]
+    assert len(shown) > 10
+    for name in shown:
+        kind, _, block = name.partition("/")
+        mine = f"{kind}/{block if block == 'embed' else f'net.{block}'}"
+        assert view.series(mine).values[0] == pytest.approx(alone.series(name).values[0], rel=1e-6), name
+    assert len([name for name in view.names() if name.startswith("attention_entropy")]) == 2
+    assert view.manifest["inferred"]["output_width"] == 50
+    assert view.series("modules_in_eval").values[0] == 0
+    assert view.events("probe-failed") == []
+
+
+def test_validation_of_a_model_whose_parts_are_called(tmp_path: Path) -> None:
+    """Passes of the part are counted with their mode; a teacher's pass inside a training step is no validation."""
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path) as run:
+        run.watch(model, optimizer)
+        for mode in (False, True):
+            with torch.no_grad():
+                model.net(tokens())
+            loss = model.net(tokens()).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            run.step(loss)
+            model.train(mode)
+            with torch.no_grad():
+                for _ in range(3):
+                    model.drop(model.net(tokens()))
+            run.val(1.0)
+            model.train()
+    modes = [event.fields["modes"] for event in steadyrun.open_run(tmp_path).events("validation")]
+    assert [(each["passes"], each["passes_in_training"]) for each in modes] == [(3, 0), (3, 3)]
+
+
 def test_a_model_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
@@ -195,6 +255,17 @@ def test_a_model_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
     run.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(KeyError):
         model(torch.ones(1, 2))
+    assert torch._C._len_torch_function_stack() == depth
+    run.close()
+
+
+def test_a_part_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
+    model = Parts()
+    depth = torch._C._len_torch_function_stack()
+    run = steadyrun.record(tmp_path, every=1)
+    run.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(IndexError):
+        model.net(torch.full((1, 2), 60))
     assert torch._C._len_torch_function_stack() == depth
     run.close()
 

@@ -277,6 +277,37 @@ def test_closures(tmp_path: Path, kind: Any) -> None:
             run.step(loss, batch=batch)
             first_norms.append(norms[0])
     assert values(tmp_path, "grad_norm") == pytest.approx(first_norms, rel=1e-5)
+    assert values(tmp_path, "grad_norm_applied") == pytest.approx(first_norms, rel=1e-5)
+    assert values(tmp_path, "clipped") == [0.0] * 3
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_that_clips(tmp_path: Path, by_name: bool) -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    truth, applied = [], []
+    with steadyrun.record(tmp_path, every=1) as run:
+        run.watch(model, optimizer)
+        for step in range(4):
+
+            def closure(step: int = step) -> torch.Tensor:
+                loss = loss_of(model, batch_of(step))
+                optimizer.zero_grad()
+                loss.backward()
+                truth.append(true_norm(model))
+                clip_grad_norm_(model.parameters(), CLIP)
+                applied.append(true_norm(model))
+                return loss
+
+            loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+            run.step(loss)
+    assert values(tmp_path, "grad_norm") == pytest.approx(truth, rel=1e-5)
+    assert values(tmp_path, "grad_norm_applied") == pytest.approx(applied, rel=1e-5)
+    assert values(tmp_path, "clip_threshold") == [CLIP] * 4
+    assert values(tmp_path, "grad_norm_used") == pytest.approx(applied, rel=1e-5)
+    assert values(tmp_path, "grad_norm_left") == [0.0] * 3
+    assert values(tmp_path, "optimizer_steps") == [1.0] * 4
 
 
 def test_frozen_unused_and_sparse_parameters(tmp_path: Path) -> None:

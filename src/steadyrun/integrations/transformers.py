@@ -13,14 +13,14 @@ and `train` (how it ends). What passes there is looked at and handed on as it is
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steadyrun.errors import FaultFound, UsageError
+from steadyrun.errors import FaultFound
 from steadyrun.integrations.folders import folder_of
+from steadyrun.integrations.options import sorted_out
 from steadyrun.integrations.trainer_intent import declared
 from steadyrun.integrations.trainer_view import TrainerView, trainer_of
 from steadyrun.integrations.unwrapping import innermost
@@ -35,8 +35,6 @@ except ImportError as problem:
         "SteadyrunCallback needs the transformers library: pip install 'steadyrun[transformers]'"
     ) from problem
 
-_OURS = {"path", "config", "first_step"}  # of `record`: given by the Trainer, or an argument of its own
-_THEIRS = {"self", "model", "optimizer", "scheduler", "scaler", "loader", "preflight"}  # of `watch`
 _RECORDED = {"loss", "grad_norm", "learning_rate"}  # of the Trainer's log: recorded at every step, before its filter
 
 
@@ -61,7 +59,7 @@ class SteadyrunCallback(TrainerCallback):
         self.run: Run | None = None
         self._path = None if path is None else Path(path)
         self._config = check_config(config)
-        self._record_options, self._watch_options = _sorted_out(options)
+        self._record_options, self._watch_options = sorted_out(options)
         self._view = TrainerView(self._end)
         self._unseen = False
         self._val_key: str | None = None
@@ -178,14 +176,3 @@ def _log(run: Run, values: Mapping[str, Any]) -> None:
     """Keep what is a number; a name that `run.log` knows otherwise gets a prefix."""
     numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
     run.log(**{f"logged_{name}" if name in {"step", "loss", "val_loss"} else name: v for name, v in numbers.items()})
-
-
-def _sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of `record` and those of `watch`; an error for any other."""
-    of_record = set(inspect.signature(record).parameters) - _OURS
-    of_watch = set(inspect.signature(Run.watch).parameters) - _THEIRS
-    for name in options:
-        if name not in of_record | of_watch:
-            raise UsageError(f"SteadyrunCallback: no option {name!r}; there are {sorted(of_record | of_watch)}")
-    recorded = {name: value for name, value in options.items() if name in of_record}
-    return recorded, {name: value for name, value in options.items() if name in of_watch}

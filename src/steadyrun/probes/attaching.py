@@ -101,6 +101,19 @@ class Attaching(Moments):
             else:
                 self._outbox.stop_monitor()
 
+    def monitor(self, on_fault: OnFault | str | None = None) -> None:
+        """Ask the questions of `steadyrun check` while the run goes on; `watch` does so by itself."""
+        from steadyrun.probes.capturing import check_options
+
+        check_options(on_fault, True, None, False)
+        with self._problems.contained("monitor", "failed"):
+            self._outbox.start_monitor(on_fault, self._steps.next)
+
+    def infer(self, **facts: Any) -> None:
+        """Keep with the run what was read off a program that is not watched, such as the learning rates to expect."""
+        with self._problems.contained("manifest"):
+            self._writer.save_manifest(inferred={**self._writer.manifest.get("inferred", {}), **facts})
+
     def unwatch(self) -> None:
         """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
         if self._outbox.capture is not None:

@@ -43,9 +43,11 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether torch.compile wraps the model or any part of it."""
+    """Whether torch.compile wraps the model or any part of it, or Lightning has compiled its steps."""
     return any(
-        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or getattr(module, "_compiler_ctx", None) is not None
         for module in model.modules()
     )
 

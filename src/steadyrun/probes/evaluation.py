@@ -1,6 +1,7 @@
 """In which mode the model was when it was validated: forward passes without gradients between two training steps.
 
-The hook is global, sees nothing but the watched model's own call, and takes itself off when training goes on.
+The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those), and
+takes itself off when training goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class EvaluationProbe:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._sensitive = [module for module in model.modules() if is_random_in_training(module)]
+        self._members = {id(module) for module in model.modules()}
         self._handle: Any = None
+        self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
 
     def arm(self) -> None:
@@ -36,17 +39,28 @@ class EvaluationProbe:
     def take(self) -> dict[str, int]:
         """What was seen since the last validation; the next one begins anew."""
         found = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
-        self._passes = self._in_training = 0
+        self._begin_anew()
         return found
 
+    def _begin_anew(self) -> None:
+        self._first = None
+        self._passes = self._in_training = 0
+
     def _entered(self, module: nn.Module, _args: Any) -> None:
-        if module is not self._model or torch.compiler.is_compiling():
+        if id(module) not in self._members or torch.compiler.is_compiling():
             return
         if torch.is_grad_enabled():
             self.disarm()
+            if (
+                self._first is not self._model
+            ):  # a part that ran in a training step, such as a teacher, is no validation
+                self._begin_anew()
             return
-        self._passes += 1
-        self._in_training += any(each.training for each in self._sensitive)
+        if self._first is None or module is self._model:
+            self._first = module
+        if module is self._first:
+            self._passes += 1
+            self._in_training += any(each.training for each in self._sensitive)
 
 
 def is_random_in_training(module: nn.Module) -> bool:

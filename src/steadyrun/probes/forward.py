@@ -58,6 +58,9 @@ class ForwardProbe:
         self._inputs = {id(block.module): block for block in blocks if block.input}
         self._units = {id(tap.module): tap for tap in units}
         self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
+        self._members = {id(m) for m in model.modules()}
+        self._open = 0  # modules of the model that are running now, one inside the other
+        self._parts: set[int] = set()  # modules that were called by themselves, not by the model
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
         self._handles: list[Any] = []
@@ -72,6 +75,7 @@ class ForwardProbe:
         self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
         self._inside = []
         self._flowing = {}
+        self._open, self._parts = 0, set()
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
@@ -92,7 +96,7 @@ class ForwardProbe:
         self._handles = []
         self._flowing = {}
         self._leave_mode()
-        return self._sample if self._passes or self._sample.activations else None
+        return self._sample if self._passes or self._parts else None
 
     # -- hooks: nothing they do may reach the model -----------------------------------------------
 
@@ -101,8 +105,12 @@ class ForwardProbe:
             return
         try:
             key = id(module)
-            if module is self._model:
-                self._pass_begins()
+            if key in self._members:
+                self._open += 1
+                if module is self._model:
+                    self._pass_begins()
+                elif self._open == 1:
+                    self._part_begins(key)
             if "objective" in self._wanted:
                 self._note_turn(module, args)
             if key in self._inputs:
@@ -119,10 +127,13 @@ class ForwardProbe:
             return
         try:
             key = id(module)
+            self._open -= key in self._members
             if module is self._model:
                 self._leave_mode()
                 self._passes += 1
                 self._sample.output_width = self._sample.output_width or output_width(output)
+            elif self._open == 0 and key in self._parts:
+                self._part_ends(output)
             if output is None:  # the forward pass raised
                 return
             if module is self._model and "objective" in self._wanted:
@@ -162,6 +173,23 @@ class ForwardProbe:
         if "attention" in self._wanted and self._mode is None:
             self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
             self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _part_begins(self, key: int) -> None:
+        """A part of the model is called by itself, as in `net.head(net.body(x))`: the calls together are the pass.
+
+        A part that is called again begins another pass.
+        """
+        self._passes += key in self._parts and not self._passes
+        self._parts.add(key)
+        self._pass_begins()
+
+    def _part_ends(self, output: Any) -> None:
+        """The last part that gives scores gives those of the model."""
+        self._leave_mode()
+        if not self._passes and (width := output_width(output)) is not None:
+            self._sample.output_width = width
+            if "objective" in self._wanted:
+                self._sample.log_z = log_normaliser(output)
 
     def _leave_mode(self) -> None:
         if self._mode is not None:

@@ -181,7 +181,7 @@ class GradientProbe:
         return mine <= covered <= self._ids
 
     def before_step(self, optimizer: Any) -> None:
-        """The optimizer is about to step (or to call its closure)."""
+        """The optimizer is about to step; one with a closure has called it once."""
         self._in_step = True
         seen = self._seen
         seen.stepped = True

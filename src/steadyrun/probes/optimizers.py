@@ -53,8 +53,8 @@ class OptimizerProbe:
 
     def attach(self) -> None:
         self._handles = [
-            register_optimizer_step_pre_hook(_unless_compiling(self._before)),
-            register_optimizer_step_post_hook(_unless_compiling(self._after)),
+            register_optimizer_step_pre_hook(self._step_begins),
+            register_optimizer_step_post_hook(self._step_ended),
         ]
 
     def detach(self) -> None:
@@ -68,23 +68,44 @@ class OptimizerProbe:
 
     # -- while a step runs ------------------------------------------------------------------------
 
+    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Look at the optimizer before it steps; with a closure, once that has made the gradients of the step."""
+        if torch.compiler.is_compiling():  # a compiled optimizer step does not trace into this
+            return None
+        try:
+            if not self._noted(optimizer):
+                return None
+            if (given := _with_closure(args, kwargs, lambda: self._before(optimizer))) is not None:
+                return given
+        except Exception as problem:
+            self._problems.report("optimizer step", problem)
+            return None
+        self._before(optimizer)
+        return None
+
+    def _noted(self, optimizer: Any) -> bool:
+        """Note that an optimizer steps, and with which rates; False where it is none of ours."""
+        place = self._place(optimizer)
+        if place is None:
+            return False
+        seen = self._seen
+        seen.steps += 1
+        seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+        seen.training = self._model.training
+        found_inf = getattr(optimizer, "found_inf", None)
+        seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
+        return True
+
     def _before(self, optimizer: Any) -> None:
         try:
-            place = self._place(optimizer)
-            if place is None:
-                return
-            seen = self._seen
-            seen.steps += 1
-            seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
-            seen.training = self._model.training
-            found_inf = getattr(optimizer, "found_inf", None)
-            seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
             for action in self.before:
                 action(optimizer)
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _after(self, optimizer: Any) -> None:
+    def _step_ended(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         try:
             if any(optimizer is mine for mine in self._optimizers):
                 for action in self.after:
@@ -195,14 +216,24 @@ class OptimizerProbe:
             row.put(f"step_count/{place}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
 
 
-def _unless_compiling(action: Callable[[Any], None]) -> Callable[..., None]:
-    """A hook that a compiled optimizer step does not trace into."""
+def _with_closure(args: Any, kwargs: Any, look: Callable[[], None]) -> tuple[Any, Any] | None:
+    """The arguments of a step whose closure calls `look` when it first returns; None where there is no closure.
 
-    def hook(optimizer: Any, *_: Any) -> None:
-        if not torch.compiler.is_compiling():
-            action(optimizer)
+    A closure clears the old gradients and makes the new ones: before it there is nothing to see.
+    """
+    in_place = len(args) > 1
+    closure = args[1] if in_place else kwargs.get("closure")
+    if not callable(closure):
+        return None
+    looks = [look]
 
-    return hook
+    def seen(*given: Any, **named: Any) -> Any:
+        result = closure(*given, **named)
+        while looks:
+            looks.pop()()
+        return result
+
+    return ((args[0], seen, *args[2:]), kwargs) if in_place else (args, {**kwargs, "closure": seen})
 
 
 def _rate(rate: Any) -> float | Tensor:

@@ -3,7 +3,8 @@
 On an accelerator the values of waiting rows are joined at a flush, copied to the host asynchronously, and
 handed to the store when the copy has arrived: no step waits for the device. On the CPU, small work on a row
 (a hash of its batch) waits until some dozens are together: in a loop of its own it costs a fifth of what it
-costs between two training steps, whose data has pushed everything else out of the caches.
+costs between two training steps, whose data has pushed everything else out of the caches. Arrays of JAX are computed in
+the background on every device: their rows wait until they are there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from steadyrun.probes.scalars import is_jax_array
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +37,7 @@ class Row:
     at: float
     values: Values = field(default_factory=dict)
     late: list[tuple[Tensor, Unpack]] = field(default_factory=list)
+    coming: dict[str, Any] = field(default_factory=dict)  # arrays of JAX
     work: list[Callable[[Values], None]] = field(default_factory=list)
 
     def put(self, name: str, value: float | Tensor | None) -> None:
@@ -42,6 +46,8 @@ class Row:
             return
         if isinstance(value, float | int):
             self.values[name] = value
+        elif is_jax_array(value):
+            self.coming[name] = value
         elif value.device.type == "cpu":
             self.values[name] = float(value.item())
         else:
@@ -54,16 +60,23 @@ class Row:
         else:
             self.late.append((tensor.detach(), unpack))
 
+    @property
+    def arrived(self) -> bool:
+        """Whether no array of JAX is still being computed."""
+        return all(array.is_ready() for array in self.coming.values())
+
     def resolve(self, arrays: list[npt.NDArray[Any]], report: Report) -> None:
         """Do what was left to do; what fails is reported and the rest of the row stands."""
         try:
             for (_, unpack), array in zip(self.late, arrays, strict=True):
                 self.values.update(unpack(array))
+            for name, array in self.coming.items():
+                self.values[name] = float(np.asarray(array).reshape(()))
             for action in self.work:
                 action(self.values)
         except Exception as problem:
             report(f"part of table {self.table}", problem)
-        self.late, self.work = [], []
+        self.late, self.work, self.coming = [], [], {}
 
 
 class PendingRows:
@@ -106,10 +119,15 @@ class PendingRows:
         self.collect(wait=True)
         self.start()
         self.collect(wait=True)
+        self._deliver_waiting(wait=True)
 
-    def _deliver_waiting(self) -> None:
+    def _deliver_waiting(self, *, wait: bool = False) -> None:
+        """Hand over the rows without a tensor to move, in order, up to the first that is still being computed."""
         rows, self._waiting = self._waiting, []
-        for row in rows:
+        for place, row in enumerate(rows):
+            if not wait and not row.arrived:
+                self._waiting = rows[place:]
+                return
             self._deliver(row, [])
 
     def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:

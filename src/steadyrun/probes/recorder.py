@@ -72,6 +72,11 @@ class Run(Attaching):
 
     # -- what users call --------------------------------------------------------------------------
 
+    @property
+    def next_step(self) -> int:
+        """The number that the next step will have."""
+        return self._steps.next
+
     def step(
         self,
         loss: Any,
@@ -82,7 +87,7 @@ class Run(Attaching):
         step: int | None = None,
         batch_index: int | None = None,
     ) -> None:
-        """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches.
+        """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches, None if not known.
 
         It may be a tensor on any device (no `.item()` needed). It may come after `zero_grad`. `batch` gives
         the batch's hash and size, and is what replay executes; of an accumulated step it is the list of its
@@ -237,7 +242,8 @@ class Run(Attaching):
 
     def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:
-            row.put("loss", scalar(loss, "loss"))
+            if loss is not None:
+                row.put("loss", scalar(loss, "loss"))
             for name, value in (class_losses or {}).items():
                 if value is not None:
                     row.put(f"class_loss/{name}", scalar(value, name))

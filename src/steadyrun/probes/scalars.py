@@ -22,11 +22,22 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_jax_array(value: Any) -> bool:
+    """Whether `value` is an array of JAX, whose number may still be on its way; without importing JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
 def scalar(value: Any, name: str) -> Scalar:
     """`value` as a float; a tensor on an accelerator stays there, copied, until the next flush.
 
-    The copy matters: the memory of a compiled model's output may be reused by its next call.
+    The copy matters: the memory of a compiled model's output may be reused by its next call. An array of JAX is handed
+    on as it is: asking for its number would wait for it.
     """
+    if is_jax_array(value):
+        if value.size != 1:
+            raise TypeError(f"{name} must be one number, not an array of shape {tuple(value.shape)}")
+        return value  # type: ignore[no-any-return]
     if is_tensor(value):
         if value.numel() != 1:
             raise TypeError(f"{name} must be one number, not a tensor of shape {tuple(value.shape)}")

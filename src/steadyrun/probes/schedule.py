@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from steadyrun.probes.knots import knots
 from steadyrun.probes.scalars import untouched_random_states
 
 _UNKNOWN = "unknown"
 _SECONDS = 1.0
-_RESOLUTION = 1e-4  # of the largest rate: knots are kept so that straight lines between them are this close
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> Ex
     except Exception as problem:
         return ExpectedRates(_UNKNOWN, 0, (), f"a copy of {name} could not be run: {problem}")
     per_group = zip(*curve, strict=True)
-    return ExpectedRates(f"dry run of {name}", len(curve), tuple(_knots(list(rates)) for rates in per_group))
+    return ExpectedRates(f"dry run of {name}", len(curve), tuple(knots(list(rates)) for rates in per_group))
 
 
 def _run(scheduler: Any, optimizer: _StandIn, steps: int) -> list[list[float]]:
@@ -87,22 +87,3 @@ def _run(scheduler: Any, optimizer: _StandIn, steps: int) -> list[list[float]]:
         if time.monotonic() > deadline:
             break
     return curve
-
-
-def _knots(rates: list[float]) -> tuple[tuple[int, float], ...]:
-    """The fewest points, greedily, between which straight lines stay within the resolution."""
-    tolerance = _RESOLUTION * max(abs(rate) for rate in rates)
-    knots = [0]
-    low, high = float("-inf"), float("inf")
-    for place in range(1, len(rates)):
-        start = knots[-1]
-        span, rise = place - start, rates[place] - rates[start]
-        if not low <= rise / span <= high:
-            knots.append(place - 1)
-            start, span, rise = place - 1, 1, rates[place] - rates[place - 1]
-            low, high = float("-inf"), float("inf")
-        low = max(low, (rise - tolerance) / span)
-        high = min(high, (rise + tolerance) / span)
-    if knots[-1] != len(rates) - 1:
-        knots.append(len(rates) - 1)
-    return tuple((place, rates[place]) for place in knots)

@@ -1,0 +1,227 @@
+"""A callback and a logger for Lightning.
+
+    from steadyrun.integrations.lightning import SteadyrunCallback
+
+    Trainer(callbacks=[SteadyrunCallback("experiments/my-run")]).fit(module)
+
+The callback records what `steadyrun.record` and `run.watch` record of any loop. `SteadyrunLogger` keeps what the module
+logs with `self.log`; with both there is one run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.integrations.folders import folder_of
+from steadyrun.integrations.lightning_base import Callback, val_loss_among
+from steadyrun.integrations.lightning_intent import declared
+from steadyrun.integrations.lightning_logger import SteadyrunLogger
+from steadyrun.integrations.lightning_view import KeptBatches, checkpoints_of, mean, scheduler_of, undivided, unscaled
+from steadyrun.integrations.options import sorted_out
+from steadyrun.probes.config import check_config
+from steadyrun.probes.opening import record
+from steadyrun.probes.problems import Problems
+from steadyrun.probes.recorder import Run
+
+__all__ = ["SteadyrunCallback", "SteadyrunLogger"]
+
+_KEY = "steadyrun"  # in Lightning's checkpoints: how many steps were recorded
+_VAL_BYTES = 16 * 2**20  # of validation batches that wait for the end of the validation
+_TRAIN_BYTES = 256 * 2**20  # of micro-batches that wait for their step
+
+
+class SteadyrunCallback(Callback):
+    """Records every `trainer.fit`.
+
+    `path` is the run directory; left out, it is that of a `SteadyrunLogger` of the same Trainer, else a folder
+    `steadyrun` in the Trainer's `log_dir`. A new training beside an old one gets a number (`my-run-2`), one that
+    resumes from a checkpoint goes on where it was. `config` adds to what Trainer and module declare, and wins over it.
+    `val_loss` names the metric that is the validation loss. All other options are those of `steadyrun.record`
+    (`every=`, `flush_seconds=`, ...) and `run.watch` (`on_fault=`, `blocks=`, ...).
+
+    With `on_fault="stop"` a fault ends the training: `trainer.fit` raises `steadyrun.FaultFound`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        val_loss: str | None = None,
+        **record_options: Any,
+    ) -> None:
+        super().__init__()
+        self.run: Run | None = None
+        self._path = None if path is None else Path(path)
+        self._config = check_config(config)
+        self._val_loss = val_loss
+        self._record_options, self._watch_options = sorted_out(record_options)
+        self._problems = Problems(_no_event)
+        self._recorded = 0  # steps of the training that goes on
+        self._loaded: int | None = None  # the same, as a checkpoint tells
+        self._stepped = 0  # Lightning's count of optimizer steps
+        self._losses: list[Any] = []
+        self._differentiated: list[Any] = []
+        self._batches = KeptBatches(_TRAIN_BYTES)
+        self._val_batches = KeptBatches(_VAL_BYTES)
+        self._saved: dict[int, str] = {}
+        self._saves = 0
+
+    # -- the training -----------------------------------------------------------------------------
+
+    def setup(self, trainer: Any, _module: Any, stage: str) -> None:
+        """Before a training: a logger that keeps the same run shall write through this callback."""
+        if stage != "fit":
+            return
+        for logger in trainer.loggers:
+            if isinstance(logger, SteadyrunLogger):
+                self._path = self._path or logger.path
+                if self._path.absolute() == logger.path.absolute():
+                    logger.attach(self)
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Everything is built and, on a resume, loaded: begin to record. A dry run with `fast_dev_run` is none."""
+        self._end(None)
+        log_dir = trainer.log_dir  # asks every rank
+        if trainer.fast_dev_run:
+            return
+        options = dict(self._record_options)
+        first = self._first_step(trainer, module)
+        path = self._path or Path(log_dir or trainer.default_root_dir) / "steadyrun"
+        root = folder_of(path, options, goes_on=first > 0)
+        intent: dict[str, Any] = {}
+        with self._problems.contained("what Trainer and module declare"):
+            intent = declared(trainer, module)
+        if first > 0 and not root.exists():
+            intent["init"] = "pretrained"  # what came before was recorded elsewhere
+        self.run = record(root, {**intent, **self._config}, first_step=first, **options)
+        self._recorded, self._stepped = first, trainer.global_step
+        self._saved = checkpoints_of(trainer)
+        self.run.watch(
+            module,
+            list(trainer.optimizers),
+            scheduler=scheduler_of(trainer),
+            scaler=getattr(trainer.precision_plugin, "scaler", None),
+            **self._watch_options,
+        )
+
+    def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, _number: int) -> None:
+        """What came between two batches is over: tell of checkpoints that were saved there."""
+        self._tell_of_checkpoints(trainer)
+        self._differentiated = []
+
+    def on_before_backward(self, trainer: Any, module: Any, loss: Any) -> None:
+        """Under manual optimization a step may return nothing: then what it differentiates is its loss."""
+        if self.run is not None and not module.automatic_optimization:
+            with self._problems.contained("loss"):
+                self._differentiated.append(unscaled(loss, trainer.precision_plugin))
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, _number: int) -> None:
+        """A micro-batch is over; where the optimizer has stepped, so is the step."""
+        if self.run is None:
+            return
+        stepped = True
+        with self._problems.contained("micro-batch"):
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
+            if module.automatic_optimization:
+                loss = undivided(loss, trainer.accumulate_grad_batches)
+            self._losses.append(sum(self._differentiated) if loss is None and self._differentiated else loss)
+            self._batches.add(batch)
+            stepped = trainer.global_step != self._stepped
+        if stepped:
+            self._step(trainer)
+
+    def _step(self, trainer: Any) -> None:
+        assert self.run is not None
+        loader = trainer.train_dataloader  # noqa: F841  the recorder asks the loaders of its caller whether they shuffle
+        losses, self._losses = [loss for loss in self._losses if loss is not None], []
+        self._stepped = trainer.global_step
+        self._recorded += 1
+        self.run.step(mean(losses), batch=self._batches.take())
+
+    # -- validation -------------------------------------------------------------------------------
+
+    def on_validation_batch_end(
+        self, trainer: Any, _module: Any, _outputs: Any, batch: Any, _number: int, _loader: int = 0
+    ) -> None:
+        """Keep a few batches, so that examples shared with training are found."""
+        if self.run is not None and not trainer.sanity_checking:
+            with self._problems.contained("validation batch"):
+                self._val_batches.add(batch, whole=False)
+
+    def on_validation_end(self, trainer: Any, _module: Any) -> None:
+        """A validation inside the training is over, and its metrics are known."""
+        if self.run is None or trainer.sanity_checking:
+            return
+        with self._problems.contained("validation"):
+            metrics = trainer.callback_metrics
+            name = self.val_loss_name(metrics)
+            batches = self._val_batches.take_list() or None
+            if name in metrics:
+                self.run.val(metrics[name], batches=batches)
+
+    def val_loss_name(self, names: Iterable[str]) -> str | None:
+        """Which of these metrics is the validation loss."""
+        return self._val_loss or val_loss_among(names)
+
+    # -- checkpoints and the end ------------------------------------------------------------------
+
+    def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+        """Put into the checkpoint which step it belongs to; where it lies is known a little later."""
+        if self.run is not None:
+            self._saves += 1
+            checkpoint[_KEY] = {"steps": self._recorded}
+
+    def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+        """A training that resumes goes on where its checkpoint was saved."""
+        held = checkpoint.get(_KEY)
+        steps = held.get("steps") if isinstance(held, Mapping) else None
+        self._loaded = steps if isinstance(steps, int) else None
+
+    def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
+        """The training crashed, was interrupted, or was stopped at a fault."""
+        self._end(exception)
+
+    def teardown(self, trainer: Any, _module: Any, stage: str) -> None:
+        """The training is over."""
+        if stage == "fit":
+            self._tell_of_checkpoints(trainer)
+            self._end(None)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _first_step(self, trainer: Any, module: Any) -> int:
+        """Where a training goes on: as its checkpoint says, or as Lightning has counted; 0 for a new one."""
+        loaded, self._loaded = self._loaded, None
+        if not trainer.global_step:
+            return 0
+        if loaded is not None:
+            return loaded
+        if module.automatic_optimization:
+            return int(trainer.global_step)
+        return self._recorded or int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+    def _tell_of_checkpoints(self, trainer: Any) -> None:
+        if self.run is None or not self._saves:
+            return
+        with self._problems.contained("checkpoints"):
+            now = checkpoints_of(trainer)
+            new: list[str | None] = [path for key, path in now.items() if self._saved.get(key) != path]
+            for path in new or [None]:  # saved by a call of trainer.save_checkpoint: nobody tells where
+                self.run.checkpoint(path)
+            self._saved, self._saves = now, 0
+
+    def _end(self, failure: BaseException | None) -> None:
+        run, self.run = self.run, None
+        self._losses, self._differentiated = [], []
+        self._batches.take()
+        self._val_batches.take_list()
+        if run is not None:
+            run.close(failure)
+
+
+def _no_event(_kind: str, **_fields: Any) -> None:
+    """A problem of the callback itself is said once on stderr."""

@@ -1,0 +1,47 @@
+"""Lightning under either of its names, and what callback and logger share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from steadyrun.probes.recorder import Run
+
+
+def _package() -> Any:
+    """`lightning.pytorch`, or `pytorch_lightning` where that is what the program uses or what is installed."""
+    import importlib
+
+    names = ["lightning.pytorch", "pytorch_lightning"]
+    if names[0] not in sys.modules and names[1] in sys.modules:
+        names.reverse()
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise ImportError("SteadyrunCallback and SteadyrunLogger need Lightning: pip install 'steadyrun[lightning]'")
+
+
+_lightning = _package()
+_loggers = __import__(f"{_lightning.__name__}.loggers", fromlist=["Logger"])
+
+Callback: Any = _lightning.Callback
+Logger: Any = _loggers.Logger
+rank_zero_only: Any = __import__(f"{_lightning.__name__}.utilities", fromlist=["rank_zero_only"]).rank_zero_only
+
+
+def val_loss_among(names: Iterable[str]) -> str | None:
+    """The first name that looks like a validation loss: `val_loss`, `val/loss`, `valid_loss_epoch`, `loss/val`."""
+    for name in names:
+        low = name.lower()
+        if "val" in low and "loss" in low and "train" not in low and not low.endswith("_step"):
+            return name
+    return None
+
+
+def log(run: Run, values: Mapping[str, Any], step: int | None = None) -> None:
+    """Keep the user's own numbers; a name that `run.log` knows otherwise gets a prefix."""
+    taken = {"step", "loss", "val_loss"}
+    run.log(step, **{f"logged_{name}" if name in taken else name: value for name, value in values.items()})
