@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers import roles as table
 from steadyrun.importers.axis import Axis, Placed
 from steadyrun.importers.mapping import Mapped, Seen
-from steadyrun.importers.model import Log, Rows
+from steadyrun.importers.model import MOST_ROWS, Log, Rows
 from steadyrun.importers.told import Told
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
@@ -63,15 +63,15 @@ def imported(
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, given, told)
-    axis = Axis.of(names, mapped.roles, told)
+    axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, told)
     seen: dict[str, Seen] = {}
     if target is None:
-        for rows in chain(ahead, packs):
+        for rows in _bounded(chain(ahead, packs), source):
             _look(rows, mapped, axis, seen, None)
     else:
         with _staged(target) as stage:
             builder = _Builder(stage)
-            for rows in chain(ahead, packs):
+            for rows in _bounded(chain(ahead, packs), source):
                 _look(rows, mapped, axis, seen, builder)
             _check_useful(mapped, seen, source)
             builder.close(_manifest(log, source, form, mapped, axis, told, declared))
@@ -80,6 +80,15 @@ def imported(
     return Imported(
         source.name, form, source, dict(mapped.roles), axis.unit, kept, told.lines(), axis.attempts, target, log.kind
     )
+
+
+def _bounded(packs: Iterable[Rows], source: Path) -> Iterator[Rows]:
+    count = 0
+    for rows in packs:
+        count += rows.count
+        if count > MOST_ROWS:
+            raise LogError(f"{source} has more than {MOST_ROWS:,} rows: this is no log of a training run")
+        yield rows
 
 
 def _look(rows: Rows, mapped: Mapped, axis: Axis, seen: dict[str, Seen], builder: _Builder | None) -> None:

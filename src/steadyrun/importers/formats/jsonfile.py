@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
+from steadyrun.importers.formats.jsonlines import exact
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.model import Format, Log, Look, Row, packed
 from steadyrun.importers.numbers import TooLargeError, value
-from steadyrun.importers.reading import LARGEST_JSON
+from steadyrun.importers.reading import LARGEST_JSON, decoded
 from steadyrun.importers.told import Told
 
 
@@ -23,7 +25,7 @@ def loaded(path: Path, told: Told) -> Any:
             f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} that one JSON file may have"
         )
     try:
-        held = json.loads(path.read_bytes())
+        held = json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
     except json.JSONDecodeError as problem:
         raise LogError(
             f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. Is it cut off?"
@@ -39,9 +41,14 @@ def _held(look: Look) -> Any:
     if look.path.suffix.lower() != ".json" and not look.head.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        return json.loads(look.path.read_bytes()) if look.path.stat().st_size <= 64 * 2**20 else None
+        return _whole(look.path, look.path.stat().st_mtime_ns) if look.path.stat().st_size <= LARGEST_JSON else None
     except (ValueError, RecursionError, OSError):
         return None
+
+
+@lru_cache(maxsize=1)
+def _whole(path: Path, _changed: int) -> Any:
+    return json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
 
 
 # -- Megatron's golden values: {"lm loss": {"values": {"1": 12.9, …}}}, or a list with a start and an interval --------
@@ -64,7 +71,11 @@ def _golden_rows(held: Mapping[str, Any], told: Told) -> Iterator[Row]:
     rows: dict[int, dict[str, float]] = {}
     for name, each in held.items():
         for step, item in _golden_points(each):
-            found = value(item)
+            try:
+                found = value(item)
+            except TooLargeError:
+                told.odd("numbers larger than any float", "left out", f"{name}, step {step}")
+                continue
             if found is None or found != found:  # "nan" stands for steps at which nothing was kept
                 told.odd(
                     "golden values that are nan",

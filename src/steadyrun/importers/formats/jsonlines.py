@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,16 @@ from steadyrun.importers.reading import binary, decoded, lines
 from steadyrun.importers.told import Told
 
 
+def exact(text: str) -> float | str:
+    """A number of JSON; one that no float can hold stays a text, so that it is not taken for an infinity."""
+    found = float(text)
+    return text if math.isinf(found) else found
+
+
 def parsed(line: str) -> Any:
     """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
     try:
-        return json.loads(line)
+        return json.loads(line, parse_float=exact)
     except (ValueError, RecursionError):
         return None
 
