@@ -66,7 +66,9 @@ class Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
         names = {name for rows in packs for name in rows.columns}
-        guide = next((roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names), None)
+        guide = next(
+            (roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names), None
+        )
         if roles.get(STEP) in names:
             return cls(roles, told, guide, "step")
         whole = roles.get(EPOCH) in names and _once_each(packs, roles[EPOCH], guide)

@@ -76,16 +76,17 @@ def lines(path: Path, told: Told) -> Iterator[tuple[int, str]]:
             if len(rest) > LONGEST_LINE:
                 raise LogError(f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Is it a text?")
             for part, end in zip(whole[::2], whole[1::2], strict=True):
-                yield number, _plain(part)
+                yield number, plain(part)
                 number += end.endswith("\n")
     if rest.strip():
         *ended, last = _ENDS.split(rest)
-        yield from ((number, _plain(part)) for part in ended[::2])
+        yield from ((number, plain(part)) for part in ended[::2])
         if last.strip():
-            yield number, _without_last_word(_plain(last), number, told)
+            yield number, _without_last_word(plain(last), number, told)
 
 
-def _plain(line: str) -> str:
+def plain(line: str) -> str:
+    """A text without the codes that colour it or move the cursor."""
     return _ESCAPES.sub("", line) if "\x1b" in line or "\x08" in line else line
 
 

@@ -58,7 +58,9 @@ NEEDED = ("loss", "val_loss", "lr", "grad_norm")
 """A log in which none of these is found cannot be told anything about."""
 
 _GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d+)")
-_OPTIMIZER = re.compile(r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?")
+_OPTIMIZER = re.compile(
+    r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?"
+)
 _ORDER = {role: {name: place for place, name in enumerate(names)} for role, names in ROLES.items()}
 _LATE = 1000  # known by its words, after all that the table has
 

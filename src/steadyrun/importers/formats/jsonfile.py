@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -90,7 +91,7 @@ def _golden_rows(held: Mapping[str, Any], told: Told) -> Iterator[Row]:
 def _golden_points(each: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
     values = each["values"]
     if isinstance(values, dict):
-        yield from ((int(step), item) for step, item in values.items() if step.lstrip("-").isdigit())
+        yield from ((int(step), item) for step, item in values.items() if re.fullmatch(r"-?[0-9]{1,15}", step))
         return
     start, gap = value(each.get("start_step", 0)) or 0.0, value(each.get("step_interval", 1)) or 1.0
     yield from ((int(start + place * gap), item) for place, item in enumerate(values))

@@ -9,7 +9,7 @@ from pathlib import Path
 from steadyrun.errors import LogError
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
 from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.reading import binary, decoded, lines
+from steadyrun.importers.reading import binary, decoded, lines, plain
 from steadyrun.importers.told import Told
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
@@ -20,11 +20,17 @@ def best(look: Look) -> Dialect | None:
     """The dialect that reads most lines of a file; the general one only where no other reads any."""
     if binary(look.head):
         return None
-    text = decoded(_sample(look.path))
+    text = _plain_lines(decoded(_sample(look.path)))
     found = [(len(dialect.pattern.findall(text)), -place, dialect) for place, dialect in enumerate(DIALECTS)]
-    special = [each for each in found if each[0] and not each[2].last_resort]
-    most = max(special or [each for each in found if each[0] >= 2], default=None)
-    return most[2] if most else None
+    there = sorted((each for each in found if each[0]), key=lambda each: each[:2], reverse=True)
+    ordered = [each[2] for each in there if not each[2].last_resort] + [
+        each[2] for each in there if each[2].last_resort
+    ]
+    return next((dialect for dialect in ordered if dialect.sure(text)), None)
+
+
+def _plain_lines(text: str) -> str:
+    return plain(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _sample(path: Path) -> bytes:
