@@ -1,4 +1,5 @@
 """What training programs print, a few lines in the style of each, and what is read from them."""
+# ruff: noqa: E501  (lines are as long as programs print them)
 
 from __future__ import annotations
 
@@ -362,4 +363,6 @@ def test_lines_of(name: str, tmp_path: Path) -> None:
     found = points(path, *ROLES)
     for series, values in expected.items():
         assert [step for step, _ in found[series]] == [step for step, _ in values], series
-        assert [value for _, value in found[series]] == pytest.approx([value for _, value in values], nan_ok=True), series
+        assert [value for _, value in found[series]] == pytest.approx([value for _, value in values], nan_ok=True), (
+            series
+        )

@@ -97,7 +97,7 @@ class Axis:
         return placed
 
     def _by_points(self, rows: Rows, counts: Floats, usable: Flags, guides: Integers, cuts: list[_Cut]) -> list[Placed]:
-        """Every row with the guide is a step of its own; after a resume, counting goes on where the log went back to."""
+        """Every row with the guide is a step; after a resume, counting goes on where the log went back to."""
         times, at = self._times(rows), np.zeros(rows.count, np.int64)
         guided = np.zeros(rows.count, bool)
         guided[guides] = True
@@ -141,7 +141,6 @@ class Axis:
             return []
         along = np.concatenate([[self._count], counts[guides]])
         grown = np.diff(np.concatenate([[self._epoch], epochs[guides]])) > 0
-        self._told_of_repeats(along)
         cuts: list[_Cut] = []
         offset, resumes = self._offset, 0
         for place in np.flatnonzero(along[1:] < along[:-1]).tolist():
@@ -159,20 +158,15 @@ class Axis:
                 self.told.odd("times the steps go back", "kept as a resume, the later points count", where)
             else:
                 self.told.odd("points out of order", "sorted by step", f"{now:g} after {before:g}")
+        self._gap = self._gap_before(along, len(along) - 1)
         self._count, self._epoch = float(along[-1]), float(epochs[guides][-1])
         return cuts
 
-    def _told_of_repeats(self, along: Floats) -> None:
-        repeated = int(np.sum(along[1:] == along[:-1]))
-        if repeated and self.unit != "point":
-            self.told.odd("points at the step of the point before them", "the later one counts", count=repeated)
-
     def _gap_before(self, along: Floats, place: int) -> float:
-        """Steps between two points before a place: what an epoch that starts over at zero goes on with."""
-        gaps = np.diff(along[max(0, place - 20) : place + 1])
-        gaps = gaps[gaps > 0]
-        self._gap = float(np.median(gaps)) if len(gaps) else self._gap
-        return self._gap
+        """The last step forward before a place: what an epoch that starts over at zero goes on with."""
+        gaps = np.diff(along[: place + 1])
+        forward = gaps[gaps > 0]
+        return float(forward[-1]) if len(forward) else self._gap
 
     def _epochs_name(self) -> str | None:
         return self.roles.get(EPOCH) if self.unit == "step" else None

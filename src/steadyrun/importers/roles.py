@@ -1,8 +1,8 @@
 """Which series of a log is the loss, the learning rate and so on: one table, read from top to bottom.
 
-A name is compared in lower case and in words: `train/Loss`, `train_loss` and `trainLoss` are alike. Of several names for
-one role the one further left in its line is taken; the others keep their own names. A loss that the table does not have
-is known by its words (`words.py`). `--map loss=train/ce` goes before all of it. What is not known is kept under its name.
+A name is compared in lower case and in words: `train/Loss`, `train_loss` and `trainLoss` are alike. Of several names
+for one role the one further left in its line is taken; the others keep their own names. A loss that the table does not
+have is known by its words (`words.py`). `--map loss=train/ce` goes before all of it. What is not known keeps its name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "loss": (
         "loss", "train_loss", "training_loss", "lm_loss", "loss_train", "train_loss_step", "reduced_train_loss", "trl",
         "total_loss", "train_total_loss", "loss_total", "loss_train_total", "train_loss_total", "train_inner_loss",
-        "loss_step", "train_lm_loss", "train_cross_entropy_loss", "train_ce_loss", "metrics_train_language_cross_entropy",
-        "loss_metrics_global_avg_loss", "loss_global_avg_loss", "batch_loss",
+        "loss_step", "train_lm_loss", "train_cross_entropy_loss", "train_ce_loss",
+        "metrics_train_language_cross_entropy", "loss_metrics_global_avg_loss", "loss_global_avg_loss", "batch_loss",
     ),
     "val_loss": (
         "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation",
@@ -35,9 +35,9 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     ),
     "lr": (
         "lr", "learning_rate", "train_lr", "train_learning_rate", "lr_0", "lr_pg0", "lr_group_0", "lr_group0", "lr_1",
-        "learning_rate_0", "optim_lr", "optimizer_lr", "optim_learning_rate", "optim_learning_rate_group0", "optim0_lr0",
-        "current_lr", "current_lr_0", "learningrate", "params_lr", "lr_abs", "schedule_lr", "epoch_learning_rate",
-        "x_lr0", "lr0",
+        "learning_rate_0", "optim_lr", "optimizer_lr", "optim_learning_rate", "optim_learning_rate_group0",
+        "optim0_lr0", "current_lr", "current_lr_0", "learningrate", "params_lr", "lr_abs", "schedule_lr",
+        "epoch_learning_rate", "x_lr0", "lr0",
     ),
     "grad_norm": (
         "grad_norm", "gradient_norm", "train_grad_norm", "train_gradient_norm", "gnorm", "train_gnorm",

@@ -12,21 +12,26 @@ TRAIN = frozenset({"train", "training", "tr", "trn"})
 HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 LOSS = frozenset({"loss", "losses"})
 KINDS = frozenset({
-    "ce", "cross", "entropy", "crossentropy", "xent", "xentropy", "nll", "mse", "mae", "rmse", "bce", "logloss", "mlogloss",
-    "language", "lm", "causal", "token", "tokens", "mean", "squared", "error",
+    "ce", "cross", "entropy", "crossentropy", "xent", "xentropy", "nll", "mse", "mae", "rmse", "bce", "logloss",
+    "mlogloss", "language", "lm", "causal", "token", "tokens", "mean", "squared", "error",
 })  # fmt: skip
-NEUTRAL = frozenset({"total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per",
-                     "set", "inner", "objective", "overall", "logs", "the", "iter", "scalar"})  # fmt: skip
-SMOOTH = frozenset({"avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval"})  # fmt: skip
+NEUTRAL = frozenset({
+    "total", "step", "steps", "batch", "metrics", "metric", "global", "reduced", "model", "epoch", "per", "set",
+    "inner", "objective", "overall", "logs", "the", "iter", "scalar",
+})  # fmt: skip
+SMOOTH = frozenset({
+    "avg", "average", "averaged", "avr", "mean", "epoch", "running", "interval",
+})  # fmt: skip
 
 _WORDS_LOSS = ({"cross", "entropy"}, {"crossentropy"}, {"xent"}, {"nll"}, {"mse"}, {"logloss"}, {"mlogloss"}, {"bce"})
 _KNOWN = LOSS | KINDS | NEUTRAL | SMOOTH
 _PARTS = frozenset({
-    "aux", "auxiliary", "reg", "kl", "box", "bbox", "cls", "dfl", "obj", "seg", "mask", "rpn", "pose", "kobj", "ctc", "att",
-    "vq", "commit", "gen", "disc", "g", "d", "adv", "gan", "recon", "z", "balance", "balancing", "router", "moe", "scale",
-    "best", "min", "max", "lowest", "highest", "std", "var", "delta", "diff", "ratio", "weight", "weights", "perceptual",
-    "feat", "mel", "duration", "l1", "iou", "giou", "dice", "ema", "penalty", "style", "content", "contrastive", "policy",
-    "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial", "target", "count", "class", "reward",
+    "aux", "auxiliary", "reg", "kl", "box", "bbox", "cls", "dfl", "obj", "seg", "mask", "rpn", "pose", "kobj", "ctc",
+    "att", "vq", "commit", "gen", "disc", "g", "d", "adv", "gan", "recon", "z", "balance", "balancing", "router",
+    "moe", "scale", "best", "min", "max", "lowest", "highest", "std", "var", "delta", "diff", "ratio", "weight",
+    "weights", "perceptual", "feat", "mel", "duration", "l1", "iou", "giou", "dice", "ema", "penalty", "style",
+    "content", "contrastive", "policy", "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial",
+    "target", "count", "class", "reward",
 })  # fmt: skip
 _SET = re.compile(r"(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 

@@ -12,7 +12,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import roles as table
@@ -95,16 +97,37 @@ def _look(rows: Rows, mapped: Mapped, axis: Axis, seen: dict[str, Seen], builder
     columns = mapped.columns(rows)
     for placed in axis.place(rows):
         take = pa.array(placed.rows)
-        part = {series: (source, column.take(take)) for series, (source, column) in columns.items()}
-        for series, (source, column) in part.items():
+        part: dict[str, pa.Array] = {}
+        for series, (source, whole) in columns.items():
+            column = _last_of_each_step(whole.take(take), placed.steps, mapped.told)
             there = column.is_valid().to_numpy(zero_copy_only=False)
             if there.any():
+                part[series] = column
                 values = column.to_numpy(zero_copy_only=False)[there]
                 seen.setdefault(series, Seen(series, source)).add(placed.steps[there], values)
         if builder is not None:
-            builder.write(
-                placed, {series: column for series, (_, column) in part.items() if column.null_count < len(column)}
-            )
+            builder.write(placed, part)
+
+
+def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Told) -> pa.Array:
+    """A column in which each step has one value: the last that the log gives."""
+    there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    given = steps[there]
+    if np.all(given[1:] > given[:-1]):
+        return column
+    _, back = np.unique(given[::-1], return_index=True)
+    if len(back) == len(given):
+        return column
+    told.odd("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
+             len(given) - len(back))  # fmt: skip
+    kept = np.zeros(len(column), bool)
+    kept[there[len(given) - 1 - back]] = True
+    return pc.if_else(pa.array(kept), column, pa.scalar(None, pa.float64()))
+
+
+def _first_twice(steps: np.ndarray) -> int:
+    found, counts = np.unique(steps, return_counts=True)
+    return int(found[counts > 1][0])
 
 
 def _check_useful(mapped: Mapped, seen: Mapping[str, Seen], source: Path) -> None:

@@ -1,4 +1,4 @@
-"""fairseq's lines, as JSON (`| train_inner | {"epoch": 1, "loss": "7.3", …}`) and as text (`| epoch 001 | loss 6.3 | …`)."""
+"""fairseq: JSON (`| train_inner | {"epoch": 1, "loss": "7.3", …}`) or text (`| epoch 001 | loss 6.3 | …`)."""
 
 from __future__ import annotations
 

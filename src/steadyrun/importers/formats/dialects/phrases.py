@@ -15,8 +15,8 @@ _QUALIFIER = (
 _END = r"(?![A-Za-z_]*\d|\d*[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
 _PAIR = re.compile(rf"(?<![\w/.])((?:{_QUALIFIER} )*[A-Za-z_][\w./@'()-]*)\s*[:=]\s*\[?\(?({ANY}){_END}", re.I)
 _WORD = re.compile(
-    rf"(?<![\w/.])((?:{_QUALIFIER} )*(?:[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|"
-    rf"ppl|perplexity))\s+(?:is |of |= )?({ANY}){_END}",
+    rf"(?<![\w/.])((?:{_QUALIFIER} )*(?:[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|"
+    rf"gradient norm|gnorm|norm|ppl|perplexity))\s+(?:is |of |= )?({ANY}){_END}",
     re.I,
 )
 _LITGPT = re.compile(r"\bloss train(?: \(curr\))?[: ]\s*([^\s,]+), val(?: \([^)]*\))?[: ]\s*([^\s|,]+)")
