@@ -31,7 +31,8 @@ _LOGS = {
 _NO_LOGS = re.compile(
     r"(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*|vocab|merges|special_tokens_map|generation_config|"
     r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
-    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)[\w.-]*\.(?:json|txt|log)",
+    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"(?:[\w.-]*\.json|\.txt|\.log)",
     re.I,
 )
 _DEEPEST, _MOST = 12, 100_000
@@ -98,6 +99,9 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
         folders[:] = sorted(each for each in folders if not each.startswith(".") and not (here / each).is_symlink())
         if len(here.relative_to(root).parts) >= _DEEPEST or place > _MOST:
             folders.clear()
+        if _is_run(here):
+            folders.clear()
+            continue
         taken = next((each for each in FORMATS if each.folder and (wanted in (None, each)) and each.folder(here)), None)
         if taken is not None:
             folders.clear()
@@ -110,6 +114,11 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
             continue
         for name in sorted(files):
             yield from _file(here / name, wanted)
+
+
+def _is_run(folder: Path) -> bool:
+    """A run directory of steadyrun's own."""
+    return (folder / "manifest.json").is_file() and (folder / "metrics").is_dir()
 
 
 def _file(path: Path, wanted: Format | None) -> Iterator[Place]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.importers.formats import csvfile, jsonfile, jsonlines, parquet, text, trainer_state
+from steadyrun.importers.formats import csvfile, jsonfile, jsonlines, parquet, text, trainer_state, wandb_csv, yolo
 from steadyrun.importers.model import Format
 
 FORMATS: tuple[Format, ...] = (
@@ -10,6 +10,8 @@ FORMATS: tuple[Format, ...] = (
     trainer_state.FORMAT,
     *jsonfile.FORMATS,
     jsonlines.FORMAT,
-    *csvfile.FORMATS,
+    yolo.FORMAT,
+    wandb_csv.FORMAT,
+    csvfile.FORMAT,
     *text.FORMATS,
 )

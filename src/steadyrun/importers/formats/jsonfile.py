@@ -101,17 +101,21 @@ def _golden_points(each: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
 
 
 def _columns(held: Any) -> Mapping[str, list[Any]] | None:
-    """The lists of a history; also under `history`, as Keras' own object is kept by some."""
+    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all."""
     if isinstance(held, dict) and isinstance(held.get("history"), dict):
         held = held["history"]
     if not isinstance(held, dict):
         return None
-    lists = {
-        str(name): each
-        for name, each in held.items()
-        if isinstance(each, list) and each and not isinstance(each[0], dict | list)
-    }
+    lists = {name: each for name, each in _flat(held, "", 3) if each and not isinstance(each[0], dict | list)}
     return lists if lists and max(len(each) for each in lists.values()) > 1 else None
+
+
+def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
+    for name, each in held.items():
+        if isinstance(each, list):
+            yield f"{prefix}{name}", each
+        elif isinstance(each, dict) and depth > 1:
+            yield from _flat(each, f"{prefix}{name}/", depth - 1)
 
 
 def _read_history(path: Path, _key: str, told: Told) -> Log:

@@ -35,7 +35,8 @@ def _detect(look: Look) -> bool:
     first = [line for line in decoded(look.head).splitlines() if line.strip()][:20]
     whole = first if len(first) < 20 else first[:-1]
     objects = [line for line in whole if line.lstrip().startswith("{") and isinstance(parsed(line), dict)]
-    return len(objects) >= max(1, len(whole) // 2) and len(whole) >= 1
+    fewest = 1 if look.path.suffix.lower() in {".jsonl", ".ndjson"} else 2  # a single object is rather a setting
+    return len(objects) >= max(fewest, len(whole) // 2)
 
 
 def _read(path: Path, _key: str, told: Told) -> Log:

@@ -11,11 +11,7 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _GAP = re.compile(r"\s{2,}|\t|\s*\|\s*")
-_HEADER = re.compile(
-    r"^[ \t|]*(?:epoch|e|#|step|iter|iteration|steps)(?:[ ]{2,}|\t|[ ]*\|)[^\n:=]*\bloss\b[^\n:=]*$|"
-    r"^[ \t|]*(?:epoch|step|iter|iteration)(?:[ ]{2,}|\t|[ ]*\|)[^\n:=]*_loss\b[^\n:=]*$",
-    re.M | re.I,
-)
+_HEADER = re.compile(r"^[ \t|#]*(?:epochs?|e|#|steps?|iter|iteration)[ \t|]+[^\n:=]*loss[^\n:=]*$", re.M | re.I)
 _ROW = re.compile(rf"^[ \t|]*\d+(?:[ \t|]+(?:{ANY}|-|None|\d+:\d+(?::\d+)?))+[ \t|%+]*$", re.I)
 
 
@@ -24,21 +20,29 @@ def _cells(line: str) -> list[str]:
 
 
 def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
-    names: list[str] = []
+    header = ""
     for number, line in lines:
         if _HEADER.match(line):
-            names = ["step" if name == "#" else name for name in _cells(line)]
+            header = line
+        elif header and _ROW.match(line):
+            names, cells = _aligned(header, line)
+            if not names:
+                told.odd("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
+                continue
             parts = tuple(name for name in names if name.lower().startswith("loss "))
             if parts:  # spaCy: a loss per component
                 log.sums["loss"] = parts
-        elif names and _ROW.match(line):
-            cells = _cells(line) if len(_cells(line)) == len(names) else line.replace("|", " ").split()
-            if len(cells) == len(names):
-                yield pairs(
-                    [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell], told, number
-                )
-            else:
-                told.odd(f"rows that do not have {len(names)} cells", "left out", f"line {number:,}")
+            given = [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell]
+            yield pairs(given, told, number)
+
+
+def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
+    """Names and cells, as many of each: names may have single spaces in them, numbers have none."""
+    cells = line.replace("|", " ").split()
+    for names in (_cells(header), header.replace("|", " ").strip(" #").split()):
+        if len(names) == len(cells):
+            return ["step" if name == "#" else name for name in names], cells
+    return [], []
 
 
 def _sure(text: str) -> bool:
