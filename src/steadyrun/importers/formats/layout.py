@@ -84,7 +84,7 @@ def _mark(lines: list[str]) -> str | None:
         width = len(cells(lines[0], mark))
         rows = [len(cells(line, mark)) for line in lines[1:50]]
         alike = sum(found == width for found in rows)
-        if width > 1 and alike >= max(1, 0.7 * len(rows)) and (best is None or width > best[0]):
+        if width > 1 and alike >= max(1, 0.5 * len(rows)) and (best is None or width > best[0]):
             best = (width, mark)
     return best[1] if best else None
 

@@ -1,4 +1,4 @@
-"""CSV exports of Weights & Biases: a column per run and metric, `RUN - METRIC`, beside its smallest and largest values."""
+"""CSV exports of Weights & Biases: a column per run and metric, `RUN - METRIC`, and its smallest and largest values."""
 
 from __future__ import annotations
 
