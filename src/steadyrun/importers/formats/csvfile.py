@@ -5,7 +5,7 @@ Read in blocks, so that memory does not grow with the file.
 
 from __future__ import annotations
 
-import io
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -44,17 +44,14 @@ def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
         told.odd(f"rows that do not have {row.expected_columns} cells", "left out", where)
         return "skip"
 
-    source = _Counted(path, told)
-    encoding = encoding_of(head(path, 4096)).removesuffix("-sig").replace("utf-8", "utf8")
+    source = _Text(path, told)
     text = [f"c{place}" for place in range(len(table.names))]
     comma = table.mark == ";" and _decimal_comma(path)
     hopeless: Counter[str] = Counter()
     try:
         reader = pv.open_csv(
             source,
-            pv.ReadOptions(
-                block_size=_BLOCK, column_names=text, skip_rows=table.above, use_threads=False, encoding=encoding
-            ),
+            pv.ReadOptions(block_size=_BLOCK, column_names=text, skip_rows=table.above, use_threads=False),
             pv.ParseOptions(delimiter=table.mark, invalid_row_handler=odd),
             pv.ConvertOptions(
                 column_types=dict.fromkeys(text, pa.binary()), strings_can_be_null=False, check_utf8=False
@@ -71,28 +68,43 @@ def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
             yield Rows(batch.num_rows, columns)
     except StopIteration:
         return
-    except (pa.ArrowInvalid, UnicodeError) as problem:
+    except pa.ArrowInvalid as problem:
         raise LogError(f"{path}, near byte {source.at:,}: {problem}") from problem
+    finally:
+        source.close()
 
 
-class _Counted(io.RawIOBase):
-    """A file that tells how far it was read."""
+class _Text:
+    """A file as valid UTF-8, whatever its encoding, that tells how far it was read."""
+
+    closed = False
 
     def __init__(self, path: Path, told: Told) -> None:
         self._file, self._told, self.at = path.open("rb"), told, 0
+        self._decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
+        self._held = b""
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self.at += count
-        self._told.progress(self.at)
-        return count
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int) -> bytes:
+        while len(self._held) < size and (chunk := self._file.read(size)):
+            self.at += len(chunk)
+            self._told.progress(self.at)
+            text = self._decoder.decode(chunk)
+            if "\ufffd" in text:
+                where = f"near byte {self.at - len(chunk):,}"
+                self._told.odd("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+            self._held += text.encode()
+        given, self._held = self._held[:size], self._held[size:]
+        return given
 
     def close(self) -> None:
+        self.closed = True
         self._file.close()
-        super().close()
 
 
 def _ended(path: Path) -> bool:

@@ -14,6 +14,7 @@ from steadyrun.importers.told import Told
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19
+_LONGEST = 4_000
 
 
 def best(look: Look) -> Dialect | None:
@@ -30,7 +31,9 @@ def best(look: Look) -> Dialect | None:
 
 
 def _plain_lines(text: str) -> str:
-    return plain(text.replace("\r\n", "\n").replace("\r", "\n"))
+    """A text for a first look: plain, and no line longer than a person would print."""
+    lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    return "\n".join(line[:_LONGEST] for line in lines)
 
 
 def _sample(path: Path) -> bytes:

@@ -44,7 +44,10 @@ class _Reader:
             return
         if self.block:
             yield from self.ended()
-        if len(line) > _LONGEST or not _HINT.search(line):
+        if len(line) > _LONGEST:
+            self.told.odd(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
+            return
+        if not _HINT.search(line):
             return
         if '":' in line and (found := _JSON.search(line)) and isinstance(held := parsed(found[0]), dict):
             yield from self._json(held, number)
