@@ -15,7 +15,8 @@ LONGEST_LINE = 8 * 2**20
 LARGEST_JSON = 128 * 2**20
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\x08")
-_ENDS = re.compile(r"(\r*\n|\r+|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
+_ENDS = re.compile(r"(\r+\n?|\n|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
+_CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old progress bars step back
 _LAST_WORD = re.compile(r"[^\s,;|]+$")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
@@ -50,7 +51,7 @@ def binary(start: bytes) -> bool:
     """Whether these bytes are no text in any encoding that logs have."""
     if encoding_of(start[:4096]) != "utf-8" or not start:
         return False
-    odd = sum(byte < 9 or 13 < byte < 27 for byte in start) - start.count(8)  # old progress bars step back
+    odd = len(start) - len(start.translate(None, _CONTROLS))
     return b"\0" in start or odd > len(start) / 50
 
 

@@ -25,6 +25,7 @@ from steadyrun.importers.told import Told
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
 
+_TOLD = frozenset(table.series_name(role) for role in table.ROLES)
 _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is given a role
 
 
@@ -99,7 +100,8 @@ def _look(rows: Rows, mapped: Mapped, axis: Axis, seen: dict[str, Seen], builder
         take = pa.array(placed.rows)
         part: dict[str, pa.Array] = {}
         for series, (source, whole) in columns.items():
-            column = _last_of_each_step(whole.take(take), placed.steps, mapped.told)
+            told = mapped.told if series in _TOLD else Told()  # speeds and times are often printed twice
+            column = _last_of_each_step(whole.take(take), placed.steps, told)
             there = column.is_valid().to_numpy(zero_copy_only=False)
             if there.any():
                 part[series] = column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from steadyrun.errors import LogError
@@ -21,7 +21,14 @@ def best(look: Look) -> Dialect | None:
     """The dialect that reads most lines of a file; the general one only where no other reads any."""
     if binary(look.head):
         return None
-    text = _plain_lines(decoded(_sample(look.path)))
+    about = look.path.stat()
+    return _best(look.path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
+    """Kept, for every dialect asks it of the same file."""
+    text = _plain_lines(decoded(_sample(path)))
     found = [(len(dialect.pattern.findall(text)), -place, dialect) for place, dialect in enumerate(DIALECTS)]
     there = sorted((each for each in found if each[0]), key=lambda each: each[:2], reverse=True)
     ordered = [each[2] for each in there if not each[2].last_resort] + [
