@@ -1,6 +1,6 @@
 """Logs that are broken, huge or hostile: a clear error or a clean reading, nothing half-written, nothing executed."""
-# ruff: noqa: E501
 
+# ruff: noqa: E501, PT017
 from __future__ import annotations
 
 import json

@@ -1,9 +1,9 @@
-"""Real logs from public projects, where they lie beside the project: every one imports, with the numbers that are in it.
-# ruff: noqa: E501
+"""Real logs from public projects, where they lie beside the project: every one imports, with the numbers in it.
 
 The numbers were read off the files by hand: points, first and last step, first and last value of each role.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from pathlib import Path

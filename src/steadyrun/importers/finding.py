@@ -80,8 +80,8 @@ def _detected(path: Path) -> Format:
     found = next((each for each in FORMATS if each.detect(look)), None)
     if found is None:
         raise LogError(
-            f"{path}: its format is not known, from byte 0 on. Name it with --format "
-            f"({', '.join(each.name for each in FORMATS)})."
+            f"{path}: from byte 0 on it looks like no log that is known. Name its format with --format; "
+            "`steadyrun import --formats` lists them."
         )
     return found
 
@@ -110,8 +110,10 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
         state = trainer_state.newest(here)
         if state is not None and wanted in (None, trainer_state.FORMAT):
             folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
-            yield Place(state, trainer_state.FORMAT, here.name)
-            continue
+            yield Place(state, trainer_state.FORMAT, here.resolve().name)
+            if trainer_state.whole(here):
+                continue
+            files = [each for each in files if each != trainer_state.NAME]
         for name in sorted(files):
             yield from _file(here / name, wanted)
 

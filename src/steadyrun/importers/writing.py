@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -21,6 +18,7 @@ from steadyrun.importers import roles as table
 from steadyrun.importers.axis import Axis, Placed
 from steadyrun.importers.mapping import Mapped, Seen
 from steadyrun.importers.model import MOST_ROWS, Log, Rows
+from steadyrun.importers.staging import staged
 from steadyrun.importers.told import Told
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
@@ -72,7 +70,7 @@ def imported(
         for rows in _bounded(chain(ahead, packs), source):
             _look(rows, mapped, axis, seen, None)
     else:
-        with _staged(target) as stage:
+        with staged(target) as stage:
             builder = _Builder(stage)
             for rows in _bounded(chain(ahead, packs), source):
                 _look(rows, mapped, axis, seen, builder)
@@ -208,25 +206,3 @@ def _manifest(
             "odd": told.lines(),
         },
     }
-
-
-@contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its place at the end; nothing of it stays where anything fails."""
-    stage = target.with_name(f".importing-{os.getpid()}-{target.name}"[:200])
-    try:
-        stage.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir()
-        yield stage
-        if target.exists():
-            old = target.with_name(f".replaced-{os.getpid()}-{target.name}"[:200])
-            target.rename(old)
-            stage.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            stage.rename(target)
-    except OSError as problem:
-        raise LogError(f"cannot write {target}: {problem}. Choose another folder with --out.") from problem
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)

@@ -94,6 +94,9 @@ def _scaled(values: Any, size: float) -> Any:
 def _started(manifest: Mapping[str, Any]) -> float:
     process = manifest.get("process")
     started = process.get("started") if isinstance(process, dict) else None
+    imported = manifest.get("imported")
+    if started is None and isinstance(imported, dict):
+        started = imported.get("time")
     return float(started) if isinstance(started, int | float) and math.isfinite(started) else 0.0
 
 
