@@ -366,3 +366,10 @@ def test_lines_of(name: str, tmp_path: Path) -> None:
         assert [value for _, value in found[series]] == pytest.approx([value for _, value in values], nan_ok=True), (
             series
         )
+
+
+def test_a_stray_line_of_another_program_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("val loss 9.9\n" + "".join(f"step={step} loss={9 / (step + 1)} lr=0.1\n" for step in range(200)))
+    assert looked(path).format == "text"
+    assert len(points(path, "loss")["loss"]) == 200

@@ -15,10 +15,11 @@ from steadyrun.importers.told import Told
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19
 _LONGEST = 4_000
+_STRAY = 0.02  # of the lines with losses: as few may look like another program's by chance
 
 
 def best(look: Look) -> Dialect | None:
-    """The dialect that reads most lines of a file; the general one only where no other reads any."""
+    """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
     if binary(look.head):
         return None
     about = look.path.stat()
@@ -29,11 +30,11 @@ def best(look: Look) -> Dialect | None:
 def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
     """Kept, for every dialect asks it of the same file."""
     text = _plain_lines(decoded(_sample(path)))
-    found = [(len(dialect.pattern.findall(text)), -place, dialect) for place, dialect in enumerate(DIALECTS)]
-    there = sorted((each for each in found if each[0]), key=lambda each: each[:2], reverse=True)
-    ordered = [each[2] for each in there if not each[2].last_resort] + [
-        each[2] for each in there if each[2].last_resort
-    ]
+    counts = {dialect.name: len(dialect.pattern.findall(text)) for dialect in DIALECTS}
+    lines_of_losses = max(counts[dialect.name] for dialect in DIALECTS if dialect.last_resort)
+    special = [each for each in DIALECTS if not each.last_resort and counts[each.name] > _STRAY * lines_of_losses]
+    ordered = sorted(special, key=lambda each: -counts[each.name])
+    ordered += [each for each in DIALECTS if each.last_resort and counts[each.name]]
     return next((dialect for dialect in ordered if dialect.sure(text)), None)
 
 
