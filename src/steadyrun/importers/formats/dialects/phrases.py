@@ -13,12 +13,11 @@ _QUALIFIER = (
     r"grad(?:ient)?|global|learning|current|l2|dynamic|smoothed|best|min|max|epoch|batch)"
 )
 _END = r"(?![A-Za-z_]*\d|\d*[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
-_PAIR = re.compile(rf"(?<![\w/.])((?:{_QUALIFIER} )*[A-Za-z_][\w./@'()-]*)\s*[:=]\s*\[?\(?({ANY}){_END}", re.I)
-_WORD = re.compile(
-    rf"(?<![\w/.])((?:{_QUALIFIER} )*(?:[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|"
-    rf"gradient norm|gnorm|norm|ppl|perplexity))\s+(?:is |of |= )?({ANY}){_END}",
-    re.I,
-)
+_PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w./@'()-]*)\s*[:=]\s*\[?\(?({ANY}){_END}", re.I)
+_NOUN = r"[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity"
+_WORD = re.compile(rf"(?<![\w/.])({_NOUN})\s+(?:is |of |= )?({ANY}){_END}", re.I)
+_BEFORE = re.compile(rf"(?<![\w/.])(?:{_QUALIFIER} )+$", re.I)  # words that belong to the name after them
+_FAR = 40
 _LITGPT = re.compile(r"\bloss train(?: \(curr\))?[: ]\s*([^\s,]+), val(?: \([^)]*\))?[: ]\s*([^\s|,]+)")
 _MARK = re.compile(
     rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
@@ -26,15 +25,16 @@ _MARK = re.compile(
 
 _N = r"(\d+(?:,\d{3})*)(?!\d*\.\d)"
 _OF = rf"{_N}(?:\s*/\s*(\d[\d,]*))?"
-_COUNTS = (
+_COUNTS = (  # a word that has to be there, and how the count is written
     ("num_updates", re.compile(rf"\bnum_updates\s*[:= ]\s*{_OF}", re.I)),
-    ("global_step", re.compile(rf"(?<![/\w-])(?:global[ _]?steps?|current[ _]steps?)\s*[:=#\[(]?\s*{_OF}", re.I)),
-    ("iter", re.compile(rf"(?<![/\w-])(?:iter(?:ation)?s?|it|acc_iter)\s*[:=#\[(]?\s*{_OF}(?!\s*it/s)", re.I)),
-    ("step", re.compile(rf"(?<![/\w-])(?:steps?|update)\s*[:=#\[(]?\s*{_OF}", re.I)),
-    ("batch", re.compile(rf"(?<![/\w-])(?:batch|mini-?batch|i)\s*[:=#\[(]?\s*{_OF}(?![\w.])", re.I)),
+    ("step", re.compile(rf"(?<![/\w-])(?:global[ _]?steps?|current[ _]steps?)\s*[:=#\[(]?\s*{_OF}", re.I)),
+    ("iter", re.compile(rf"(?<![/\w-])(?:iter(?:ation)?s?|acc_iter)\s*[:=#\[(]?\s*{_OF}(?!\s*it/s)", re.I)),
+    ("step", re.compile(rf"(?<![/\w-])steps?\s*[:=#\[(]?\s*{_OF}", re.I)),
+    ("update", re.compile(rf"(?<![/\w-])update\s*[:=#\[(]?\s*{_OF}", re.I)),
+    ("batch", re.compile(rf"(?<![/\w-])(?:mini-?)?batch\s*[:=#\[(]?\s*{_OF}(?![\w.])", re.I)),
 )
 _EPOCH = re.compile(
-    r"(?<![\w/])(?:epochs?|ep|e)(?:\(train\)|\(val\))?\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)(?![\w.]*\.\d)(?:\s*/\s*\d+)?\s*[\])]?",
+    r"(?<![\w/])(?:epochs?|ep)(?:\(train\)|\(val\))?\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)(?![\w.]*\.\d)(?:\s*/\s*\d+)?\s*[\])]?",
     re.I,
 )
 _TRAIN = re.compile(
@@ -45,6 +45,7 @@ _BAR = re.compile(r"(?:\||%\s|━)\s*(\d+)/(\d+)\s*(?:\[|\d+:\d)")
 _ESPNET = re.compile(r"(?<!\d)(\d+)epoch:train:\d+-(\d+)batch")
 _ESPNET_END = re.compile(r"(?<!\d)(\d+)epoch results:")
 _FRONT = re.compile(rf"^\W*{_OF}\s*(?:[|:\]]|\s-\s)")
+_WORDS = re.compile(r"[\W_]+")
 _AVERAGE = re.compile(rf"\s*\(\s*({ANY})\s*\)")
 
 
@@ -63,7 +64,8 @@ class Phrase:
 
 def phrase(line: str) -> Phrase:
     """The names and numbers of a line, and where in the run it stands."""
-    line = _LITGPT.sub(r"train loss: \1, val loss: \2", line)
+    if "loss train" in line:
+        line = _LITGPT.sub(r"train loss: \1, val loss: \2", line)
     said = Phrase()
     marks = [(found.start(), found[1].lower() in HELD_OUT) for found in _MARK.finditer(line)]
     found = sorted([*_PAIR.finditer(line), *_WORD.finditer(line)], key=lambda each: each.start(1))
@@ -75,30 +77,47 @@ def phrase(line: str) -> Phrase:
         text = each[2]
         if held and said.inner is not None and (average := _AVERAGE.match(line, each.end())):
             text = average[1]  # of an evaluation the mean over its batches is meant
-        said.pairs.append((_named(each[1], held), text))
+        said.pairs.append((_named(_whole(line, each), held), text))
     return said
+
+
+def _whole(line: str, found: re.Match[str]) -> str:
+    """A name with the words before it that belong to it: `learning rate`, `val loss`."""
+    start = found.start(1)
+    if start < 3 or line[start - 1] != " " or not line[start - 2].isalpha():
+        return found[1]
+    before = _BEFORE.search(line, max(0, start - _FAR), start)
+    return f"{before[0]}{found[1]}" if before else found[1]
 
 
 def _named(name: str, held: bool) -> str:
     """A name, with `val_` in front where the line is about an evaluation and the name does not say so."""
-    words = set(re.split(r"[\W_]+", name.lower()))
-    return f"val_{name}" if held and "loss" in name.lower() and not words & (TRAIN | HELD_OUT) else name
+    if not held or "loss" not in name.lower() or set(_WORDS.split(name.lower())) & (TRAIN | HELD_OUT):
+        return name
+    return f"val_{name}"
 
 
 def _where(line: str, said: Phrase) -> None:
-    if found := _ESPNET.search(line):
+    low = line.lower()
+    if "epoch:train:" in low and (found := _ESPNET.search(line)):
         said.epoch, said.step = found[1], found[2]
         return
-    epoch = _EPOCH.search(line) or _TRAIN.search(line) or _ESPNET_END.search(line)
+    epoch = _epoch(line, low)
     said.epoch = epoch[1] if epoch else None
-    bar = _BAR.search(line)
+    bar = _BAR.search(line) if "|" in line or "%" in line or "━" in line else None
     inner = bar or (_INNER.search(line, epoch.end() if epoch else 0) if epoch or said.held_out else None)
     if inner:
         at, of = (group for group in inner.groups() if group is not None)
         said.inner, said.bar = (at, of), bar is not None
         said.done = int(at.replace(",", "")) >= int(of.replace(",", "")) - 1
-    counted = next((found for _, pattern in _COUNTS if (found := pattern.search(line))), None)
+    counted = next((found for word, pattern in _COUNTS if word in low and (found := pattern.search(line))), None)
     if counted:
         said.step = counted[1]
     elif not epoch and not inner and (front := _FRONT.match(line)):
         said.step = front[1]
+
+
+def _epoch(line: str, low: str) -> re.Match[str] | None:
+    found = _EPOCH.search(line) if "ep" in low else None
+    found = found or (_TRAIN.search(line) if "train" in low else None)
+    return found or (_ESPNET_END.search(line) if "epoch results" in low else None)
