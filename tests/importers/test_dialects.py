@@ -351,6 +351,53 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
         "text",
         {"loss": [(10, 2.5), (20, 2.4)], "lr/0": [(10, 0.1), (20, 0.1)]},
     ),
+    "OpenNMT": (
+        "[2021-01-01 10:00:00,000 INFO] Step 50/100000; acc:   3.12; ppl: 9999.12; xent: 9.21; lr: 0.00001; 1234/1234 tok/s;     30 sec\n"
+        "[2021-01-01 10:00:30,000 INFO] Step 100/100000; acc:   5.12; ppl: 5999.12; xent: 8.70; lr: 0.00002; 1234/1234 tok/s;     60 sec\n",
+        "text",
+        {"loss": [(50, 9.21), (100, 8.7)], "lr/0": [(50, 1e-05), (100, 2e-05)]},
+    ),
+    "PyTorch's quickstart": (
+        "Epoch 1\n-------------------------------\nloss: 2.303494  [   64/60000]\nloss: 2.294637  [ 6464/60000]\nTest Error: \n Accuracy: 50.9%, Avg loss: 2.15 \n\n"
+        "Epoch 2\n-------------------------------\nloss: 2.1  [   64/60000]\nTest Error: \n Accuracy: 55.9%, Avg loss: 1.95 \n",
+        "text",
+        {"loss": [(64, 2.303494), (6464, 2.294637), (60064, 2.1)], "val_loss": [(6464, 2.15), (60064, 1.95)]},
+    ),
+    "PyTorch's CIFAR tutorial": (
+        "[1,  2000] loss: 2.193\n[1,  4000] loss: 1.85\n[2,  2000] loss: 1.5\n",
+        "text",
+        {"loss": [(2000, 2.193), (4000, 1.85), (6000, 1.5)]},
+    ),
+    "icefall": (
+        "2022-01-01 INFO [train.py:800] Epoch 1, batch 50, loss[loss=7.1, simple_loss=0.9, over 1000 frames. ], tot_loss[loss=7.5, over 10000 frames.], lr: 3.00e-03\n"
+        "2022-01-01 INFO [train.py:800] Epoch 1, batch 100, loss[loss=6.1, simple_loss=0.9, over 1000 frames. ], tot_loss[loss=6.5, over 10000 frames.], lr: 3.00e-03\n"
+        "2022-01-01 INFO [train.py:840] Epoch 1, validation: loss=5.5, simple_loss=0.5, over 9000 frames.\n",
+        "text",
+        {"loss": [(50, 7.1), (100, 6.1)], "val_loss": [(100, 5.5)]},
+    ),
+    "Swin": (
+        "[2021-04-01 10:00:00 swin](main.py 200): INFO Train: [0/300][10/1251]\teta 1:00:00 lr 0.000001\ttime 0.5 (0.6)\tloss 6.9 (6.91)\tgrad_norm 1.2 (1.3)\tmem 10000MB\n"
+        "[2021-04-01 10:00:10 swin](main.py 200): INFO Train: [1/300][20/1251]\teta 1:00:00 lr 0.000002\ttime 0.5 (0.6)\tloss 6.8 (6.9)\tgrad_norm 1.1 (1.3)\tmem 10000MB\n",
+        "text",
+        {"loss": [(10, 6.9), (1271, 6.8)], "lr/0": [(10, 1e-06), (1271, 2e-06)], "grad_norm": [(10, 1.2), (1271, 1.1)]},
+    ),
+    "diffusers": (
+        "Steps:   0%|          | 1/10000 [00:10<28:00:00, 10.1s/it, lr=1e-5, step_loss=0.123]\rSteps:   0%|          | 2/10000 [00:11<18:00:00, 5.1s/it, lr=1e-5, step_loss=0.2]\n",
+        "text",
+        {"loss": [(1, 0.123), (2, 0.2)], "lr/0": [(1, 1e-05), (2, 1e-05)]},
+    ),
+    "Caffe": (
+        "I0101 10:00:00.000 1 solver.cpp:218] Iteration 0 (0 iter/s, 0s/100 iters), loss = 2.4\nI0101 10:00:10.000 1 solver.cpp:218] Iteration 100 (10 iter/s, 10s/100 iters), loss = 0.4\n"
+        "I0101 10:00:10.000 1 solver.cpp:330] Iteration 100, Testing net (#0)\nI0101 10:00:11.000 1 solver.cpp:397]     Test net output #1: loss = 0.5 (* 1 = 0.5 loss)\n",
+        "text",
+        {"loss": [(0, 2.4), (100, 0.4)], "val_loss": [(100, 0.5)]},
+    ),
+    "nnU-Net": (
+        "2024-01-01 10:00:00.123456: Epoch 0\n2024-01-01 10:01:00.123456: train_loss -0.1234\n2024-01-01 10:01:00.123456: val_loss -0.2345\n"
+        "2024-01-01 10:01:01.123456: Epoch 1\n2024-01-01 10:02:00.123456: train_loss -0.3\n2024-01-01 10:02:00.123456: val_loss -0.4\n",
+        "text",
+        {"loss": [(0, -0.1234), (1, -0.3)], "val_loss": [(0, -0.2345), (1, -0.4)]},
+    ),
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import re
 TRAIN = frozenset({"train", "training", "tr", "trn"})
 HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 LOSS = frozenset({"loss", "losses"})
+LOSS_WORDS = ("loss", "xent", "cross_entropy", "crossentropy")  # within a name that a program prints
 KINDS = frozenset({
     "ce", "cross", "entropy", "crossentropy", "xent", "xentropy", "nll", "mse", "mae", "rmse", "bce", "logloss",
     "mlogloss", "language", "lm", "causal", "token", "tokens", "mean", "squared", "error",

@@ -19,11 +19,13 @@ from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
+from steadyrun.importers.words import HELD_OUT, LOSS_WORDS, TRAIN
 
 _LONGEST = 4_000
 _FIELD = re.compile(rf"^\s+\W*([A-Za-z][\w ./()@-]*?)\s*[:=]\s*({ANY})\s*$", re.I)
 _JSON = re.compile(r"\{.*\}")
-_HINT = re.compile(r"loss|epoch|step|iter|batch", re.I)
+_HINT = re.compile(r"loss|xent|epoch|step|iter|batch|test|val", re.I)
+_TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_step", "num_updates", "batch", "update"}
 
 
@@ -35,6 +37,7 @@ class _Reader:
     first: float | None = None  # the first epoch that was named
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
+    titled: bool = False  # the line above was the title of an evaluation
     bar: tuple[tuple[str, str, str | None], dict[str, float]] | None = None  # a bar that may be drawn again
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
@@ -53,11 +56,16 @@ class _Reader:
             yield from self._json(held, number)
             return
         said = phrase(line)
-        row = pairs([(name, text) for name, text in said.pairs if name.lower() not in _AXIS], self.told, number)
+        given = dict(reversed(said.pairs))  # the first of a name counts: totals and averages come later
+        row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.told, number)
         where = self._where(said, number)
-        if not any("loss" in name.lower() for name in row):
+        if not _has_loss(row):
             self.heading = where or self.heading
+            self.titled = bool(_TITLE.match(line))
             return
+        if self.titled and not where:
+            row = {_held_out(name): value for name, value in row.items()}
+        self.titled = False
         if said.held_out and not said.done:
             return
         placed = where or self.heading
@@ -76,7 +84,7 @@ class _Reader:
 
     def _json(self, held: dict[str, object], number: int) -> Iterator[Row]:
         row = row_of(held, self.told, f"line {number:,}")
-        if any("loss" in name.lower() for name in row):
+        if _has_loss(row):
             yield row
 
     def _drawn(self, said: Phrase, row: dict[str, float]) -> Iterator[Row]:
@@ -100,9 +108,19 @@ class _Reader:
             where.update(pairs([("step", said.step)], self.told, number))
         elif said.inner and not said.held_out:
             at, of = (read(text, self.told, f"line {number:,}") or 0.0 for text in said.inner)
+            epoch = self.heading.get("epoch") if epoch is None else epoch
             epochs = 0.0 if epoch is None or self.first is None else epoch - min(self.first, 1.0)
             where["step"] = at + max(epochs, 0.0) * of
         return where
+
+
+def _has_loss(row: Row) -> bool:
+    return any(word in name.lower() for name in row for word in LOSS_WORDS)
+
+
+def _held_out(name: str) -> str:
+    named = set(re.split(r"[\W_]+", name.lower()))
+    return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
 
 
 def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
@@ -128,13 +146,14 @@ def _sure(text: str) -> bool:
 
 def _kind(row: Row) -> tuple[str, bool]:
     """What a row is about: its first loss, and whether it says where it stands."""
-    return next((name for name in row if "loss" in name.lower()), ""), "step" in row or "epoch" in row
+    first = next((name for name in row if _has_loss({name: 0.0})), "")
+    return first, "step" in row or "epoch" in row
 
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
-    re.compile(rf"^[^\n]{{0,500}}loss[^\n]{{0,80}}?{ANY}", re.M | re.I),
+    re.compile(rf"^[^\n]{{0,500}}(?:loss|xent)[^\n]{{0,80}}?{ANY}", re.M | re.I),
     _rows,
     sure=_sure,
     last_resort=True,

@@ -14,7 +14,7 @@ _QUALIFIER = (
 )
 _END = r"(?![A-Za-z_]*\d|\d*[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
 _PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w./@'()-]*)\s*[:=]\s*\[?\(?({ANY}){_END}", re.I)
-_NOUN = r"[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity"
+_NOUN = r"[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity|xent"
 _WORD = re.compile(rf"(?<![\w/.])({_NOUN})\s+(?:is |of |= )?({ANY}){_END}", re.I)
 _BEFORE = re.compile(rf"(?<![\w/.])(?:{_QUALIFIER} )+$", re.I)  # words that belong to the name after them
 _FAR = 40
@@ -23,7 +23,7 @@ _MARK = re.compile(
     rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
 )
 
-_N = r"(\d+(?:,\d{3})*)(?!\d*\.\d)"
+_N = r"(\d+(?:,\d{3})*)(?!\d*(?:\.\d|\s*%))"
 _OF = rf"{_N}(?:\s*/\s*(\d[\d,]*))?"
 _COUNTS = (  # a word that has to be there, and how the count is written
     ("num_updates", re.compile(rf"\bnum_updates\s*[:= ]\s*{_OF}", re.I)),
@@ -37,13 +37,13 @@ _EPOCH = re.compile(
     r"(?<![\w/])(?:epochs?|ep)(?:\(train\)|\(val\))?\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)(?![\w.]*\.\d)(?:\s*/\s*\d+)?\s*[\])]?",
     re.I,
 )
-_TRAIN = re.compile(
-    r"(?<!\w)train(?:ing)?\s*:\s*(\d+)(?:/\d+ \([^)]*\))?(?=\s*\[)", re.I
-)  # timm: `Train: 0 [ 50/1251 (4%)]`
+# timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
+_TRAIN = re.compile(r"(?<!\w)train(?:ing)?\s*:\s*\[?(\d+)(?:/\d+)?(?: \([^)]*\))?\]?(?=\s*\[)", re.I)
 _INNER = re.compile(r"\[\s*(\d[\d,]*)\s*/\s*(\d[\d,]*)(?:\s*\([^)]*\))?\s*\]|(?<=:)\s+(\d+) / (\d+)\s")
 _BAR = re.compile(r"(?:\||%\s|━)\s*(\d+)/(\d+)\s*(?:\[|\d+:\d)")
 _ESPNET = re.compile(r"(?<!\d)(\d+)epoch:train:\d+-(\d+)batch")
 _ESPNET_END = re.compile(r"(?<!\d)(\d+)epoch results:")
+_TUTORIAL = re.compile(r"^\W*\[(\d+),\s+(\d+)\]\s")
 _FRONT = re.compile(rf"^\W*{_OF}\s*(?:[|:\]]|\s-\s)")
 _WORDS = re.compile(r"[\W_]+")
 _AVERAGE = re.compile(rf"\s*\(\s*({ANY})\s*\)")
@@ -102,10 +102,13 @@ def _where(line: str, said: Phrase) -> None:
     if "epoch:train:" in low and (found := _ESPNET.search(line)):
         said.epoch, said.step = found[1], found[2]
         return
+    if found := _TUTORIAL.match(line):
+        said.epoch, said.step = found[1], found[2]
+        return
     epoch = _epoch(line, low)
     said.epoch = epoch[1] if epoch else None
     bar = _BAR.search(line) if "|" in line or "%" in line or "━" in line else None
-    inner = bar or (_INNER.search(line, epoch.end() if epoch else 0) if epoch or said.held_out else None)
+    inner = bar or _INNER.search(line, epoch.end() if epoch else 0)
     if inner:
         at, of = (group for group in inner.groups() if group is not None)
         said.inner, said.bar = (at, of), bar is not None
