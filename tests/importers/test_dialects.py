@@ -420,3 +420,9 @@ def test_a_stray_line_of_another_program_does_not_count(tmp_path: Path) -> None:
     path.write_text("val loss 9.9\n" + "".join(f"step={step} loss={9 / (step + 1)} lr=0.1\n" for step in range(200)))
     assert looked(path).format == "text"
     assert len(points(path, "loss")["loss"]) == 200
+
+
+def test_settings_are_no_headings(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("Total steps: 10000\ninitial loss: 9.5\n" + "".join(f"step {n} loss: {9 / n}\n" for n in (1, 2, 3)))
+    assert [step for step, _ in points(path, "loss")["loss"]] == [1, 2, 3]

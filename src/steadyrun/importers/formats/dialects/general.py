@@ -26,6 +26,9 @@ _FIELD = re.compile(rf"^\s+\W*([A-Za-z][\w ./()@-]*?)\s*[:=]\s*({ANY})\s*$", re.
 _JSON = re.compile(r"\{.*\}")
 _HINT = re.compile(r"loss|xent|epoch|step|iter|batch|test|val", re.I)
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
+_SETTING = re.compile(
+    r"\b(?:total|warm-?up|number|num|max(?:imum)?|every|per|steps = |sav\w+)", re.I
+)  # counts of something else
 _AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_step", "num_updates", "batch", "update"}
 
 
@@ -60,7 +63,8 @@ class _Reader:
         row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.told, number)
         where = self._where(said, number)
         if not _has_loss(row):
-            self.heading = where or self.heading
+            if where and not said.bar and not _SETTING.search(line):
+                self.heading = where
             self.titled = bool(_TITLE.match(line))
             return
         if self.titled and not where:
