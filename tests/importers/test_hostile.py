@@ -191,3 +191,23 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
                           capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
     assert "refused:" in done.stdout
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_counters_that_no_integer_holds(tmp_path: Path) -> None:
+    """Every line that a dialect knows, with every digit in it grown to 500, between lines that are fine."""
+    from test_dialects import CASES
+
+    for place, (text, _, _) in enumerate(CASES.values()):
+        (tmp_path / str(place)).mkdir()
+        grown = "".join(character * 500 if character.isdecimal() else character for character in text[:150])
+        path = tmp_path / str(place) / "a.log"
+        path.write_text(text + grown + "\n" + text, encoding="utf-8", newline="")
+        imports_or_says_why(path)
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LogError, match="neither a file nor a folder"):
+        points(tmp_path / "pipe")

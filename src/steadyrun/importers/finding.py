@@ -61,6 +61,8 @@ def places(source: Path, form: str | None = None) -> list[Place]:
     if not source.exists():
         raise LogError(f"{source} does not exist")
     wanted = format_named(form) if form else None
+    if not source.is_dir() and not source.is_file():
+        raise LogError(f"{source} is neither a file nor a folder")
     if not source.is_dir():
         return _parts(source, wanted or _detected(source))
     found = list(_below(source, wanted, source))

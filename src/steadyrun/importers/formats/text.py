@@ -15,6 +15,7 @@ from steadyrun.importers.told import Told
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19
 _LONGEST = 4_000
+_LONGEST_READ = 20_000  # of a line; what comes after it was not printed for people
 _STRAY = 0.02  # of the lines with losses: as few may look like another program's by chance
 
 
@@ -67,7 +68,8 @@ def _read(dialect: Dialect, path: Path, _key: str, told: Told) -> Log:
 
 def _checked(dialect: Dialect, path: Path, told: Told, log: Log) -> Iterator[Row]:
     found = False
-    for row in dialect.rows(lines(path, told), told, log):
+    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, told))
+    for row in dialect.rows(read, told, log):
         found = True
         yield row
     if not found:

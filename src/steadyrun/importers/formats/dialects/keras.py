@@ -10,7 +10,7 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_EPOCH = re.compile(r"^\s*Epoch (\d+)(?:/(\d+))?\s*$")
+_EPOCH = re.compile(r"^\s*Epoch (\d{1,9})(?:/(\d{1,9}))?\s*$")
 _BAR = re.compile(r"^\s*(?P<at>\d+)/(?P<of>\d+|Unknown)\b(?P<rest>.* - [\w./]+: .*)$", re.M)
 _FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
 _LINE = re.compile(r"^\s*\d+/(?:\d+|Unknown) (?:\[[=>. ]*\]|[━╸╺ ]+|-)[^\n]* - (?:\w+_)?loss: \S", re.M)

@@ -10,7 +10,7 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_STEP = re.compile(r"\biteration\s+(\d[\d,]*)\s*/\s*(\d[\d,]*)\s*\|", re.I)
+_STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)
 _FIELD = re.compile(rf"([A-Za-z][\w ()/.-]*?)\s*:\s*({ANY})\s*(?=\||$)", re.I)
 _VALID = re.compile(rf"valid(?:ation)? (?:loss|results) at iteration\s+(\d[\d,]*)[^|]*\|.*?loss value:\s*({ANY})", re.I)
 _WRAPPED = 4  # lines that one entry may be wrapped over

@@ -37,7 +37,7 @@ def _plain_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
             yield pairs([("step", found[1]), (_PLAIN_NAMES[found[2]], found[3])], told, number)
 
 
-_MODDED = re.compile(r"^\s*step:(\d+)(?:/(\d+))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
+_MODDED = re.compile(r"^\s*step:(\d{1,15})(?:/(\d{1,15}))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
 _TOKEN = re.compile(rf"([\w./]+):\s*({ANY})(?:[a-zµ]*)", re.I)
 
 

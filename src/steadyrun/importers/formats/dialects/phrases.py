@@ -39,8 +39,10 @@ _EPOCH = re.compile(
 )
 # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
 _TRAIN = re.compile(r"(?<!\w)train(?:ing)?\s*:\s*\[?(\d+)(?:/\d+)?(?: \([^)]*\))?\]?(?=\s*\[)", re.I)
-_INNER = re.compile(r"\[\s*(\d[\d,]*)\s*/\s*(\d[\d,]*)(?:\s*\([^)]*\))?\s*\]|(?<=:)\s+(\d+) / (\d+)\s")
-_BAR = re.compile(r"(?:\||%\s|━)\s*(\d+)/(\d+)\s*(?:\[|\d+:\d)")
+_INNER = re.compile(
+    r"\[\s*(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})(?:\s*\([^)]*\))?\s*\]|(?<=:)\s+(\d{1,15}) / (\d{1,15})\s"
+)
+_BAR = re.compile(r"(?:\||%\s|━)\s*(\d{1,15})/(\d{1,15})\s*(?:\[|\d+:\d)")
 _ESPNET = re.compile(r"(?<!\d)(\d+)epoch:train:\d+-(\d+)batch")
 _ESPNET_END = re.compile(r"(?<!\d)(\d+)epoch results:")
 _TUTORIAL = re.compile(r"^\W*\[(\d+),\s+(\d+)\]\s")
