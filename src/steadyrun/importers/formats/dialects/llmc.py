@@ -11,7 +11,7 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _STEP = re.compile(
-    rf"^\s*step\s+(\d{1, 15})(?:/(\d{1, 15})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.M | re.I
+    rf"^\s*step\s+(\d{{1,15}})(?:/(\d{{1,15}})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.M | re.I
 )
 _REST = re.compile(rf"\|\s*(norm|lr)\s+({ANY})", re.I)
 _VAL = re.compile(rf"^\s*val loss\s+({ANY})\s*$", re.M | re.I)
