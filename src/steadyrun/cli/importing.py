@@ -55,7 +55,7 @@ def import_(
       steadyrun import run.jsonl --declare vocab_size=50257
       steadyrun check train.log
 
-    Exit codes: 0 imported, 2 nothing could be, or not all.
+    Exit codes: 0 imported, 2 nothing could be, or not all, 130 stopped.
     """
     given, declared = (
         _assignments(assignments or [], "--map", str),
@@ -68,19 +68,30 @@ def import_(
     if name is not None and len(found) > 1:
         fail(f"{source} holds {len(found)} runs; --name names one", "leave --name out, or give one of the logs")
     failed = 0
-    for place, progress in _with_bar(found):
-        target = None if dry_run else folder.expanduser() / _folder_name(name or place.name)
-        try:
-            done = _one(place, target, given, declared, progress)
-        except LogError as problem:
-            failed += 1
-            if len(found) == 1:
-                fail(str(problem), f"see: {as_typed('steadyrun')} import --help, and --dry-run")
-            say(f"not imported: {problem}")
-            continue
-        out(_json(done)) if as_json else _show(done, dry_run)
+    try:
+        for place, progress in _with_bar(found):
+            target = None if dry_run else folder.expanduser() / _folder_name(name or place.name)
+            failed += not _done(place, target, given, declared, progress, len(found) == 1, as_json)
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C; nothing is left of the log that was being read")
+        raise typer.Exit(130) from None
     if failed:
         fail(f"{failed} of {len(found)} logs could not be imported", "the others were; see the messages above")
+
+
+def _done(
+    place: Place, target: Path | None, given: Any, declared: Any, progress: Progress, alone: bool, as_json: bool
+) -> bool:
+    """Import one run and tell of it; False, with a message, where it cannot be and others may."""
+    try:
+        done = _one(place, target, given, declared, progress)
+    except LogError as problem:
+        if alone:
+            fail(str(problem), f"see: {as_typed('steadyrun')} import --help, and --dry-run")
+        say(f"not imported: {problem}")
+        return False
+    out(_json(done)) if as_json else _show(done, target is None)
+    return True
 
 
 def _list_formats(wanted: bool) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 from steadyrun.cli.messages import as_typed, fail
@@ -18,7 +19,12 @@ _MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
 def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
     """Fail because one of the given paths is no run, and name runs near it."""
     paths = [Path(name).expanduser() for name in given]
-    near = runs_near(next((path for path in paths if not is_run(path)), paths[-1]))
+    wrong = next((path for path in paths if not is_run(path)), paths[-1])
+    if wrong.is_file():
+        fail(
+            str(problem), f"if it is a log, make a run of it first: {as_typed('steadyrun')} import {quote(str(wrong))}"
+        )
+    near = runs_near(wrong)
     names = ", ".join(str(path) for path in near)
     fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} {command} --help")
 

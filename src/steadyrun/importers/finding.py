@@ -32,7 +32,8 @@ _LOGS = {
 _NO_LOGS = re.compile(
     r"(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*|vocab|merges|special_tokens_map|generation_config|"
     r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
-    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)[\w.-]*\.(?:json|txt|log)",
+    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"(?:[\w.-]*\.json|\.txt|\.log)",
     re.I,
 )
 _DEEPEST, _MOST = 12, 100_000
@@ -61,6 +62,8 @@ def places(source: Path, form: str | None = None) -> list[Place]:
     if not source.exists():
         raise LogError(f"{source} does not exist")
     wanted = format_named(form) if form else None
+    if not source.is_dir() and not source.is_file():
+        raise LogError(f"{source} is neither a file nor a folder")
     if not source.is_dir():
         return _parts(source, wanted or _detected(source))
     found = list(_below(source, wanted, source))
@@ -80,8 +83,8 @@ def _detected(path: Path) -> Format:
     found = next((each for each in FORMATS if each.detect(look)), None)
     if found is None:
         raise LogError(
-            f"{path}: its format is not known, from byte 0 on. Name it with --format "
-            f"({', '.join(each.name for each in FORMATS)})."
+            f"{path}: from byte 0 on it looks like no log that is known. Name its format with --format; "
+            "`steadyrun import --formats` lists them."
         )
     return found
 
@@ -110,8 +113,10 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
         state = trainer_state.newest(here)
         if state is not None and wanted in (None, trainer_state.FORMAT):
             folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
-            yield Place(state, trainer_state.FORMAT, here.name)
-            continue
+            yield Place(state, trainer_state.FORMAT, here.resolve().name)
+            if trainer_state.whole(here):
+                continue
+            files = [each for each in files if each != trainer_state.NAME]
         for form in FORMATS:
             if form.take and wanted in (None, form):
                 yield from (Place(here, form, part.name, part.key) for part in form.take(here, folders, files))

@@ -55,7 +55,7 @@ class Mapped:
         there = list(names)
         _check_given(given, there)
         sums = {role: parts for role, parts in log.sums.items() if role not in given}
-        known = {role: name for role, name in log.roles.items() if role not in given}
+        known = {role: name for role, name in log.roles.items() if role not in given and name in there}
         roles = table.roles_of(there, {**known, **given})
         mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, told)
         mapped.extend(there)

@@ -16,6 +16,7 @@ Row = Mapping[str, float]
 
 PACK = 8_192
 WIDEST = 5_000  # columns: more is no log, and a column costs memory
+MOST_ROWS = 100_000_000  # a file may be small and hold billions of equal rows
 LONGEST_NAME = 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 SPECIAL = r"[-+]?(?:nan|inf(?:inity)?)(?![a-z]{3})"  # `nanms` is a NaN with a unit, `information` is a word
 ANY = rf"(?:{SPECIAL}|{NUMBER})"
 """A number within a line of text; case is not minded."""

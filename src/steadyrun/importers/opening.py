@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from steadyrun.errors import LogError
 from steadyrun.importers.finding import Place, places
 from steadyrun.importers.told import Told
@@ -58,6 +60,8 @@ def import_place(
         found = imported(log, place.path, place.format.name, given, declared, told, target)
     except OSError as problem:
         raise LogError(f"cannot read {place.path}: {problem.strerror or problem}") from problem
+    except (ArithmeticError, UnicodeError, pa.ArrowException) as problem:
+        raise LogError(f"{place.path} cannot be read as {place.format.title}: {problem}") from problem
     except (RecursionError, MemoryError) as problem:
         raise LogError(f"{place.path} is built so that it cannot be read ({type(problem).__name__})") from problem
     found.name = place.name

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import roles as table
 from steadyrun.importers.axis import Axis, Placed
 from steadyrun.importers.mapping import Mapped, Seen
-from steadyrun.importers.model import Log, Rows
+from steadyrun.importers.model import MOST_ROWS, Log, Rows
+from steadyrun.importers.staging import staged
 from steadyrun.importers.told import Told
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
 
+_TOLD = frozenset(table.series_name(role) for role in table.ROLES)
 _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is given a role
 
 
@@ -63,15 +64,15 @@ def imported(
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, given, told)
-    axis = Axis.of(names, mapped.roles, told)
+    axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, told)
     seen: dict[str, Seen] = {}
     if target is None:
-        for rows in chain(ahead, packs):
+        for rows in _bounded(chain(ahead, packs), source):
             _look(rows, mapped, axis, seen, None)
     else:
-        with _staged(target) as stage:
+        with staged(target) as stage:
             builder = _Builder(stage)
-            for rows in chain(ahead, packs):
+            for rows in _bounded(chain(ahead, packs), source):
                 _look(rows, mapped, axis, seen, builder)
             _check_useful(mapped, seen, source)
             builder.close(_manifest(log, source, form, mapped, axis, told, declared))
@@ -82,20 +83,51 @@ def imported(
     )
 
 
+def _bounded(packs: Iterable[Rows], source: Path) -> Iterator[Rows]:
+    count = 0
+    for rows in packs:
+        count += rows.count
+        if count > MOST_ROWS:
+            raise LogError(f"{source} has more than {MOST_ROWS:,} rows: this is no log of a training run")
+        yield rows
+
+
 def _look(rows: Rows, mapped: Mapped, axis: Axis, seen: dict[str, Seen], builder: _Builder | None) -> None:
     columns = mapped.columns(rows)
     for placed in axis.place(rows):
         take = pa.array(placed.rows)
-        part = {series: (source, column.take(take)) for series, (source, column) in columns.items()}
-        for series, (source, column) in part.items():
+        part: dict[str, pa.Array] = {}
+        for series, (source, whole) in columns.items():
+            told = mapped.told if series in _TOLD else Told()  # speeds and times are often printed twice
+            column = _last_of_each_step(whole.take(take), placed.steps, told)
             there = column.is_valid().to_numpy(zero_copy_only=False)
             if there.any():
+                part[series] = column
                 values = column.to_numpy(zero_copy_only=False)[there]
                 seen.setdefault(series, Seen(series, source)).add(placed.steps[there], values)
         if builder is not None:
-            builder.write(
-                placed, {series: column for series, (_, column) in part.items() if column.null_count < len(column)}
-            )
+            builder.write(placed, part)
+
+
+def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Told) -> pa.Array:
+    """A column in which each step has one value: the last that the log gives."""
+    there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    given = steps[there]
+    if np.all(given[1:] > given[:-1]):
+        return column
+    _, back = np.unique(given[::-1], return_index=True)
+    if len(back) == len(given):
+        return column
+    told.odd("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
+             len(given) - len(back))  # fmt: skip
+    kept = np.zeros(len(column), bool)
+    kept[there[len(given) - 1 - back]] = True
+    return pc.if_else(pa.array(kept), column, pa.scalar(None, pa.float64()))
+
+
+def _first_twice(steps: np.ndarray) -> int:
+    found, counts = np.unique(steps, return_counts=True)
+    return int(found[counts > 1][0])
 
 
 def _check_useful(mapped: Mapped, seen: Mapping[str, Seen], source: Path) -> None:
@@ -174,25 +206,3 @@ def _manifest(
             "odd": told.lines(),
         },
     }
-
-
-@contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its place at the end; nothing of it stays where anything fails."""
-    stage = target.with_name(f".importing-{os.getpid()}-{target.name}"[:200])
-    try:
-        stage.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir()
-        yield stage
-        if target.exists():
-            old = target.with_name(f".replaced-{os.getpid()}-{target.name}"[:200])
-            target.rename(old)
-            stage.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            stage.rename(target)
-    except OSError as problem:
-        raise LogError(f"cannot write {target}: {problem}. Choose another folder with --out.") from problem
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)

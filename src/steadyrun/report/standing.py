@@ -16,6 +16,9 @@ def started(manifest: Mapping[str, Any]) -> float:
     """When a run began, in seconds since 1970; 0 where that is not known."""
     process = manifest.get("process")
     began = process.get("started") if isinstance(process, dict) else None
+    imported = manifest.get("imported")
+    if began is None and isinstance(imported, dict):
+        began = imported.get("time")
     return float(began) if isinstance(began, int | float) and math.isfinite(began) else 0.0
 
 

@@ -12,6 +12,8 @@ from steadyrun.importers.formats import (
     text,
     trainer_state,
     wandb,
+    wandb_csv,
+    yolo,
 )
 from steadyrun.importers.model import Format
 
@@ -23,6 +25,8 @@ FORMATS: tuple[Format, ...] = (
     trainer_state.FORMAT,
     *jsonfile.FORMATS,
     jsonlines.FORMAT,
-    *csvfile.FORMATS,
+    yolo.FORMAT,
+    wandb_csv.FORMAT,
+    csvfile.FORMAT,
     *text.FORMATS,
 )

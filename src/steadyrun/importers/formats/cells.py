@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steadyrun.importers.numbers import TooLargeError, number
+from steadyrun.importers.numbers import MISSING, TooLargeError, number
 from steadyrun.importers.told import Told
 
 
@@ -39,10 +39,14 @@ def _text(column: pa.Array) -> pa.Array:
 def _slowly(text: pa.Array, name: str, told: Told) -> pa.Array:
     encoded = text.dictionary_encode()
     spelled: list[float | None] = []
+    words = 0
     for cell in encoded.dictionary.to_pylist():
         try:
             spelled.append(number(cell))
         except TooLargeError as problem:
             told.odd("numbers larger than any float", "left out", f"column {name!r}: {problem}")
             spelled.append(None)
+        words += spelled[-1] is None and cell.lower() not in MISSING
+    if words and any(each is not None for each in spelled):
+        told.odd("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
     return pa.array(spelled, pa.float64()).take(encoded.indices)

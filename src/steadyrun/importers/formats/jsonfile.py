@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
+from steadyrun.importers.formats.jsonlines import exact
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.model import Format, Log, Look, Row, packed
 from steadyrun.importers.numbers import TooLargeError, value
-from steadyrun.importers.reading import LARGEST_JSON
+from steadyrun.importers.reading import LARGEST_JSON, decoded
 from steadyrun.importers.told import Told
 
 
@@ -23,7 +26,7 @@ def loaded(path: Path, told: Told) -> Any:
             f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} that one JSON file may have"
         )
     try:
-        held = json.loads(path.read_bytes())
+        held = json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
     except json.JSONDecodeError as problem:
         raise LogError(
             f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. Is it cut off?"
@@ -39,9 +42,14 @@ def _held(look: Look) -> Any:
     if look.path.suffix.lower() != ".json" and not look.head.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        return json.loads(look.path.read_bytes()) if look.path.stat().st_size <= 64 * 2**20 else None
+        return _whole(look.path, look.path.stat().st_mtime_ns) if look.path.stat().st_size <= LARGEST_JSON else None
     except (ValueError, RecursionError, OSError):
         return None
+
+
+@lru_cache(maxsize=1)
+def _whole(path: Path, _changed: int) -> Any:
+    return json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
 
 
 # -- Megatron's golden values: {"lm loss": {"values": {"1": 12.9, …}}}, or a list with a start and an interval --------
@@ -64,7 +72,11 @@ def _golden_rows(held: Mapping[str, Any], told: Told) -> Iterator[Row]:
     rows: dict[int, dict[str, float]] = {}
     for name, each in held.items():
         for step, item in _golden_points(each):
-            found = value(item)
+            try:
+                found = value(item)
+            except TooLargeError:
+                told.odd("numbers larger than any float", "left out", f"{name}, step {step}")
+                continue
             if found is None or found != found:  # "nan" stands for steps at which nothing was kept
                 told.odd(
                     "golden values that are nan",
@@ -79,7 +91,7 @@ def _golden_rows(held: Mapping[str, Any], told: Told) -> Iterator[Row]:
 def _golden_points(each: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
     values = each["values"]
     if isinstance(values, dict):
-        yield from ((int(step), item) for step, item in values.items() if step.lstrip("-").isdigit())
+        yield from ((int(step), item) for step, item in values.items() if re.fullmatch(r"-?[0-9]{1,15}", step))
         return
     start, gap = value(each.get("start_step", 0)) or 0.0, value(each.get("step_interval", 1)) or 1.0
     yield from ((int(start + place * gap), item) for place, item in enumerate(values))
@@ -89,17 +101,21 @@ def _golden_points(each: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
 
 
 def _columns(held: Any) -> Mapping[str, list[Any]] | None:
-    """The lists of a history; also under `history`, as Keras' own object is kept by some."""
+    """The lists of a history, those of `{"train": {"loss": […]}}` as `train/loss`; under `history` some keep it all."""
     if isinstance(held, dict) and isinstance(held.get("history"), dict):
         held = held["history"]
     if not isinstance(held, dict):
         return None
-    lists = {
-        str(name): each
-        for name, each in held.items()
-        if isinstance(each, list) and each and not isinstance(each[0], dict | list)
-    }
+    lists = {name: each for name, each in _flat(held, "", 3) if each and not isinstance(each[0], dict | list)}
     return lists if lists and max(len(each) for each in lists.values()) > 1 else None
+
+
+def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
+    for name, each in held.items():
+        if isinstance(each, list):
+            yield f"{prefix}{name}", each
+        elif isinstance(each, dict) and depth > 1:
+            yield from _flat(each, f"{prefix}{name}/", depth - 1)
 
 
 def _read_history(path: Path, _key: str, told: Told) -> Log:

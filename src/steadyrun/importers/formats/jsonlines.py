@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,16 @@ from steadyrun.importers.reading import binary, decoded, lines
 from steadyrun.importers.told import Told
 
 
+def exact(text: str) -> float | str:
+    """A number of JSON; one that no float can hold stays a text, so that it is not taken for an infinity."""
+    found = float(text)
+    return text if math.isinf(found) else found
+
+
 def parsed(line: str) -> Any:
     """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
     try:
-        return json.loads(line)
+        return json.loads(line, parse_float=exact)
     except (ValueError, RecursionError):
         return None
 
@@ -28,7 +35,8 @@ def _detect(look: Look) -> bool:
     first = [line for line in decoded(look.head).splitlines() if line.strip()][:20]
     whole = first if len(first) < 20 else first[:-1]
     objects = [line for line in whole if line.lstrip().startswith("{") and isinstance(parsed(line), dict)]
-    return len(objects) >= max(1, len(whole) // 2) and len(whole) >= 1
+    fewest = 1 if look.path.suffix.lower() in {".jsonl", ".ndjson"} else 2  # a single object is rather a setting
+    return len(objects) >= max(fewest, len(whole) // 2)
 
 
 def _read(path: Path, _key: str, told: Told) -> Log:

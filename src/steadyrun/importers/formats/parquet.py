@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.errors import LogError
-from steadyrun.importers.model import PACK, WIDEST, Format, Log, Look, Rows
+from steadyrun.importers.model import MOST_ROWS, PACK, WIDEST, Format, Log, Look, Rows
 from steadyrun.importers.told import Told
 
 
@@ -20,11 +20,15 @@ def _detect(look: Look) -> bool:
 def _read(path: Path, _key: str, told: Told) -> Log:
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowException, OSError) as problem:
         raise LogError(f"{path} is no whole Parquet file: {problem}") from problem
     if len(file.schema_arrow) > WIDEST:
         raise LogError(f"{path} has {len(file.schema_arrow):,} columns: this is no log of a training run")
+    if file.metadata.num_rows > MOST_ROWS:
+        raise LogError(f"{path} has {file.metadata.num_rows:,} rows: this is no log of a training run")
     wanted = [field.name for field in file.schema_arrow if _numeric(field.type)]
+    if not wanted:
+        raise LogError(f"{path} has no column of numbers")
     return Log(_rows(file, wanted, path, told))
 
 
@@ -36,10 +40,12 @@ def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Told) -> It
             done += batch.num_rows
             told.progress(size * done // total)
             columns = {
-                name: column.cast(pa.float64(), safe=False) for name, column in zip(wanted, batch.columns, strict=True)
+                field.name: column.cast(pa.float64(), safe=False)
+                for field, column in zip(batch.schema, batch.columns, strict=True)
+                if _numeric(field.type)
             }
             yield Rows(batch.num_rows, columns)
-    except (pa.ArrowInvalid, OSError) as problem:
+    except (pa.ArrowException, OSError) as problem:
         raise LogError(f"{path}, after row {done:,}: {problem}") from problem
 
 

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from steadyrun.errors import LogError
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
 from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.reading import binary, decoded, lines
+from steadyrun.importers.reading import binary, decoded, lines, plain
 from steadyrun.importers.told import Told
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19
+_LONGEST = 4_000
+_LONGEST_READ = 20_000  # of a line; what comes after it was not printed for people
+_STRAY = 0.02  # of the lines with losses: as few may look like another program's by chance
 
 
 def best(look: Look) -> Dialect | None:
-    """The dialect that reads most lines of a file; the general one only where no other reads any."""
+    """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
     if binary(look.head):
         return None
-    text = decoded(_sample(look.path))
-    found = [(len(dialect.pattern.findall(text)), -place, dialect) for place, dialect in enumerate(DIALECTS)]
-    special = [each for each in found if each[0] and not each[2].last_resort]
-    most = max(special or [each for each in found if each[0] >= 2], default=None)
-    return most[2] if most else None
+    about = look.path.stat()
+    return _best(look.path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
+    """Kept, for every dialect asks it of the same file."""
+    text = _plain_lines(decoded(_sample(path)))
+    counts = {dialect.name: len(dialect.pattern.findall(text)) for dialect in DIALECTS}
+    lines_of_losses = max(counts[dialect.name] for dialect in DIALECTS if dialect.last_resort)
+    special = [each for each in DIALECTS if not each.last_resort and counts[each.name] > _STRAY * lines_of_losses]
+    ordered = sorted(special, key=lambda each: -counts[each.name])
+    ordered += [each for each in DIALECTS if each.last_resort and counts[each.name]]
+    return next((dialect for dialect in ordered if dialect.sure(text)), None)
+
+
+def _plain_lines(text: str) -> str:
+    """A text for a first look: plain, and no line longer than a person would print."""
+    lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    return "\n".join(line[:_LONGEST] for line in lines)
 
 
 def _sample(path: Path) -> bytes:
@@ -50,7 +68,8 @@ def _read(dialect: Dialect, path: Path, _key: str, told: Told) -> Log:
 
 def _checked(dialect: Dialect, path: Path, told: Told, log: Log) -> Iterator[Row]:
     found = False
-    for row in dialect.rows(lines(path, told), told, log):
+    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, told))
+    for row in dialect.rows(read, told, log):
         found = True
         yield row
     if not found:

@@ -38,6 +38,13 @@ def newest(folder: Path) -> Path | None:
     return max(numbered)[1] if numbered else None
 
 
+def whole(folder: Path) -> bool:
+    """Whether a folder is what a Trainer left, so that all in it belongs to one run."""
+    return any((folder / name).exists() for name in ("training_args.bin", "config.json", "adapter_config.json")) or any(
+        folder.glob("checkpoint-*")
+    )
+
+
 def _read(path: Path, _key: str, told: Told) -> Log:
     held = loaded(path, told)
     history = held.get("log_history") if isinstance(held, dict) else None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from steadyrun.importers.formats.dialects import (
+    boosting,
     coqui,
     deepspeed,
     fairseq,
     general,
     huggingface,
+    keras,
     llmc,
     megatron,
     nanogpt,
+    table,
 )
 from steadyrun.importers.formats.dialects.form import Dialect
 
@@ -21,9 +24,13 @@ DIALECTS: tuple[Dialect, ...] = (
     fairseq.DIALECT,
     nanogpt.DIALECT,
     nanogpt.MODDED,
+    nanogpt.PLAIN,
     llmc.MAIN_LOG,
     llmc.DIALECT,
     coqui.DIALECT,
+    keras.DIALECT,
+    boosting.DIALECT,
+    table.DIALECT,
     general.DIALECT,
 )
 

@@ -1,32 +1,61 @@
-"""fairseq's JSON lines: `2021-03-03 | INFO | train_inner | {"epoch": 1, "loss": "7.3", …}`."""
+"""fairseq: JSON (`| train_inner | {"epoch": 1, "loss": "7.3", …}`) or text (`| epoch 001 | loss 6.3 | …`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
 from steadyrun.importers.formats.jsonlines import parsed
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _ENTRY = re.compile(r"\|\s*(train_inner|train|valid[\w.-]*|test[\w.-]*)\s*\|\s*(\{.*\})\s*$", re.M)
+_TEXT = re.compile(r"\|\s*epoch\s+(\d+)\b(?=[^\n]*\bloss[ =])([^\n]*\bnum_updates[ =]\d[^\n]*)$", re.M)
+_FIELD = re.compile(rf"\b([a-z]\w*)[ =]({ANY})(?=[\s,|%]|$)", re.I)
 
 
 def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if not (found := _ENTRY.search(line)):
-            continue
-        held = parsed(found[2])
-        if not isinstance(held, dict):
-            told.odd("lines that are no JSON object", "left out", f"line {number:,}")
-            continue
-        row = row_of(held, told, f"line {number:,}")
-        prefix = "train_" if found[1].startswith("train") else f"{found[1].partition('_')[0]}_"
-        if "num_updates" not in row and f"{prefix}num_updates" in row:
-            row["num_updates"] = row.pop(f"{prefix}num_updates")
-        yield row
+        if found := _ENTRY.search(line):
+            held = parsed(found[2])
+            if isinstance(held, dict):
+                yield _named(row_of(held, told, f"line {number:,}"), found[1])
+            else:
+                told.odd("lines that are no JSON object", "left out", f"line {number:,}")
+        elif found := _TEXT.search(line):
+            yield _text_row(line, found[1], found[2], told, number)
 
 
-DIALECT = Dialect("fairseq", "fairseq log", _ENTRY, _rows, "mean since the last point", {"step": "num_updates"})
+def _named(row: dict[str, float], part: str) -> Row:
+    prefix = "train_" if part.startswith("train") else f"{part.partition('_')[0]}_"
+    if "num_updates" not in row and f"{prefix}num_updates" in row:
+        row["num_updates"] = row.pop(f"{prefix}num_updates")
+    return row
+
+
+def _text_row(line: str, epoch: str, rest: str, told: Told, number: int) -> Row:
+    """A line of values since the last one has a place in the epoch (`: 450 / 1891`); one without sums an epoch up."""
+    row = pairs([("epoch", epoch), *_FIELD.findall(rest)], told, number)
+    if "valid on" in line:
+        prefix = "valid_"
+    elif re.match(r":\s*\d+ /|:\s*\d+%", rest):
+        prefix = ""
+    else:
+        prefix = "epoch's "
+    kept = {"epoch", "num_updates", "lr"}
+    return {
+        name if name in kept or name.startswith(prefix) else f"{prefix}{name}": value for name, value in row.items()
+    }
+
+
+DIALECT = Dialect(
+    "fairseq",
+    "fairseq log",
+    re.compile(f"{_ENTRY.pattern}|{_TEXT.pattern}", re.M),
+    _rows,
+    "mean since the last point",
+    {"step": "num_updates"},
+)

@@ -23,6 +23,7 @@ class Dialect:
     rows: Callable[[Lines, Told, Log], Iterator[Row]]
     kind: str = ""
     roles: Mapping[str, str] = field(default_factory=dict)
+    sure: Callable[[str], bool] = lambda _text: True  # asked of a text in which the pattern was found
     last_resort: bool = False
 
 

@@ -1,67 +1,164 @@
-"""Any line with names and numbers and a loss among them: `step 10 loss: 2.3 lr=1e-4`, `Epoch [3][50/70] loss: 0.9`."""
+"""Any line with names and numbers and a loss among them: `step 10 loss: 2.3 lr=1e-4`, `Epoch [3][50/70] loss: 0.9`.
+
+Lines that only say where a run is (`Epoch 3/10`, `[step=10/500]`) hold for the lines below them. Redrawings of a
+progress bar at the same place are one point, the last of them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs, read
+from steadyrun.importers.formats.dialects.phrases import Phrase, phrase
+from steadyrun.importers.formats.jsonlines import parsed
+from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
+from steadyrun.importers.words import HELD_OUT, LOSS_WORDS, TRAIN
 
-_PAIR = re.compile(
-    rf"((?:[A-Za-z_][\w./@-]*)(?: (?:loss|norm|rate|scale|step|steps))?)\s*[:=]\s*\[?({ANY})(?![\w:]*:)", re.I
-)
-_WORD = re.compile(
-    rf"\b((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|avg|mean|lm) )?loss|lr|learning rate|"
-    rf"(?:grad(?:ient)? )?norm|gnorm|ppl|perplexity)\s+(?:is\s+)?({ANY})",
-    re.I,
-)
-_COUNT = re.compile(
-    r"\b(global[ _]?step|step|iter(?:ation)?|update|batch)s?\s*[:=#\[(]?\s*(\d[\d,]*)\s*(?:/\s*\d[\d,]*)?", re.I
-)
-_EPOCH = re.compile(
-    r"\b(epoch)\s*[:=#\[(]?\s*(\d+(?:\.\d+)?)\s*(?:/\s*\d+)?\]?(?:\s*\[\s*(\d[\d,]*)\s*/\s*\d[\d,]*)?", re.I
-)
-_BRACKET = re.compile(r"^\W*\[?\s*(\d[\d,]*)\s*/\s*(\d[\d,]*)\s*\]?")
-_LOSS = re.compile(rf"loss\w*\s*(?:[:=]|is)?\s*\(?\[?{ANY}", re.I)
-_COUNTED = {"global step": "global_step", "globalstep": "global_step", "iteration": "iteration", "iter": "iter"}
+_LONGEST = 4_000
+_FIELD = re.compile(rf"^\s+\W*([A-Za-z][\w ./()@-]*?)\s*[:=]\s*({ANY})\s*$", re.I)
+_JSON = re.compile(r"\{.*\}")
+_HINT = re.compile(r"loss|xent|epoch|step|iter|batch|test|val", re.I)
+_TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
+_SETTING = re.compile(
+    r"\b(?:total|warm-?up|number|num|max(?:imum)?|every|per|steps = |sav\w+)", re.I
+)  # counts of something else
+_AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_step", "num_updates", "batch", "update"}
+
+
+@dataclass
+class _Reader:
+    """What is remembered from line to line."""
+
+    told: Told
+    first: float | None = None  # the first epoch that was named
+    heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
+    block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
+    titled: bool = False  # the line above was the title of an evaluation
+    bar: tuple[tuple[str, str, str | None], dict[str, float]] | None = None  # a bar that may be drawn again
+
+    def rows(self, number: int, line: str) -> Iterator[Row]:
+        """The rows that are whole after this line."""
+        if self.heading and (found := _FIELD.match(line)):
+            self.block.update(pairs([(found[1], found[2])], self.told, number))
+            return
+        if self.block:
+            yield from self.ended()
+        if len(line) > _LONGEST:
+            self.told.odd(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
+            return
+        if not _HINT.search(line):
+            return
+        if '":' in line and (found := _JSON.search(line)) and isinstance(held := parsed(found[0]), dict):
+            yield from self._json(held, number)
+            return
+        said = phrase(line)
+        given = dict(reversed(said.pairs))  # the first of a name counts: totals and averages come later
+        row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.told, number)
+        where = self._where(said, number)
+        if not _has_loss(row):
+            if where and not said.bar and not _SETTING.search(line):
+                self.heading = where
+            self.titled = bool(_TITLE.match(line))
+            return
+        if self.titled and not where:
+            row = {_held_out(name): value for name, value in row.items()}
+        self.titled = False
+        if said.held_out and not said.done:
+            return
+        placed = where or self.heading
+        if "epoch" in self.heading and "epoch" not in placed:
+            placed = {**placed, "epoch": self.heading["epoch"]}
+        yield from self._drawn(said, {**placed, **row})
+
+    def ended(self) -> Iterator[Row]:
+        """What is left when a block, or the log, ends."""
+        if self.block:
+            yield {**self.heading, **self.block}
+            self.block = {}
+        if self.bar:
+            yield self.bar[1]
+            self.bar = None
+
+    def _json(self, held: dict[str, object], number: int) -> Iterator[Row]:
+        row = row_of(held, self.told, f"line {number:,}")
+        if _has_loss(row):
+            yield row
+
+    def _drawn(self, said: Phrase, row: dict[str, float]) -> Iterator[Row]:
+        key = (*said.inner, said.epoch) if said.inner and said.bar else None
+        if self.bar and self.bar[0] != key:
+            yield self.bar[1]
+            self.bar = None
+        if key:
+            self.bar = (key, row)
+        else:
+            yield row
+
+    def _where(self, said: Phrase, number: int) -> dict[str, float]:
+        """Epoch and step of a line; the counters of an evaluation count its own batches."""
+        where: dict[str, float] = {}
+        epoch = read(said.epoch, self.told, f"line {number:,}") if said.epoch else None
+        if epoch is not None:
+            where["epoch"] = epoch
+            self.first = epoch if self.first is None else self.first
+        if said.step:
+            where.update(pairs([("step", said.step)], self.told, number))
+        elif said.inner and not said.held_out:
+            at, of = (read(text, self.told, f"line {number:,}") or 0.0 for text in said.inner)
+            epoch = self.heading.get("epoch") if epoch is None else epoch
+            epochs = 0.0 if epoch is None or self.first is None else epoch - min(self.first, 1.0)
+            where["step"] = at + max(epochs, 0.0) * of
+        return where
+
+
+def _has_loss(row: Row) -> bool:
+    return any(word in name.lower() for name in row for word in LOSS_WORDS)
+
+
+def _held_out(name: str) -> str:
+    named = set(re.split(r"[\W_]+", name.lower()))
+    return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
 
 
 def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+    reader = _Reader(told)
     for number, line in lines:
-        if len(line) > 4_000 or not _LOSS.search(line):
-            continue
-        found = {**dict(_WORD.findall(line)), **dict(_PAIR.findall(line))}
-        row = pairs(list(found.items()), told, number)
-        row = {
-            name: value for name, value in row.items() if not _COUNT.fullmatch(f"{name} 1") and name.lower() != "epoch"
-        }
-        row.update(_where(line, told, number))
-        if any("loss" in name.lower() for name in row):
-            yield row
+        yield from reader.rows(number, line)
+    yield from reader.ended()
 
 
-def _where(line: str, told: Told, number: int) -> dict[str, float]:
-    """Epoch and step of a line."""
-    where: list[tuple[str, str]] = []
-    if found := _EPOCH.search(line):
-        where.append(("epoch", found[2]))
-        if found[3]:
-            where.append(("iter", found[3]))
-    if found := _COUNT.search(line):
-        name = found[1].lower()
-        where.append((_COUNTED.get(name, name.replace(" ", "_")), found[2]))
-    elif not where and (found := _BRACKET.search(line)):
-        where.append(("step", found[1]))
-    return pairs([(name if name != "batch" else "iter", text) for name, text in where], told, number)
+def _sure(text: str) -> bool:
+    """A log says the same again and again, of other steps; a text that mentions a loss does not."""
+    lines = enumerate(text.splitlines(), start=1)
+    found = list(islice(_rows(lines, Told(), Log(iter(()))), 300))
+    kinds = Counter(_kind(row) for row in found)
+    if not kinds:
+        return False
+    kind, count = kinds.most_common(1)[0]
+    alike = [row for row in found if _kind(row) == kind]
+    if count >= 2 and kind[1]:
+        return len({(row.get("epoch"), row.get("step")) for row in alike}) >= 2
+    return len({tuple(row.values()) for row in alike}) >= 3
+
+
+def _kind(row: Row) -> tuple[str, bool]:
+    """What a row is about: its first loss, and whether it says where it stands."""
+    first = next((name for name in row if _has_loss({name: 0.0})), "")
+    return first, "step" in row or "epoch" in row
 
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
-    re.compile(rf"^[^\n]{{0,300}}\bloss\w*\s*(?:[:=]|is)?\s*\(?\[?{ANY}[^\n]*$", re.M | re.I),
+    re.compile(rf"^[^\n]{{0,500}}(?:loss|xent)[^\n]{{0,80}}?{ANY}", re.M | re.I),
     _rows,
+    sure=_sure,
     last_resort=True,
 )

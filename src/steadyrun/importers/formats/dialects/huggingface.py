@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, islice, pairwise
 
 from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
 from steadyrun.importers.model import Log, Row
 from steadyrun.importers.told import Told
 
-_ENTRY = re.compile(r"\{\s*'(?:loss|eval_\w*loss|train_runtime|eval_runtime|learning_rate|grad_norm)':[^{}]*\}")
+_KEYS = r"loss|eval_[\w./-]*loss|train_runtime|eval_runtime|learning_rate|grad_norm"
+_ENTRY = re.compile(rf"\{{[^{{}}]*?'(?:{_KEYS})': [^{{}}]*\}}")
 _PAIR = re.compile(r"'([^']+)':\s*('?[^,'}]+'?)")
-_BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
-_TOTAL = re.compile(r"Total optimization steps\s*=\s*([\d,]+)")
+_BAR = re.compile(r"\|\s*(\d{1,15})/(\d{1,15})\s*\[")
+_TOTAL = re.compile(r"Total optimization steps\s*=\s*(\d[\d,]{0,15})\b")
+_AHEAD, _STALE = 20_000, 0.1
 
 
 def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+    """Entries, with steps only where the bars keep up: a bar is drawn now and then, entries come when they come."""
+    entries = _entries(lines, told, log)
+    ahead = list(islice(entries, _AHEAD))
+    steps = [row["step"] for row in ahead if "step" in row and "loss" in row]
+    stale = sum(now == before for before, now in pairwise(steps))
+    if stale <= _STALE * len(steps):
+        yield from chain(ahead, entries)
+        return
+    told.odd("progress bars that were drawn less often than values were printed", "not used for steps", count=stale)
+    for row in chain(ahead, entries):
+        yield {name: value for name, value in row.items() if name != "step"}
+
+
+def _entries(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
     total: int | None = None
     step: int | None = None
     for number, line in lines:
@@ -30,7 +47,7 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
             row = pairs(_PAIR.findall(found[0]), told, number)
             if "train_runtime" in row:  # the mean of the whole run
                 row.pop("train_loss", None)
-            if step is not None:
+            if step is not None and "step" not in row:
                 row["step"] = float(step)
             if row:
                 yield row

@@ -10,7 +10,9 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_STEP = re.compile(rf"^\s*step\s+(\d+)/(\d+)\s*\|\s*(?:train )?loss\s+({ANY})(.*)", re.M | re.I)
+_STEP = re.compile(
+    rf"^\s*step\s+(\d{{1,15}})(?:/(\d{{1,15}})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.M | re.I
+)
 _REST = re.compile(rf"\|\s*(norm|lr)\s+({ANY})", re.I)
 _VAL = re.compile(rf"^\s*val loss\s+({ANY})\s*$", re.M | re.I)
 _MAIN = re.compile(rf"^\s*s:(\d+) ((?:trl|tel|eval):{ANY}.*)$", re.M | re.I)
@@ -22,7 +24,8 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
     for number, line in lines:
         if found := _STEP.search(line):
             last = found[1]
-            log.config["total_steps"] = int(found[2])
+            if found[2]:
+                log.config["total_steps"] = int(found[2])
             yield pairs([("step", last), ("loss", found[3]), *_REST.findall(found[4])], told, number)
         elif found := _VAL.search(line):
             yield pairs([("step", last), ("val loss", found[1])], told, number)

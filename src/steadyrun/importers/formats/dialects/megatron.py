@@ -10,9 +10,9 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_STEP = re.compile(r"\biteration\s+(\d[\d,]*)\s*/\s*(\d[\d,]*)\s*\|", re.I)
+_STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)
 _FIELD = re.compile(rf"([A-Za-z][\w ()/.-]*?)\s*:\s*({ANY})\s*(?=\||$)", re.I)
-_VALID = re.compile(rf"valid(?:ation)? loss at iteration\s+(\d[\d,]*)[^|]*\|.*?lm loss value:\s*({ANY})", re.I)
+_VALID = re.compile(rf"valid(?:ation)? (?:loss|results) at iteration\s+(\d[\d,]*)[^|]*\|.*?loss value:\s*({ANY})", re.I)
 _WRAPPED = 4  # lines that one entry may be wrapped over
 
 
@@ -44,6 +44,8 @@ def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
     found = _STEP.search(text)
     assert found is not None
     row = {"iteration": float(found[1].replace(",", "")), **pairs(_FIELD.findall(text[found.end() :]), told, line)}
+    if "lm_loss" in row:  # GPT-NeoX
+        row["lm loss"] = row.pop("lm_loss")
     if row.get("grad norm") == 0:
         del row["grad norm"]
         told.odd("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")

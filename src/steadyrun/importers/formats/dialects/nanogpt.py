@@ -10,8 +10,8 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_ITER = re.compile(rf"^\s*iter (\d+): loss ({ANY})\b(.*)", re.M | re.I)
-_EVAL = re.compile(rf"^\s*step (\d+): train loss ({ANY})[^,]*, val loss ({ANY})", re.M | re.I)
+_ITER = re.compile(rf"^\s*iter (\d[\d,]*): loss ({ANY})\b(.*)", re.M | re.I)
+_EVAL = re.compile(rf"^\s*step (\d[\d,]*): train loss ({ANY})[^,]*, val loss ({ANY})", re.M | re.I)
 _REST = re.compile(rf"\b(time|mfu|lr|grad_norm|norm) ({ANY})", re.I)
 
 
@@ -23,11 +23,21 @@ def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
             ]
             yield pairs([("iter", found[1]), ("loss", found[2]), *rest], told, number)
         elif found := _EVAL.search(line):
-            names = ("iter", "train loss of the evaluation", "val loss")
+            names = ("iter", "train loss", "val loss")
             yield pairs(list(zip(names, found.groups(), strict=True)), told, number)
 
 
-_MODDED = re.compile(r"^\s*step:(\d+)(?:/(\d+))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
+_PLAIN = re.compile(rf"^(\d+) (train|val|hella) ({ANY})\s*$", re.M)
+_PLAIN_NAMES = {"train": "train loss", "val": "val loss", "hella": "hellaswag"}
+
+
+def _plain_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+    for number, line in lines:
+        if found := _PLAIN.search(line):
+            yield pairs([("step", found[1]), (_PLAIN_NAMES[found[2]], found[3])], told, number)
+
+
+_MODDED = re.compile(r"^\s*step:(\d{1,15})(?:/(\d{1,15}))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
 _TOKEN = re.compile(rf"([\w./]+):\s*({ANY})(?:[a-zµ]*)", re.I)
 
 
@@ -45,4 +55,5 @@ def _modded_rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
 DIALECT = Dialect(
     "nanogpt", "nanoGPT log", re.compile(f"{_ITER.pattern}|{_EVAL.pattern}", re.M | re.I), _rows, "single batch"
 )
+PLAIN = Dialect("build-nanogpt", "build-nanogpt log.txt", _PLAIN, _plain_rows, "mean of a step")
 MODDED = Dialect("modded-nanogpt", "modded-nanogpt log", _MODDED, _modded_rows, "single batch")

@@ -1,0 +1,39 @@
+"""What Keras prints: `Epoch 3/10`, then bars whose losses are running means: the last line of an epoch counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
+from steadyrun.importers.told import Told
+
+_EPOCH = re.compile(r"^\s*Epoch (\d{1,9})(?:/(\d{1,9}))?\s*$")
+_BAR = re.compile(r"^\s*(?P<at>\d+)/(?P<of>\d+|Unknown)\b(?P<rest>.* - [\w./]+: .*)$", re.M)
+_FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
+_LINE = re.compile(r"^\s*\d+/(?:\d+|Unknown) (?:\[[=>. ]*\]|[━╸╺ ]+|-)[^\n]* - (?:\w+_)?loss: \S", re.M)
+
+
+def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+    epoch, last = 0.0, None
+    row: dict[str, float] = {}
+    for number, line in lines:
+        if found := _EPOCH.match(line):
+            if row:
+                yield {"epoch": epoch, **row}
+            epoch, row, last = float(found[1]), {}, None
+            log.config.update({"epochs": int(found[2])} if found[2] else {})
+        elif (found := _BAR.match(line)) and (fields := _FIELD.findall(found["rest"])):
+            last = found
+            row = pairs(fields, told, number)
+    if row and last is not None:
+        if last["at"] != last["of"]:
+            told.odd(
+                "an epoch that did not end", "its last line is kept: the mean so far", f"{last['at']}/{last['of']}"
+            )
+        yield {"epoch": epoch, **row}
+
+
+DIALECT = Dialect("keras", "Keras progress lines", _LINE, _rows, "mean of an epoch")

@@ -1,0 +1,55 @@
+"""Tables that a program prints (fastai, spaCy, skorch): a line of names, then lines with as many numbers below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
+from steadyrun.importers.model import Log, Row
+from steadyrun.importers.numbers import ANY
+from steadyrun.importers.told import Told
+
+_GAP = re.compile(r"\s{2,}|\t|\s*\|\s*")
+_HEADER = re.compile(r"^[ \t|#]*(?:epochs?|e|#|steps?|iter|iteration)[ \t|]+[^\n:=]*loss[^\n:=]*$", re.M | re.I)
+_ROW = re.compile(rf"^[ \t|]*\d+(?:[ \t|]+(?:{ANY}|-|None|\d+:\d+(?::\d+)?))+[ \t|%+]*$", re.I)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in _GAP.split(line.strip().strip("|").strip())]
+
+
+def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+    header = ""
+    for number, line in lines:
+        if _HEADER.match(line):
+            header = line
+        elif header and _ROW.match(line):
+            names, cells = _aligned(header, line)
+            if not names:
+                told.odd("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
+                continue
+            parts = tuple(name for name in names if name.lower().startswith("loss "))
+            if parts:  # spaCy: a loss per component
+                log.sums["loss"] = parts
+            given = [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell]
+            yield pairs(given, told, number)
+
+
+def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
+    """Names and cells, as many of each: names may have single spaces in them, numbers have none."""
+    cells = line.replace("|", " ").split()
+    for names in (_cells(header), header.replace("|", " ").strip(" #").split()):
+        if len(names) == len(cells):
+            return ["step" if name == "#" else name for name in names], cells
+    return [], []
+
+
+def _sure(text: str) -> bool:
+    """Names alone are no table: rows have to follow."""
+    found = _HEADER.search(text)
+    after = text[found.end() :].splitlines()[1:8] if found else []
+    return any(_ROW.match(line) for line in after)
+
+
+DIALECT = Dialect("table", "printed table (fastai, spaCy)", _HEADER, _rows, sure=_sure)

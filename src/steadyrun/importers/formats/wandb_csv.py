@@ -1,0 +1,48 @@
+"""CSV exports of Weights & Biases: a column per run and metric, `RUN - METRIC`, and its smallest and largest values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from steadyrun.importers.formats.csvfile import rows
+from steadyrun.importers.formats.layout import detect, layout, names_of
+from steadyrun.importers.model import Format, Log, Look, Part, Rows
+from steadyrun.importers.told import Told
+
+_COLUMN = re.compile(r"(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?")
+
+
+def _runs(names: list[str]) -> dict[str, dict[str, str]]:
+    """Run, then column to name; without the columns of smallest and largest values."""
+    runs: dict[str, dict[str, str]] = {}
+    for name in names:
+        found = _COLUMN.fullmatch(name)
+        if found and not found["end"]:
+            runs.setdefault(found["run"], {})[name] = found["name"]
+    return runs
+
+
+def _detect(look: Look) -> bool:
+    if not detect(look):
+        return False
+    names = names_of(look)
+    return bool(_runs(names)) and any(name.endswith(("__MIN", "__MAX")) for name in names)
+
+
+def _parts(path: Path) -> list[Part]:
+    return [Part(run, run) for run in _runs(layout(path).names)]
+
+
+def _read(path: Path, key: str, told: Told) -> Log:
+    table = layout(path)
+    runs = _runs(table.names)
+    mine = runs.get(key) or (next(iter(runs.values())) if len(runs) == 1 else {})
+    others = {name for name in table.names if _COLUMN.fullmatch(name) and name not in mine}
+    return Log(
+        Rows(each.count, {mine.get(name, name): column for name, column in each.columns.items() if name not in others})
+        for each in rows(path, table, told)
+    )
+
+
+FORMAT = Format("wandb-csv", "CSV export of Weights & Biases", _detect, _read, _parts)

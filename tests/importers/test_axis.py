@@ -1,0 +1,152 @@
+"""Which step a row belongs to, against a slow and obvious twin."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steadyrun.importers.axis import MOST_ATTEMPTS, Axis
+from steadyrun.importers.model import Rows
+from steadyrun.importers.told import Told
+
+Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss
+ROLES = {"step": "step", "epoch": "epoch", "loss": "loss"}
+
+
+def packed(lines: list[Line]) -> Rows:
+    step, epoch, loss = zip(*lines, strict=True)
+    columns = {"step": step, "epoch": epoch, "loss": [1.0 if there else None for there in loss]}
+    return Rows(len(lines), {name: pa.array(values, pa.float64()) for name, values in columns.items()})
+
+
+def placed(packs: list[list[Line]], roles: dict[str, str] = ROLES) -> tuple[list[tuple[int, int]], Axis]:
+    """(attempt, step) of every row, in the order of the log."""
+    rows = [packed(lines) for lines in packs]
+    axis = Axis.of(rows, roles, Told())
+    found: list[tuple[int, int]] = []
+    attempt = 1
+    for each in rows:
+        at = len(found)
+        for part in axis.place(each):
+            attempt += part.resumes
+            assert part.rows.tolist() == list(range(len(found) - at, len(found) - at + len(part.rows)))
+            found += [(attempt, step) for step in part.steps.tolist()]
+        assert len(found) == at + each.count
+    return found, axis
+
+
+def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
+    """The same row by row: what a person would do with a pencil."""
+    found: list[tuple[int, int]] = []
+    carried = last = last_epoch = None
+    offset, gap, attempt = 0.0, 1.0, 1
+    for lines in packs:
+        counts: list[float] = []
+        attempt_here, offset_here = attempt, offset
+        for step, _, _ in lines:
+            if step is None and carried is None:
+                carried = next((other for other, _, _ in lines if other is not None), 0.0)
+            carried = carried if step is None else step
+            counts.append(carried)
+        changes: dict[int, tuple[bool, float]] = {}
+        guides = [place for place, line in enumerate(lines) if line[2]]
+        before_row = 0
+        for number, place in enumerate(guides):
+            now, epoch = counts[place], lines[place][1]
+            if last is not None and now < last:
+                row = next((each for each in range(before_row, place) if counts[each] < last), place)
+                later = counts[guides[number + 1]] if number + 1 < len(guides) else float("-inf")
+                if epoch is not None and last_epoch is not None and epoch > last_epoch:
+                    offset += last if now > 0 else last + gap - now
+                    changes[row] = (False, offset)
+                elif later <= last and attempt < MOST_ATTEMPTS:
+                    attempt += 1
+                    changes[row] = (True, offset)
+            elif last is not None and now > last:
+                gap = now - last
+            last, last_epoch, before_row = now, epoch, place + 1
+        for place, count in enumerate(counts):
+            if place in changes:
+                resumed, offset_here = changes[place]
+                attempt_here += resumed
+            found.append((attempt_here, round(count + offset_here)))
+    return found
+
+
+counts = st.one_of(st.none(), st.integers(0, 12).map(float))
+epochs = st.one_of(st.none(), st.integers(0, 3).map(float))
+lines = st.tuples(counts, epochs, st.booleans())
+
+
+@given(st.lists(st.lists(lines, min_size=1, max_size=12), min_size=1, max_size=3))
+@settings(max_examples=400, deadline=None)
+def test_any_log_is_placed_as_the_twin_does(packs: list[list[Line]]) -> None:
+    assert placed(packs)[0] == slow(packs)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 29))
+@settings(max_examples=100, deadline=None)
+def test_a_log_that_goes_forward_keeps_its_steps(gaps: list[int], edge: int) -> None:
+    steps = [float(sum(gaps[: place + 1])) for place in range(len(gaps))]
+    log: list[Line] = [(step, None, True) for step in steps]
+    packs = [part for part in (log[:edge], log[edge:]) if part]
+    assert placed(packs)[0] == [(1, int(step)) for step in steps]
+
+
+def test_a_resume_repeats_steps_in_a_new_attempt() -> None:
+    log: list[Line] = [(step, None, True) for step in (10.0, 20.0, 30.0, 20.0, 30.0, 40.0)]
+    assert placed([log])[0] == [(1, 10), (1, 20), (1, 30), (2, 20), (2, 30), (2, 40)]
+
+
+def test_counters_that_start_over_count_on() -> None:
+    log: list[Line] = [(batch, epoch, True) for epoch in (1.0, 2.0, 3.0) for batch in (1.0, 2.0, 3.0)]
+    assert [step for _, step in placed([log])[0]] == list(range(1, 10))
+    log = [(batch, epoch, True) for epoch in (0.0, 1.0, 2.0) for batch in (0.0, 10.0, 20.0)]
+    assert [step for _, step in placed([log])[0]] == list(range(0, 90, 10))
+
+
+def test_a_single_point_out_of_order_is_no_resume() -> None:
+    log: list[Line] = [(step, None, True) for step in (1.0, 2.0, 4.0, 3.0, 5.0)]
+    found, axis = placed([log])
+    assert found == [(1, 1), (1, 2), (1, 4), (1, 3), (1, 5)]
+    assert list(axis.told.oddities) == ["points out of order"]
+
+
+def test_validations_count_something_else() -> None:
+    """A row without the loss never makes a resume, whatever it counts."""
+    log: list[Line] = [(100.0, 1.0, True), (5.0, 1.0, False), (200.0, 2.0, True)]
+    assert placed([log])[0] == [(1, 100), (1, 5), (1, 200)]
+
+
+NO_STEPS = {"epoch": "epoch", "loss": "loss"}
+
+
+def test_whole_epochs_stand_for_steps() -> None:
+    log: list[Line] = [(None, epoch, True) for epoch in (1.0, 2.0, 3.0)]
+    found, axis = placed([log], NO_STEPS)
+    assert (found, axis.unit) == ([(1, 1), (1, 2), (1, 3)], "epoch")
+
+
+@pytest.mark.parametrize("epochs_seen", [(0.1, 0.2, 0.2, 0.3), (1.0, 1.0, 1.0, 2.0)])
+def test_fractions_and_repeated_epochs_are_counted_by_points(epochs_seen: tuple[float, ...]) -> None:
+    log: list[Line] = [(None, epoch, True) for epoch in epochs_seen]
+    found, axis = placed([log], NO_STEPS)
+    assert (found, axis.unit) == ([(1, 0), (1, 1), (1, 2), (1, 3)], "point")
+
+
+def test_points_go_back_to_where_the_epoch_was() -> None:
+    log: list[Line] = [(None, epoch, True) for epoch in (0.1, 0.2, 0.3, 0.4)]
+    again: list[Line] = [(None, epoch, True) for epoch in (0.25, 0.35, 0.45)]
+    found, _ = placed([log, [(None, 0.4, False)], again], NO_STEPS)
+    assert found == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 3), (2, 2), (2, 3), (2, 4)]
+
+
+def test_rows_without_a_usable_step_are_left_out_and_told() -> None:
+    rows = packed([(1.0, None, True), (float("nan"), None, True), (1e300, None, True), (2.0, None, True)])
+    axis = Axis.of([rows], ROLES, Told())
+    assert [part.steps.tolist() for part in axis.place(rows)] == [[1, 2]]
+    assert str(axis.told.oddities["rows whose step is no usable number"]) == (
+        "2 times: rows whose step is no usable number: left out"
+    )
