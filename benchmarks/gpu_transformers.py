@@ -53,14 +53,15 @@ class Program(Trainer):
 
 
 class Waits(TrainerCallback):
-    """Counts the warnings of torch about waits that come from steadyrun's files, until the last steps."""
+    """Counts the warnings of torch about waits that come from steadyrun's files: after the first step, which reads
+    the initial weights, and until the last ones."""
 
     def __init__(self, seen: list[Any], until: int) -> None:
         self.seen, self.until, self.found = seen, until, 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if state.global_step == self.until:
-            self.found = sum("steadyrun" in each.filename for each in self.seen)
+        if state.global_step in {1, self.until}:
+            self.found = sum("steadyrun" in each.filename for each in self.seen) - self.found
 
 
 def build(folder: Path, dtype: str, device: str, steps: int, callbacks: list[Any], *, breaks: bool = False) -> Program:
