@@ -50,7 +50,7 @@ lr-typo                       .. Fn *. .* .. ..- .-- *+++ --- .--- n.- .. .. .. 
 lr-too-high                   .. .. F* ~* .* ..- .-- *+++ --- .--- .n- .. .. .. n. .n -.  C3.1  always-clipping
 loss-mask                     F. .. *. .. .* ..- .-- *+++ --- .--- ..- .. .n *. .. .. -.  C1.1  counts-too-little
 frozen-parameters             .n .. F. ~. .. -.- .-- *+++ --- .--- ..- .. .n .. .. .. -.  C3.1  frozen
-double-softmax                .n .. F. .. .* ..- .-- *+++ --- .--- ... .. .. n. .. .. -.  C3.1  dead
+double-softmax                .n .. F* .. .* ..- .-- *+++ --- .--- ... .. .. n. .. .. -.  C3.1  dead
 static-training               .. .. n. F. .. .-- .-- *+++ --- .--- ..- .. .. .. .. .. -.  C4.1  static
 gradient-ascent               .F .. ~* ~* .* ..- .-- *+++ --- n..~ .n- .. .. n. .. .. -.  C1.2  wrong-sign
 unclipped                     .. .. ** F* .* ..- .-- *+++ --- .--- .n- .- .- *. n. .n -.  C4.1  diverging
