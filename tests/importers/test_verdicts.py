@@ -20,8 +20,8 @@ HEALTHY = [
     "lightning-pinn-spike/version_5_metrics.csv",
     "llmc-gpt2-124m-mainlog/main.log",
     "megatron-gpt3-15b-golden/golden_values_gpt3_15b_h100.json",
-    "mng-optimizers-4x/8bfe4e35-c3fc-4b70-a984-3be937b71ff3.txt",
-    "mng-seeds-7x1750/seed_3151f69a.txt",
+    *(f"mng-optimizers-4x/{path.name}" for path in sorted((LOGS / "mng-optimizers-4x").glob("*.txt"))),
+    *(f"mng-seeds-7x1750/{path.name}" for path in sorted((LOGS / "mng-seeds-7x1750").glob("*.txt"))),
     "nanogpt-healthy-bpc/output_iy4y4j7m.log",
     "nanogpt-healthy-bpc/output_vgpqdf1r.log",
     "parameter-golf-baseline/lowerlr_train.log",
@@ -40,6 +40,7 @@ FAULTS = [
     ("nanogpt-char-overfit/output_kt2awly2_severe.log", "C4.2", "overfitting", 1250),
     ("nanogpt-char-overfit/output_mw8ngzqq.log", "C4.2", "overfitting", 1750),
     ("llmc-hector-nan-from-step0/gpt2_train.11672255_nan900.log", "D1.3", "loss-first", 1),
+    ("llmc-hector-nan-from-step0/gpt2_train.11679031_nan16k.log", "D1.3", "loss-first", 1),
 ]
 NOTES = [
     ("bigscience-13b-spike/tr1-13B.megatron.log", "D2.1", 29060, "7.344 at step 29050", "from 6.554e+04 to 4096"),
