@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from imported import looked, points
+
+import steadyrun
 
 ROLES = ("loss", "val_loss", "lr/0", "grad_norm", "loss_scale", "skipped")
 
@@ -426,3 +429,15 @@ def test_settings_are_no_headings(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("Total steps: 10000\ninitial loss: 9.5\n" + "".join(f"step {n} loss: {9 / n}\n" for n in (1, 2, 3)))
     assert [step for step, _ in points(path, "loss")["loss"]] == [1, 2, 3]
+
+
+def test_megatron_prints_zero_where_every_loss_was_nan(tmp_path: Path) -> None:
+    entry = " iteration {step}/ 500 | lm loss: {loss}E+00 | number of skipped iterations: 0 | number of nan iterations: {nan} |\n"
+    said = [(10, 2.5, 0), (20, 2.4, 3), (30, 0.0, 10), (40, 0.0, 10)]
+    (tmp_path / "log.txt").write_text("".join(entry.format(step=step, loss=loss, nan=nan) for step, loss, nan in said))
+    run = steadyrun.import_log(tmp_path / "log.txt", tmp_path / "run")
+    loss = run.series("loss").values
+    assert loss[:2].tolist() == [2.5, 2.4]
+    assert np.isnan(loss[2:]).all()
+    assert "3 times: iterations with a NaN loss" in run.manifest["imported"]["odd"][0]
+    assert steadyrun.check(tmp_path / "run").leaf.question.code == "D1.3"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -40,7 +41,7 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
 
 
 def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
-    """An entry, and what it means: a gradient norm of 0.000 was not measured; skipped iterations as a share."""
+    """An entry, and what it means: a norm of 0.000 was not measured, skipped iterations are a share, NaN is told."""
     found = _STEP.search(text)
     assert found is not None
     row = {"iteration": float(found[1].replace(",", "")), **pairs(_FIELD.findall(text[found.end() :]), told, line)}
@@ -49,9 +50,17 @@ def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
     if row.get("grad norm") == 0:
         del row["grad norm"]
         told.odd("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
+    steps = max(1.0, row["iteration"] - last if last is not None else 1.0)
     skipped = row.get("number of skipped iterations")
     if skipped is not None:
-        row["skipped share"] = min(1.0, skipped / max(1.0, row["iteration"] - last if last is not None else 1.0))
+        row["skipped share"] = min(1.0, skipped / steps)
+    lost = row.get("number of nan iterations", 0.0)
+    if lost >= steps or (lost and row.get("lm loss") == 0):  # the mean of no losses is printed as zero
+        row["lm loss"] = math.nan
+    elif lost:
+        told.odd(
+            "iterations with a NaN loss, left out of the printed mean", "the mean is kept", f"line {line:,}", int(lost)
+        )
     return row
 
 
