@@ -2,9 +2,11 @@
 
 from samples import asked, fault_report, healthy_report, report
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, PASS
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, Answer
 from steadyrun.report import Report
 from steadyrun.report.comparison import compare, sentences
+from steadyrun.trees.walker import Asked
 
 
 def told(new: Report, old: Report) -> list[str]:
@@ -89,3 +91,15 @@ def test_a_question_only_one_walk_asked() -> None:
 
 def test_nothing_changed() -> None:
     assert told(healthy_report(), healthy_report()) == ["✓ no answer changed"]
+
+
+def test_a_fault_behind_an_edge_is_gone_where_the_way_to_it_passes() -> None:
+    def walked(first: Answer, second: Answer) -> Report:
+        return report(Asked(QUESTIONS["D1.1"], first, {}), Asked(QUESTIONS["D1.3"], second, {}))
+
+    silent = Answer(NOT_APPLICABLE, "not-applicable", "nothing is non-finite")
+    old = walked(Answer(NOTE, "non-finite", "step 3"), Answer(FAULT, "loss-first", "step 3", fix="Look."))
+    repaired = walked(Answer(PASS, "pass", "all finite"), silent)
+    blind = walked(Answer(CANNOT_TELL, "missing", "no loss"), silent)
+    assert compare(repaired, old).leaf_gone is old.leaf
+    assert compare(blind, old).leaf_gone is None

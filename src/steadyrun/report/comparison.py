@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS
 from steadyrun.report.words import SYMBOLS, one_line, title, word
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def compare(new: Report, old: Report) -> Comparison:
     """What went away and what came. Both should have been walked past their first fault."""
     before = {asked.question.code: asked for asked in old.walk.path}
     after = {asked.question.code: asked for asked in new.walk.path}
-    gone = old.leaf if old.leaf is not None and _is_gone(old.leaf, after.get(old.leaf.question.code)) else None
+    gone = old.leaf if old.leaf is not None and _is_gone(old.leaf, before, after) else None
     came = new.leaf if new.leaf is not None and not _same(new.leaf, old.leaf) else None
     came_before = came is not None and _same(came, before.get(came.question.code))
     changed = [_change(before.get(code), after.get(code)) for code in [*after, *(c for c in before if c not in after)]]
@@ -89,10 +90,23 @@ def _of_new_leaf(comparison: Comparison) -> tuple[str, str] | None:
     return SYMBOLS[FAULT], f"{first}: {title(leaf)}, {leaf.answer.outcome}"
 
 
-def _is_gone(leaf: Asked, now: Asked | None) -> bool:
-    """A fault is gone where its question was answered, and differently; the same outcome as a note is still there."""
-    untold = {CANNOT_TELL, NOT_APPLICABLE}
-    return now is not None and now.answer.kind not in untold and now.answer.outcome != leaf.answer.outcome
+def _is_gone(leaf: Asked, before: Mapping[str, Asked], after: Mapping[str, Asked]) -> bool:
+    """A fault is gone where its question was answered, and differently; the same outcome as a note is still there.
+
+    Where the question no longer applies, the fault is gone if the questions that led to it pass now.
+    """
+    now = after.get(leaf.question.code)
+    if now is None or now.answer.kind == CANNOT_TELL:
+        return False
+    if now.answer.kind != NOT_APPLICABLE:
+        return now.answer.outcome != leaf.answer.outcome
+    led = [code for code, asked in before.items() if _leads(asked, leaf.question.code)]
+    return bool(led) and all(code in after and after[code].answer.kind == PASS for code in led)
+
+
+def _leads(asked: Asked, code: str) -> bool:
+    outcome = next((each for each in asked.question.outcomes if each.name == asked.answer.outcome), None)
+    return outcome is not None and any(code == edge or code.startswith(f"{edge}.") for edge in outcome.edge)
 
 
 def _same(one: Asked, other: Asked | None) -> bool:
