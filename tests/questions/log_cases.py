@@ -49,6 +49,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D3.2", "pass", log(loss_scale=(TENTH, np.full(600, 65536.0)), skipped=(TENTH, np.full(600, 0.1)))),
     ("D2.3", "lr-jump", log(loss=by_ten(FALLING[:60]), config=CONFIG, **{"lr/0": by_ten(JUMPING)})),
     ("C2.1", "not-applicable", log("epoch", config=CONFIG, loss=FALLING, **{"lr/0": np.full(600, 1e-3)})),
+    ("C3.2", "few", log(grad_norm=([10, 20, 30, 40, 50, 60], [0.2, 0.2, 0.3, 0.9, 960.0, 0.2]))),
+    ("C3.2", "pass", log(grad_norm=([10, 20, 30, 40, 50, 60], [0.2, 0.2, 0.3, 0.9, 0.5, 0.2]))),
     ("C3.2", "single", log(loss=FALLING, grad_norm=put(NORMS, {300: 40.0}))),
     ("C4.2", "spike", log(loss=FALLING, val_loss=([99, 199, 299, 399, 499, 599], [3.0, 2.2, 2.0, 40.0, 1.8, 1.7]))),
     ("C4.2", "overfitting", log(

@@ -72,7 +72,12 @@ def _clip(run: Signals) -> float:
 
 
 def _level_before(norms: Floats, window: int) -> Floats:
-    """The mean norm of the steps before each one; the median of the first ones where hardly any came before."""
+    """The mean norm of the steps before each one; the median of the first ones where hardly any came before.
+
+    Of an excerpt of a few points, the middle of those before each.
+    """
+    if len(norms) < 2 * _FEW:
+        return np.array([np.median(norms[: max(2, place)]) or 1.0 for place in range(len(norms))])
     first = float(np.median(norms[:_FEW])) or float(np.median(norms[:window])) or 1.0
     # The geometric mean, which a spike among the steps before hardly moves.
     means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
