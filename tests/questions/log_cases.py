@@ -12,8 +12,10 @@ from synthetic import Synthetic
 INF, NAN = float("inf"), float("nan")
 TENTH = np.arange(0, 6000, 10)
 LEVEL = 2.0 + 0.05 * NOISE
-ELEVATED = np.where(np.arange(60) < 46, 2.0 + 0.02 * NOISE[:60], 3.0 + 0.02 * NOISE[:60])
+ELEVATED = put(np.where(np.arange(60) < 46, 2.0, 3.0) + 0.02 * NOISE[:60], {46: 4.5, 47: 4.0})
 BY_TENTHS = np.arange(0, 600, 10)
+SHIFTED = np.where(np.arange(60) < 46, 2.0, 2.4) + 0.02 * NOISE[:60]
+NOISY = (0.45 + 0.8 * np.exp(-STEPS[::6] / 60)) * np.exp(0.1 * NOISE[:100])
 JUMPING = put(PLAN.rate(BY_TENTHS.astype(float)), {30: 0.05})
 EXCERPT = ([10, 20, 30, 40, 50, 60, 70], [2.78, 2.77, 2.76, 7.3, 8.7, 2.8, 2.7])
 RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
@@ -39,10 +41,26 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D2.4", "level-shift", log(loss=by_ten(ELEVATED))),
     ("D4.1", "rising", log(loss=by_ten(RISING))),
     ("D4.1", "missing", log(loss=by_ten(RISING[:30]))),
-    ("D1.1", "pass", log(loss=FALLING, grad_norm=put(NORMS, {300: INF, 599: INF}))),
+    ("D1.1", "skipped-only", log(loss=FALLING, grad_norm=put(NORMS, {300: INF, 599: INF}))),
+    ("D1.1", "skipped-only", log(loss=put(FALLING, {0: NAN, 300: NAN}))),
+    ("D1.1", "non-finite", log(loss=np.where(STEPS < 590, FALLING, NAN))),
+    ("D1.1", "skipped-only", log(loss=FALLING, val_loss=([99, 199], [NAN, NAN]))),
+    ("D1.1", "skipped-only", log(loss=np.where(STEPS < 500, FALLING, 0.0))),
+    ("D1.1", "non-finite", log(
+        loss=by_ten(np.where(STEPS < 500, FALLING, 0.0)), grad_norm=by_ten(np.where(STEPS < 500, NORMS, NAN)),
+    )),
+    ("D1.1", "pass", log(loss=FALLING, val_loss=([99, 199], [2.0, 1.9]))),
+    ("C1.2", "missing", log(loss=FALLING, grad_norm=np.zeros(600), config=CONFIG)),
+    ("D3.2", "not-applicable", log(loss=FALLING, loss_scale=np.ones(600))),
+    ("D3.2", "low", log(loss=FALLING, loss_scale=np.full(600, 0.5))),
+    ("C2.1", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.round(PLAN.rate(STEPS), 4)})),
+    ("C2.1", "not-applicable", log(loss=by_ten(FALLING), config=CONFIG, **{"lr/0": by_ten(PLAN.rate(STEPS))})),
+    ("C4.2", "missing", log(loss=FALLING, val_loss=(np.arange(12), np.linspace(2, 1, 12)))),
+    ("C4.2", "gap", log(loss=2 * np.exp(-STEPS / 60) + 0.02, val_loss=(STEPS[::6], NOISY))),
+    ("D2.4", "level-shift", log(loss=by_ten(SHIFTED), val_loss=([199, 399, 499, 599], [2.0, 2.0, 2.4, 2.4]))),
     ("D1.1", "non-finite", log(loss=put(FALLING, {301: NAN}), grad_norm=put(NORMS, {300: INF}))),
     ("D1.1", "non-finite", log(loss=FALLING, grad_norm=np.where(STEPS < 500, NORMS, NAN))),
-    ("D1.1", "pass", log("epoch", loss=FALLING, grad_norm=np.where(STEPS < 500, NORMS, INF))),
+    ("D1.1", "skipped-only", log("epoch", loss=FALLING, grad_norm=np.where(STEPS < 500, NORMS, INF))),
     ("D1.3", "loss-first", log(loss=np.full(20, NAN), val_loss=([0], [NAN]))),
     ("D3.1", "skipped", log(loss=FALLING, grad_norm=put(NORMS, {300: INF}), loss_scale=np.full(600, 1024.0))),
     ("D3.2", "low", log(loss_scale=(TENTH, np.where(TENTH < 3000, 8.0, 2048.0)))),

@@ -63,10 +63,10 @@ one-param-group               .. .. n. .. .. F.- .-- *+++ --- .--- ..- .. .. .. 
 rebuilt-adam                  .. .. n. .. .. .F- .-- *+++ --- .--- ..- .. .. .. .. .. -.  C6.2  rebuilt
 no-bias-correction            .. .. n. .* .. .F- .-- *+++ --- .--- ..- .. .. .. .. .. -.  C6.2  no-bias-correction
 missing-division              .n .. n. .* .. ..F .-- *+++ --- .--- ..- .. .. .. .. .. -.  C6.3  not-divided
-log-of-zero                   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. -.  D1.3  loss-first
+log-of-zero                   .. .. n* .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. -.  D1.3  loss-first
 infinite-embedding-gradient   .. .. n. .. .. ..- nnF *+++ --- .--- ..- .- .. .. .. .. --  D1.3  gradient-first
 rare-token-spike              .. .. .. .n .. ..- .-- n.n- --- .--- ... .. .- .. .. .. -.  none
-corrupt-batch                 .. .. n. .. .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  A5.4  degenerate
+corrupt-batch                 .. .. n* .. .. ..- .-- n.n- --- .--- ... .. .. .. .. .. -.  A5.4  degenerate
 lr-jump                       .. .. n. .. .. ..- .-- n+F+ --- .--- ... .. .. .. .. .. -.  D2.3  lr-jump
 duplicate-batch               .. .. n. .. .. ..- .-- nnFn --- .--- ... .. .. .. .. .. -.  D2.3  duplicate-batch
 persistent-elevation          .. .. n. .. .. ..- .-- nnnF --- .--- ... .. .. .. n. .. -.  D2.4  elevated
@@ -77,7 +77,7 @@ inverted-cosine               .. FF nn .. .. ..- .-- *+++ --- nF.n ... .- .. .. 
 decay-too-high                .. .. n. .. .. ..- .-- *+++ --- n.Fn ... .. .. .. .. .. -.  D4.3  shrinking
 decay-absent                  .. .. n. .. .. -.- .-- *+++ --- .--- ..- .. .. .. .F .. -.  S5.2  declared-decay-missing
 upward-drift                  .. .. n. .n .. ..- .-- *+++ --- n..F ... .. .. .. .. .. -.  D4.4  diverging
-stuck-head                    .. .. n. .. .. ..- .-- *+++ --- .--- ..- .. .. .. .. .F -.  S6.2  stuck
+stuck-head                    .. .. n* .. .. ..- .-- *+++ --- .--- ..- .. .. .. .. .F -.  S6.2  stuck
 dead-layer                    .n .. n. .. .n ..- .-- *+++ --- .--- ..- .. .. nF .. .. -.  S4.2  dead
 dead-units                    .. .. n. .. n. ..- .-- *+++ --- .--- ..- .. .. .. .. F. -.  S6.1  silent
 """

@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from steadyrun.errors import LogError
 from steadyrun.importers.told import Told
 
 Row = Mapping[str, float]
 """What one line says: names as the log has them, numbers; what is not there is missing."""
 
 PACK = 8_192
+_CELLS = 2**20  # of a pack: rows times names
 WIDEST = 5_000  # columns: more is no log, and a column costs memory
 MOST_ROWS = 100_000_000  # a file may be small and hold billions of equal rows
 LONGEST_NAME = 200
@@ -78,20 +80,21 @@ class Format:
 
 def packed(rows: Iterable[Row]) -> Iterator[Rows]:
     """Single rows, in packs of some thousands."""
-    names: dict[str, None] = {}
+    names: set[str] = set()
     held: list[Row] = []
     for row in rows:
         held.append(row)
-        if len(held) >= PACK:
-            yield _pack(held, names)
+        names.update(row)
+        if len(names) > WIDEST:
+            raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
+        if len(held) >= PACK or len(held) * len(names) > _CELLS:
+            yield _pack(held)
             held = []
     if held:
-        yield _pack(held, names)
+        yield _pack(held)
 
 
-def _pack(held: list[Row], names: dict[str, None]) -> Rows:
-    for row in held:
-        for name in row:
-            names[name] = None
+def _pack(held: list[Row]) -> Rows:
+    names = dict.fromkeys(name for row in held for name in row)
     columns = {name: pa.array([row.get(name) for row in held], pa.float64(), from_pandas=False) for name in names}
     return Rows(len(held), columns)

@@ -73,6 +73,8 @@ def _words(name: str) -> frozenset[str]:
 
 
 def _fit(words: frozenset[str], held_out: bool = False) -> int | None:
+    if "entropy" in words and "cross" not in words:  # a bonus of reinforcement learning
+        return None
     if words - _KNOWN or not (words & LOSS or any(kind <= words for kind in _WORDS_LOSS)):
         return None
     smooth = len(words & SMOOTH) if not held_out else 0  # a validation loss is a mean by nature

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ class Hidden:
     """Takes the addresses out of whatever is to be written down."""
 
     def __init__(self, secrets: Sequence[Any]) -> None:
-        self._secrets = [each for each in secrets if isinstance(each, str) and len(each) >= _SHORTEST]
+        known = [part for each in secrets if isinstance(each, str) for part in (each, each.partition("://")[2])]
+        self._secrets = [re.compile(re.escape(part), re.I) for part in known if len(part) >= _SHORTEST]
 
     def out_of(self, value: Any) -> Any:
         """The value, with every address in its strings replaced."""
@@ -20,7 +22,7 @@ class Hidden:
             return value
         if isinstance(value, str):
             for secret in self._secrets:
-                value = value.replace(secret, "…")
+                value = secret.sub("…", value)
             return value
         if isinstance(value, Mapping):
             return {self.out_of(key): self.out_of(item) for key, item in value.items()}

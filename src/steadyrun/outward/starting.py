@@ -43,6 +43,7 @@ class Outward:
 
     def start(self, writer: RunWriter, config: dict[str, Any]) -> None:
         """Begin to follow, from here on."""
+        writer.clean = self._hidden.out_of
         for sink in self._sinks:
             assert self._forward is not None
             rows = RowTail(writer.root, writer.attempt, _wanted(self._forward.leave_out), self._forward.every)

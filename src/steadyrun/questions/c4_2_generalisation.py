@@ -12,6 +12,7 @@ from steadyrun.signals.run import MissingSignal, Signals
 
 _STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
 _FEW_BATCHES = 10
+_SURE = 5  # times the noise of validation: what it must have risen by, whatever the limit
 _COMPARED = 20  # validation examples: fewer prove nothing
 
 
@@ -31,7 +32,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"{shown(gap.val.values[-1])} at the end"
     )
     learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
-    if learned and last > limit["gap"] and gap.rise > limit["rise"] and gap.train_fell_since:
+    if learned and last > limit["gap"] and gap.rise > max(limit["rise"], _SURE * gap.noise) and gap.train_fell_since:
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:

@@ -18,8 +18,12 @@ def find(run: Signals, _limit: Limits) -> Finding:
     measured = {"bad_losses": float(len(bad)), "losses": float(count)}
     if first is None:
         if len(bad):
-            message = f"{_list(bad)} of {count} losses are not finite, each in a step that the loss scaler skipped."
+            why = "and finite ones follow" if run.imported else "each in a step that the loss scaler skipped"
+            message = f"{len(bad)} of {count} losses are not finite (steps {_list(bad)}), {why}."
             return Finding("skipped-only", message, measured, int(bad[0]))
+        other = _others(run) if run.imported else None
+        if other is not None:
+            return Finding("skipped-only", other[1], measured, other[0])
         return Finding("pass", f"all {count} recorded losses are finite.", measured)
     step, name = first
     what = "the loss" if name == "loss" else "the gradient norm"
@@ -29,6 +33,20 @@ def find(run: Signals, _limit: Limits) -> Finding:
         else "every loss is finite"
     )
     return Finding("non-finite", f"{what} is not finite at step {step}; {how_many}.", measured, step)
+
+
+def _others(run: Signals) -> tuple[int, str] | None:
+    """Of a log: gradients and validations that are not finite while the loss goes on; a loss that is 0 to the end."""
+    for name, what in (("grad_norm", "gradient norms"), ("val_loss", "validation losses")):
+        bad, count = run.not_finite(name) if run.has(name) else (np.array([]), 0)
+        if len(bad):
+            return int(bad[0]), f"{len(bad)} of {count} {what} are not finite (steps {_list(bad)}); the loss goes on."
+    loss = run.raw("loss")
+    alive = np.flatnonzero(loss.values != 0)
+    if len(alive) and len(loss) - int(alive[-1]) > _SHOWN:
+        step = int(loss.steps[int(alive[-1]) + 1])
+        return step, f"the loss is exactly 0 from step {step} on: loggers that filter NaN print it so."
+    return None
 
 
 def _list(steps: object) -> str:
@@ -48,7 +66,7 @@ QUESTION = Question(
     thresholds=(),
     outcomes=(
         Outcome("pass", PASS, "everything recorded is finite"),
-        Outcome("skipped-only", NOTE, "non-finite values only in steps that the loss scaler skipped"),
+        Outcome("skipped-only", NOTE, "non-finite values that did no lasting harm: skipped steps, or nothing measured"),
         Outcome(
             "non-finite",
             FAULT,

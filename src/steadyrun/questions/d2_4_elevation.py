@@ -50,12 +50,25 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding(
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
-    proof = _weights_thrown(run, spike, limit["weights"]) or _validation_rose(run, spike, risen / 2)
+    proof = _weights_thrown(run, spike, limit["weights"])
+    if not proof and (not run.imported or _violent(run, spike, now)):
+        proof = _validation_rose(run, spike, risen / 2)
     if not should_fall(run) or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
         return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
     message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."
     return Finding("elevated", message, measured, spike.start_step)
+
+
+def _violent(run: Signals, spike: Spike, now: float) -> bool:
+    """Of a log: whether the loss shot over its new level, or the gradient with it; another objective does neither."""
+    norms = run.maybe("grad_norm")
+    if norms is not None:
+        there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)]
+        before = norms.values[norms.steps < spike.start_step][-20:]
+        if len(there) and len(before) and float(np.max(there)) > 2 * float(np.median(before)):
+            return True
+    return spike.value - spike.level > 1.3 * (now - spike.level)
 
 
 def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:

@@ -47,10 +47,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"loss scale {shown(values[0])} at first, {shown(np.min(values))} at its lowest, {shown(values[-1])} at last"
         f"{_share(run)}"
     )
-    if float(values[-1]) < limit["floor"]:
+    if float(values[-1]) < min(limit["floor"], values[0] / limit["fallen"]):
         step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
         return Finding("collapsed", f"{facts}: below {limit['floor']:g} from step {step} on.", measured, step)
-    if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0:
+    if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0 and values[0] > 1:
         return Finding(
             "constant",
             f"{facts}: it never changes, with {len(bad)} overflows (limit {limit['ignored']:g}).",

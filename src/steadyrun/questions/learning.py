@@ -15,6 +15,7 @@ SPAN = 50
 _FIRST = 10
 _GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
 SURE = 4.5  # errors
+_TELLING = 8  # classes: of fewer, a log alone does not tell whether there is more to learn
 _FEWEST = 20  # points from which anything is said of a loss curve
 
 
@@ -59,7 +60,7 @@ def from_scratch(run: Signals) -> bool:
 
     Never of a log by epochs: its first point is the mean of an epoch, in which most may have been learnt already.
     """
-    if run.step_unit != "step":
+    if run.step_unit != "step" or (run.imported and (chooses(run) or _TELLING) < _TELLING):
         return False
     init = run.config.get("init")
     if isinstance(init, str):

@@ -14,7 +14,7 @@ def regime(run: Signals) -> str:
     declared = run.config.get("dtype")
     if isinstance(declared, str) and declared:
         return _NAMES.get(declared.lower().removeprefix("torch."), declared.lower())
-    if run.has("loss_scale"):
+    if run.has("loss_scale") and np.any(run.raw("loss_scale").values != 1):  # bf16 programs print a scale of 1
         return "fp16"
     found = run.inferred.get("dtype")
     return str(found) if isinstance(found, str) else ""

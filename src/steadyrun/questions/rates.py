@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.run import MissingSignal, Points, Signals
 from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
 from steadyrun.signals.smoothing import Floats
 
@@ -52,6 +52,9 @@ def look(run: Signals) -> Seen:
         known: Seen = run.memo["rates"]
         return known
     groups = run.family("lr/*")
+    if run.imported and all(_rounded(points) for points in groups.values()):
+        why = "the learning rate is printed with too few digits"
+        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
     peak = run.declared("lr_max")
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
@@ -66,8 +69,19 @@ def look(run: Signals) -> Seen:
         below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
+    if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
+        plan = None  # the log counts other steps than those that were declared: micro-batches, samples
     found = run.memo["rates"] = Seen(run, rates, plan, dry)
     return found
+
+
+def _rounded(rates: Points) -> bool:
+    """Whether a log printed the rate with one digit, or with none: then its stairs are those of the print."""
+    values = np.unique(rates.values[rates.values > 0])
+    if not len(values):
+        return True
+    digits = values / 10.0 ** np.floor(np.log10(values))
+    return len(values) >= 3 and bool(np.all(np.abs(digits - np.rint(digits)) < 1e-6))
 
 
 def _lowest(dry: Curve, total: float) -> float:

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import Progress, progress
 from steadyrun.signals.run import MissingSignal, Points, Signals
-from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.smoothing import Floats, robust_scale
 
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
 
@@ -31,8 +32,8 @@ class Gap:
     def best(self) -> int:
         """The best validation: of the lowest middle and its neighbours, the one that is lowest itself."""
         middle = int(np.argmin(self.middle))
-        start = max(0, middle - 1)
-        return start + int(np.argmin(self.val.values[start : middle + 2]))
+        start = max(0, middle - self.reach)
+        return start + int(np.argmin(self.val.values[start : middle + self.reach + 1]))
 
     @property
     def lowest(self) -> float:
@@ -50,13 +51,30 @@ class Gap:
 
     @property
     def middle(self) -> Floats:
-        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count."""
+        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count.
+
+        Of many validations the middle of more: the lowest of many is low by chance.
+        """
         values = self.val.values
         if len(values) < 3:
             return values
-        padded = np.concatenate([values[:1], values, values[-1:]])
-        middle: Floats = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+        reach = self.reach
+        padded = np.concatenate([np.full(reach, values[0]), values, np.full(reach, values[-1])])
+        middle: Floats = np.median(sliding_window_view(padded, 2 * reach + 1), axis=1)
         return middle
+
+    @property
+    def reach(self) -> int:
+        return max(1, len(self.val) // 16)
+
+    @property
+    def noise(self) -> float:
+        """How far such a middle is off by chance, relative to the best: from the scatter of neighbours."""
+        values = self.val.values
+        if len(values) < 4 or not self.lowest:
+            return 0.0
+        scatter = robust_scale(np.diff(values)).spread / math.sqrt(2)
+        return scatter / math.sqrt(2 * self.reach + 1) / abs(self.lowest)
 
     @property
     def rise(self) -> float:
@@ -70,12 +88,21 @@ class Gap:
         return bool(self.train[-1] < self.train[self.best])
 
 
+def _counts_otherwise(val: Points, loss: Points) -> bool:
+    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
+    numbered = len(val) >= 5 and val.spacing == 1 and val.steps[0] <= 1
+    return bool(numbered and loss.steps[-1] > 5 * val.steps[-1])
+
+
 def gap_of(run: Signals) -> Gap:
     """The gap at every validation within the recorded training steps; an error where there is none."""
     val = run.points("val_loss")
     seen: Progress = progress(run)
     # The first logged loss of a sparse record stands for the steps before it, too.
     first = seen.loss.steps[0] - (seen.loss.spacing if seen.loss.spacing > 1 else 0)
+    if run.imported and _counts_otherwise(val, seen.loss):
+        why = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}: they count something else"
+        raise MissingSignal("val_loss", f"{why} than the training losses", "log both over the same steps")
     inside = val.where((val.steps >= first) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
     if not len(inside):
         raise MissingSignal("val_loss", "no validation lies within the recorded training steps")

@@ -17,6 +17,12 @@ def unskipped(bad: Steps, skipped: Series) -> Steps:
     return bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
 
 
+def at_the_end(series: Series) -> Steps:
+    """The steps of a series that are not finite and are followed by none that is."""
+    good = np.flatnonzero(np.isfinite(series.values))
+    return series.steps[int(good[-1]) + 1 :] if len(good) else series.steps
+
+
 def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
     """Where nobody recorded which steps were skipped: non-finite gradients that were applied, or that never end.
 
@@ -36,9 +42,11 @@ def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
 
 
 def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
-    """After which of these steps the next loss is not finite."""
+    """After which of these steps the next loss is not finite; or exactly 0 to the end, which is how filters hide it."""
     if loss is None or not len(loss):
         return np.zeros(len(bad), bool)
     place = np.searchsorted(loss.steps, bad, side="right")
     there = place < len(loss)
-    return there & ~np.isfinite(loss.values[np.minimum(place, len(loss) - 1)])
+    alive = np.flatnonzero(loss.values != 0)
+    hidden = loss.steps[int(alive[-1]) + 1 :] if len(alive) and len(alive) < len(loss) - _IN_A_ROW else loss.steps[:0]
+    return (there & ~np.isfinite(loss.values[np.minimum(place, len(loss) - 1)])) | np.isin(bad, hidden)

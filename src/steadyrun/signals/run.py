@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from steadyrun.errors import UsageError
 from steadyrun.records import Event, Series
-from steadyrun.signals.nonfinite import applied, unskipped
+from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats
 
@@ -128,7 +128,15 @@ class Signals:
 
     @cached_property
     def names(self) -> list[str]:
-        return self._source.names()
+        found = self._source.names()
+        if self.imported and "grad_norm" in found and not np.any(self._source.series("grad_norm").values):
+            found = [name for name in found if name != "grad_norm"]  # a norm of zero throughout was not measured
+        return found
+
+    @cached_property
+    def imported(self) -> bool:
+        """Whether the record was made of a log, which tells nothing of the model."""
+        return bool(self.about("imported"))
 
     @cached_property
     def step_unit(self) -> str:
@@ -306,6 +314,8 @@ class Signals:
             bad = unskipped(bad, self.raw("skipped"))
         elif len(bad) and name == "grad_norm":
             bad = self.applied
+        elif len(bad) and self.imported:  # where the loss goes on, nothing was destroyed, or nothing was measured
+            bad = at_the_end(self.raw(name))
         return int(bad[0]) if len(bad) else None
 
 

@@ -27,6 +27,7 @@ class RunWriter:
         self.root = root
         self.rank = rank
         self.manifest: dict[str, Any] = {}
+        self.clean: Callable[[Any], Any] = _as_it_is  # what takes secrets out of all that is told
         self._on_problem = on_problem or _ignore
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
@@ -63,12 +64,12 @@ class RunWriter:
     def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
         """Append one event at once."""
         with self._lock:
-            self._try("the event log", lambda: self._events.write(kind, step, time.time(), fields))
+            self._try("the event log", lambda: self._events.write(kind, step, time.time(), self.clean(fields)))
 
     def save_manifest(self, **changes: Any) -> None:
         """Merge `changes` into the manifest and replace the file; rank 0 alone writes it."""
         with self._lock:
-            self.manifest.update(changes)
+            self.manifest.update(self.clean(changes))
             if self.rank == 0:
                 self._try("the manifest", lambda: write_manifest(self.root, self.manifest))
 
@@ -103,6 +104,10 @@ class RunWriter:
             action()
         except Exception as problem:
             self._on_problem(what, problem)
+
+
+def _as_it_is(told: Any) -> Any:
+    return told
 
 
 def _ignore(_what: str, _problem: Exception) -> None:

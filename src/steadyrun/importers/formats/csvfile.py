@@ -6,6 +6,7 @@ Read in blocks, so that memory does not grow with the file.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
 from steadyrun.importers.formats.cells import numeric
 from steadyrun.importers.formats.layout import Layout, detect, layout
+from steadyrun.importers.formats.objects import HELD_OUT, SPLITS
 from steadyrun.importers.model import Format, Log, Rows
 from steadyrun.importers.reading import decoded, encoding_of, head
 from steadyrun.importers.told import Told
@@ -48,6 +51,7 @@ def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
     text = [f"c{place}" for place in range(len(table.names))]
     comma = table.mark == ";" and _decimal_comma(path)
     hopeless: Counter[str] = Counter()
+    split = next((name for name in table.names if name.lower() in SPLITS), None)
     try:
         reader = pv.open_csv(
             source,
@@ -65,13 +69,30 @@ def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
                 found = numeric(column, comma, name, told)
                 hopeless[name] = hopeless[name] + 1 if found.null_count == len(found) else 0
                 columns[name] = found
-            yield Rows(batch.num_rows, columns)
+            yield Rows(batch.num_rows, _apart(columns, split and batch.column(text[table.names.index(split)])))
     except StopIteration:
         return
     except pa.ArrowInvalid as problem:
         raise LogError(f"{path}, near byte {source.at:,}: {problem}") from problem
     finally:
         source.close()
+
+
+def _apart(columns: dict[str, pa.Array], split: pa.Array | None) -> dict[str, pa.Array]:
+    """Losses of rows that say of themselves that they are an evaluation, in columns with `val_` in front."""
+    if split is None:
+        return columns
+    words = [str(cell or b"", "utf-8", "replace").strip().lower() for cell in split.to_pylist()]
+    held_out = pa.array([word in HELD_OUT for word in words])
+    if not pc.any(held_out).as_py():
+        return columns
+    nothing = pa.scalar(None, pa.float64())
+    result = dict(columns)
+    for name, column in columns.items():
+        if "loss" in name.lower() and "val" not in name.lower():
+            result[name] = pc.if_else(held_out, nothing, column)
+            result[f"val_{name}"] = pc.if_else(held_out, column, nothing)
+    return result
 
 
 class _Text:
@@ -116,7 +137,7 @@ def _ended(path: Path) -> bool:
 
 def _without_last_cell(held: Rows, name: str, told: Told) -> Rows:
     column = held.columns.get(name)
-    if column is None or not held.count or not column[-1].is_valid:
+    if column is None or not held.count or not column[-1].is_valid or not math.isfinite(column[-1].as_py()):
         return held
     told.odd("a last line without an end", "its last cell is left out, for it may be cut off", f"column {name!r}")
     cut = pa.concat_arrays([column[:-1], pa.nulls(1, pa.float64())])

@@ -9,8 +9,8 @@ from steadyrun.importers.numbers import TooLargeError, value
 from steadyrun.importers.told import Told
 
 _DEPTH = 4
-_SPLITS = ("mode", "split", "phase", "stage", "subset")
-_HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
+SPLITS = ("mode", "split", "phase", "stage", "subset")
+HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
 _NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
 
 
@@ -49,8 +49,8 @@ def _long(held: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
 
 def _of_split(row: dict[str, float], held: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
-    split = next((str(held[key]).lower() for key in _SPLITS if isinstance(held.get(key), str)), "")
-    if split not in _HELD_OUT:
+    split = next((str(held[key]).lower() for key in SPLITS if isinstance(held.get(key), str)), "")
+    if split not in HELD_OUT:
         return row
     return {
         f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: held
