@@ -16,6 +16,8 @@ ELEVATED = put(np.where(np.arange(60) < 46, 2.0, 3.0) + 0.02 * NOISE[:60], {46: 
 BY_TENTHS = np.arange(0, 600, 10)
 SHIFTED = np.where(np.arange(60) < 46, 2.0, 2.4) + 0.02 * NOISE[:60]
 NOISY = (0.45 + 0.8 * np.exp(-STEPS[::6] / 60)) * np.exp(0.1 * NOISE[:100])
+RISEN = ([199, 399, 499, 599], [2.1, 2.1, 3.2, 3.3])
+THROWN = put(1.0 + 0.1 * NOISE[:60], {46: 9.0})
 JUMPING = put(PLAN.rate(BY_TENTHS.astype(float)), {30: 0.05})
 EXCERPT = ([10, 20, 30, 40, 50, 60, 70], [2.78, 2.77, 2.76, 7.3, 8.7, 2.8, 2.7])
 RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
@@ -37,7 +39,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D2.1", "flagged", log(loss=by_ten(put(LEVEL, {40: 5.0})[:60]))),
     ("D2.1", "pass", log("epoch", loss=LEVEL[:30])),
     ("D2.2", "stays", log(loss=by_ten(ELEVATED))),
-    ("D2.4", "elevated", log(loss=by_ten(ELEVATED), val_loss=([199, 399, 499, 599], [2.1, 2.1, 3.2, 3.3]))),
+    ("D2.4", "elevated", log(loss=by_ten(ELEVATED), val_loss=RISEN, grad_norm=by_ten(THROWN))),
+    ("D2.4", "level-shift", log(loss=by_ten(ELEVATED), val_loss=RISEN)),
     ("D2.4", "level-shift", log(loss=by_ten(ELEVATED))),
     ("D4.1", "rising", log(loss=by_ten(RISING))),
     ("D4.1", "missing", log(loss=by_ten(RISING[:30]))),

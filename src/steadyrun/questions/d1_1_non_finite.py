@@ -39,7 +39,8 @@ def _others(run: Signals) -> tuple[int, str] | None:
     """Of a log: gradients and validations that are not finite while the loss goes on; a loss that is 0 to the end."""
     for name, what in (("grad_norm", "gradient norms"), ("val_loss", "validation losses")):
         bad, count = run.not_finite(name) if run.has(name) else (np.array([]), 0)
-        if len(bad):
+        absent = name == "val_loss" and count > len(bad) > count / 2  # a table with NaN where nothing was validated
+        if len(bad) and not absent:
             return int(bad[0]), f"{len(bad)} of {count} {what} are not finite (steps {_list(bad)}); the loss goes on."
     loss = run.raw("loss")
     alive = np.flatnonzero(loss.values != 0)

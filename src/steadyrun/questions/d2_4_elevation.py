@@ -51,7 +51,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
     proof = _weights_thrown(run, spike, limit["weights"])
-    if not proof and (not run.imported or _violent(run, spike, now)):
+    if not proof and (not run.imported or (at_once > 1.3 * (now - spike.level) and _thrown(run, spike))):
         proof = _validation_rose(run, spike, risen / 2)
     if not should_fall(run) or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
@@ -60,15 +60,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("elevated", message, measured, spike.start_step)
 
 
-def _violent(run: Signals, spike: Spike, now: float) -> bool:
-    """Of a log: whether the loss shot over its new level, or the gradient with it; another objective does neither."""
+def _thrown(run: Signals, spike: Spike) -> bool:
+    """Of a log: whether the gradient rose with the loss, as it does not where the objective was changed on purpose."""
     norms = run.maybe("grad_norm")
-    if norms is not None:
-        there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)]
-        before = norms.values[norms.steps < spike.start_step][-20:]
-        if len(there) and len(before) and float(np.max(there)) > 2 * float(np.median(before)):
-            return True
-    return spike.value - spike.level > 1.3 * (now - spike.level)
+    if norms is None:
+        return False
+    there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)][:10]
+    before = norms.values[norms.steps < spike.start_step][-20:]
+    return bool(len(there) and len(before)) and float(np.max(there)) > 2 * float(np.median(before))
 
 
 def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:

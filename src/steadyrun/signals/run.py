@@ -129,9 +129,18 @@ class Signals:
     @cached_property
     def names(self) -> list[str]:
         found = self._source.names()
-        if self.imported and "grad_norm" in found and not np.any(self._source.series("grad_norm").values):
-            found = [name for name in found if name != "grad_norm"]  # a norm of zero throughout was not measured
+        if self.imported:  # a norm or a rate of zero throughout was not measured, or is rounded away
+            maybe = [name for name in found if name == "grad_norm" or name.startswith("lr/")]
+            found = sorted(set(found) - {name for name in maybe if not np.any(self._source.series(name).values)})
         return found
+
+    @property
+    def _validated(self) -> npt.NDArray[np.int64]:
+        """Steps with a validation: where a table has a row for it, NaN stands for the training loss."""
+        if not self.has("val_loss"):
+            return np.array([], np.int64)
+        val = self.raw("val_loss")
+        return val.steps[np.isfinite(val.values)]
 
     @cached_property
     def imported(self) -> bool:
@@ -315,7 +324,7 @@ class Signals:
         elif len(bad) and name == "grad_norm":
             bad = self.applied
         elif len(bad) and self.imported:  # where the loss goes on, nothing was destroyed, or nothing was measured
-            bad = at_the_end(self.raw(name))
+            bad = np.setdiff1d(at_the_end(self.raw(name)), self._validated)
         return int(bad[0]) if len(bad) else None
 
 
