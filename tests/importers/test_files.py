@@ -7,11 +7,13 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from imported import looked, points
 
+import steadyrun
 from steadyrun.errors import LogError
 
 
@@ -176,3 +178,21 @@ def test_what_was_odd_is_told(tmp_path: Path) -> None:
 
 def test_nothing_is_invented(tmp_path: Path) -> None:
     assert sorted(points(written(tmp_path, "run.csv", "step,loss\n1,2.5\n2,2.0\n"))) == ["loss"]
+
+
+def test_rows_of_a_table_that_say_what_they_are(tmp_path: Path) -> None:
+    rows = "".join(f"{epoch},train,{2 - epoch / 10}\n{epoch},val,{3 - epoch / 10}\n" for epoch in range(5))
+    (tmp_path / "log.csv").write_text(f"epoch,phase,loss\n{rows}")
+    run = steadyrun.import_log(tmp_path / "log.csv", tmp_path / "run")
+    assert run.series("loss").values.tolist() == [2 - epoch / 10 for epoch in range(5)]
+    assert run.series("val_loss").values.tolist() == [3 - epoch / 10 for epoch in range(5)]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.log", "step {} loss {}\n"), ("a.csv", "{},{}\n")])
+def test_a_last_nan_is_not_cut_off(name: str, text: str, tmp_path: Path) -> None:
+    head = "step,loss\n" if name == "a.csv" else ""
+    lines = "".join(text.format(step, 2.5) for step in range(30)) + text.format(30, "nan")
+    (tmp_path / name).write_text(head + lines.rstrip("\n"))
+    run = steadyrun.import_log(tmp_path / name, tmp_path / "run")
+    assert np.isnan(run.series("loss").values[-1])
+    assert steadyrun.check(tmp_path / "run").leaf.question.code == "D1.3"

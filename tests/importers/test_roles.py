@@ -85,3 +85,8 @@ def test_every_role_but_the_axes_is_a_series() -> None:
     for role in ROLES:
         if role not in {"step", "epoch", "time"}:
             assert entry_for("lr/0" if role == "lr" else role) is not None
+
+
+def test_the_entropy_of_a_policy_is_no_loss() -> None:
+    names = ["step", "policy_loss", "value_loss", "entropy_loss"]
+    assert set(roles_of(names)) == {"step"}

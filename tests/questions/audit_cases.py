@@ -180,6 +180,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.1", "not-reshuffled", run(batch_hash=CYCLE, manifest=SHUFFLED)),
     ("A5.1", "fixed", run(batch_hash=CYCLE)),
     ("A5.1", "not-applicable", run(batch_hash=np.ones(600))),
+    ("A5.1", "not-reshuffled", run(label_hash=CYCLE, manifest=SHUFFLED)),
+    ("A5.1", "pass", run(label_hash=np.where(np.arange(600) % 20 == 19, 2.0, 1.0), manifest=SHUFFLED)),
     ("A5.1", "missing", run(without=("batch_hash",))),
     ("A5.2", "not-applicable", run()),
     ("A5.2", "missing", run(without=("batch_hash",), events=SEAM)),

@@ -343,6 +343,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "flat-start", run(loss=np.where(STEPS < 250, LN_V, FALLING))),
     ("C4.1", "not-judged", run(loss=FLAT, config={"init": "pretrained"})),
     ("C4.1", "not-judged", run(loss=FLAT, config={"vocab_size": None}, without=("val_loss",))),
+    ("C4.1", "late", run(loss=np.where(STEPS < 400, FALLING, 8.0), config={"vocab_size": None})),
     ("C4.1", "late", run(loss=0.1 * NOISE, config={"vocab_size": None}, without=("val_loss",))),
     ("C4.1", "warming-up", run(loss=FLAT, config={"warmup_steps": 500})),
     ("C4.1", "missing", run(loss=FLAT[:100], state="running")),

@@ -44,6 +44,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     too_slow = moves is not None and moves < limit["update"] and seen.fallen < limit["slow"]
     if seen.fallen < limit["fallen"] or too_slow:
         return _stuck(run, limit, seen, facts, measured, step, warming)
+    if seen.end > seen.start:
+        return Finding("late", f"{facts}: it fell, and ends above where it began.", measured, step)
     if at_late > at_early and window.trend.t > 0:
         return Finding("late", f"{facts}: it rose between the marks, and fell elsewhere.", measured, step)
     if abs(measured["slope"]) < limit["slope"] and at_late > 0.9 * at_early:
