@@ -76,10 +76,8 @@ def look(run: Signals) -> Seen:
 
 
 def _rounded(rates: Points) -> bool:
-    """Whether a log printed the rate with one digit, or with none: then its stairs are those of the print."""
+    """Whether a log printed the rate with one digit: then its stairs are those of the print."""
     values = np.unique(rates.values[rates.values > 0])
-    if not len(values):
-        return True
     digits = values / 10.0 ** np.floor(np.log10(values))
     return len(values) >= 3 and bool(np.all(np.abs(digits - np.rint(digits)) < 1e-6))
 

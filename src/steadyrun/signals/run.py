@@ -19,6 +19,7 @@ from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
+_LEARNS = 0.05  # share of the loss: a log whose loss falls by more has gradients and a rate, whatever it prints
 _LARGEST = 1e150  # squares of larger numbers are no numbers any more
 
 HOW_TO_RECORD: Mapping[str, str] = {
@@ -129,7 +130,8 @@ class Signals:
     @cached_property
     def names(self) -> list[str]:
         found = self._source.names()
-        if self.imported:  # a norm or a rate of zero throughout was not measured, or is rounded away
+        if self.imported and "loss" in found and _falls(self._source.series("loss").values):
+            # Then a norm or a rate of zero throughout was not measured, or is rounded away.
             maybe = [name for name in found if name == "grad_norm" or name.startswith("lr/")]
             found = sorted(set(found) - {name for name in maybe if not np.any(self._source.series(name).values)})
         return found
@@ -336,6 +338,13 @@ def _ordered(series: Series) -> Series:
     last = np.append(np.diff(steps[order]) != 0, True)
     kept = order[last]
     return Series(series.name, steps[kept], series.values[kept], series.times[kept])
+
+
+def _falls(values: Floats) -> bool:
+    """Whether a loss has fallen at all, from its first tenth to its last."""
+    finite = values[np.isfinite(values)]
+    part = max(1, len(finite) // 10)
+    return len(finite) > 1 and float(np.mean(finite[-part:])) < (1 - _LEARNS) * float(np.mean(finite[:part]))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
