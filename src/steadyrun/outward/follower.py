@@ -37,6 +37,7 @@ class Follower:
         self._sent: int | None = None  # the last step that was handed over
         self._closing, self._abandoned, self._done = threading.Event(), threading.Event(), threading.Event()
         self._said = False
+        self._failed = False
         self._lock = threading.Lock()
         threading.Thread(target=self._work, name=f"steadyrun-to-{sink.name}", daemon=True).start()
 
@@ -140,9 +141,9 @@ class Follower:
     def _fail(self, why: str) -> None:
         """Give up, with one line and one event."""
         with self._lock:
-            if self._done.is_set():
+            if self._failed or self._done.is_set():
                 return
-            self._done.set()
+            self._failed = True  # done it is only when that has been told
         sent = "nothing was" if self._sent is None else f"steps up to {self._sent} were"
         what = f"; {sent} sent there" if self._rows is not None else ""
         say(f"{self._sink.name} is given up: {why}{what}; the run directory has everything (training is not affected)")
