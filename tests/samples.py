@@ -21,7 +21,8 @@ from steadyrun.questions.form import (
     Threshold,
 )
 from steadyrun.report import Report
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.trees.walker import Asked, Walk
 
 HOSTILE = "[red]x[/red] </td><script>alert(1)</script> & | ` * @all \x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b"

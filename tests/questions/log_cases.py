@@ -56,6 +56,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "missing", log(loss=FALLING, grad_norm=np.zeros(600), config=CONFIG)),
     ("C1.2", "nothing", log(loss=np.full(600, 6.2), grad_norm=np.zeros(600), config=CONFIG)),
     ("C2.1", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.zeros(600)})),
+    ("C2.1", "zero", log(loss=np.full(600, 6.2), config=CONFIG, **{"lr/0": np.zeros(600)})),
+    ("C2.2", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.zeros(600)})),
     ("D3.2", "not-applicable", log(loss=FALLING, loss_scale=np.ones(600))),
     ("D3.2", "low", log(loss=FALLING, loss_scale=np.full(600, 0.5))),
     ("C2.1", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.round(PLAN.rate(STEPS), 4)})),

@@ -7,7 +7,8 @@ import pytest
 from synthetic import Synthetic
 
 from steadyrun.signals.examples import overlap
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def test_only_finite_points_before_the_first_non_finite_value() -> None:

@@ -12,7 +12,7 @@ from steadyrun.agents.problems import BAD_ARGUMENT, NO_QUESTION, Problem
 from steadyrun.errors import UsageError
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE
 from steadyrun.report import thresholds
-from steadyrun.report.checking import Report, check_with
+from steadyrun.report.checking import Report, brief, check_with
 from steadyrun.report.comparison import compare
 from steadyrun.report.jsonform import document
 from steadyrun.report.naming import question_named
@@ -77,11 +77,4 @@ def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer
 
 def _beside(asked: Asked) -> dict[str, Any]:
     """A fault of its own, which the headline does not explain, with its fix."""
-    answer = asked.answer
-    return {
-        "code": asked.question.code,
-        "outcome": answer.outcome,
-        "step": answer.step,
-        "message": answer.message,
-        "fix": answer.fix,
-    }
+    return brief(asked) | {"fix": asked.answer.fix}

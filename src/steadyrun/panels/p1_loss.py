@@ -10,7 +10,8 @@ from steadyrun.panels.model import Panel, Rule, Scale
 from steadyrun.questions.form import shown
 from steadyrun.questions.intent import classes
 from steadyrun.report.checking import Report
-from steadyrun.signals.run import HOW_TO_RECORD, Signals
+from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.signals.run import Signals
 
 _WINDOW = 20  # steps over which the loss of one moment is averaged
 

@@ -11,7 +11,8 @@ from steadyrun.questions.form import shown
 from steadyrun.questions.rates import look
 from steadyrun.records import Series
 from steadyrun.report.checking import Report
-from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
+from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import Curve, agreement
 from steadyrun.signals.smoothing import thinned
 

@@ -9,8 +9,9 @@ from steadyrun.panels.lines import Drawn, drawn
 from steadyrun.panels.model import Line, Panel, Rule, Scale
 from steadyrun.questions.form import shown
 from steadyrun.report.checking import Report
+from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.overview import extent
-from steadyrun.signals.run import HOW_TO_RECORD, Signals
+from steadyrun.signals.run import Signals
 
 
 def build(run: Signals, report: Report) -> Panel:

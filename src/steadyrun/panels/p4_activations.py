@@ -9,8 +9,9 @@ from steadyrun.panels.model import Band, Panel, Scale
 from steadyrun.questions.depth import magnitudes
 from steadyrun.questions.form import shown
 from steadyrun.report.checking import Report
+from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.overview import Spread
-from steadyrun.signals.run import HOW_TO_RECORD, MissingSignal, Signals
+from steadyrun.signals.run import Signals
 
 _TIMES = 3.0  # residual blocks of a healthy model are within this of each other
 

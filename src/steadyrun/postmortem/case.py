@@ -15,7 +15,8 @@ from steadyrun.postmortem.proofs import Proofs, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report import thresholds
 from steadyrun.report.checking import Report, examined
-from steadyrun.signals.run import MissingSignal, Signals, signals_of
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals, signals_of
 from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Asked
 

@@ -9,7 +9,7 @@ from typing import Any
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.proofs import part, text
-from steadyrun.signals.run import HOW_TO_RECORD
+from steadyrun.signals.missing import HOW_TO_RECORD
 
 _TRIED = frozenset({"learning-rate", "clip", "clipping", "warmup"})
 

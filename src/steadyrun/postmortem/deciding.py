@@ -12,7 +12,7 @@ from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.causes.form import PROVED, PROVES, Hypothesis, Look
 from steadyrun.postmortem.observing import EXPERIMENT, REPLAY
 from steadyrun.postmortem.proofs import text
-from steadyrun.signals.run import HOW_TO_RECORD
+from steadyrun.signals.missing import HOW_TO_RECORD
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
 _ARTICLES = (

@@ -13,7 +13,8 @@ from steadyrun.questions.precision import regime
 from steadyrun.questions.rates import look
 from steadyrun.questions.spiking import SIGMAS
 from steadyrun.signals import around
-from steadyrun.signals.run import MissingSignal, Points
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points
 
 _LEAD = 11  # steps before the incident in which a jump of the learning rate counts
 _SETTLED = 5  # losses of which the recovery is the mean

@@ -11,7 +11,8 @@ from steadyrun.postmortem.proofs import Proofs, text
 from steadyrun.questions.form import NOTE
 from steadyrun.questions.spiking import find_spikes
 from steadyrun.report.checking import Report
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.spikes import Spike
 from steadyrun.trees.walker import Asked
 

@@ -11,7 +11,7 @@ from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measuring import Numbers, against
 from steadyrun.postmortem.proofs import text
 from steadyrun.questions.form import shown
-from steadyrun.signals.run import HOW_TO_RECORD
+from steadyrun.signals.missing import HOW_TO_RECORD
 
 _MOST = 8  # unusual tokens that are named
 

@@ -24,7 +24,7 @@ from steadyrun.preflight.their_code import noting_inner_gradients, number_of, th
 from steadyrun.probes.blocks import clean, unwrapped
 from steadyrun.probes.examples import is_list_of_batches
 from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.schedule import number
 
 

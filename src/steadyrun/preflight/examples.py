@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from steadyrun.preflight.arrays import Integers, Source, as_numpy, integers, named, source_of
 from steadyrun.probes.batches import arrays_of, example_hashes
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from steadyrun.preflight.arrays import as_numpy
 from steadyrun.questions.form import NotApplicable
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 _LONGEST = 2_000_000  # places: a sampler may be without an end
 _SECONDS = 30.0  # for which an item of a worker is waited for

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from steadyrun.preflight.arrays import Integers
 from steadyrun.probes.blocks import clean
 from steadyrun.probes.describe import is_compiled
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

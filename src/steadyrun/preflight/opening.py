@@ -13,7 +13,7 @@ from steadyrun.incidents.task import Task
 from steadyrun.report.checking import Report
 from steadyrun.report.naming import hint
 from steadyrun.report.thresholds import changes
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.questions.form import Question

@@ -18,7 +18,7 @@ from steadyrun.questions.form import (
     Threshold,
     percent,
 )
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

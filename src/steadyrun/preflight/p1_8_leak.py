@@ -19,7 +19,7 @@ from steadyrun.questions.form import (
     percent,
 )
 from steadyrun.signals.examples import overlap
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

@@ -29,7 +29,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 def _with_fewer_rows(bench: Bench, rows: int) -> bool:
     """Whether one example fewer is stretched over one target fewer: a side that happens to be as long is not."""
     from steadyrun.preflight.disturbing import fewer_rows
-    from steadyrun.signals.run import MissingSignal
+    from steadyrun.signals.missing import MissingSignal
 
     batch = fewer_rows(bench.batch(), rows)
     try:

@@ -18,7 +18,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor

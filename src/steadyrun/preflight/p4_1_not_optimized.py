@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.preflight.words import counted
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor

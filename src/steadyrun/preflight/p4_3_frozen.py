@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

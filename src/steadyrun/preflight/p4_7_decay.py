@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions import c6_1_decay_groups
 from steadyrun.questions.form import Finding, Limits, Question
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

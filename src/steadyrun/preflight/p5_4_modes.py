@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.preflight.words import counted
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed, shown
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from torch import Tensor

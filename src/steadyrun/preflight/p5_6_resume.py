@@ -17,7 +17,7 @@ from steadyrun.questions.form import (
     listed,
     shown,
 )
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

@@ -22,7 +22,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.schedule import declared_plan
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from steadyrun.preflight.comparing import first_difference
 from steadyrun.preflight.keeping import Kept
 from steadyrun.preflight.watching import StepSeen, any_number, dense, watched
 from steadyrun.probes.blocks import clean
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch import Tensor
 from steadyrun.errors import SteadyrunError
 from steadyrun.preflight.looking import OutOfRange
 from steadyrun.questions.form import NotApplicable
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.questions.auditing import in_a_row
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import number
 
 _HOW = "call run.watch(model, optimizer), and run.val(loss) right after the passes of each validation"

@@ -17,7 +17,8 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

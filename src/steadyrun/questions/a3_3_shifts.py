@@ -8,7 +8,8 @@ import numpy as np
 
 from steadyrun.questions.auditing import in_a_row, of_targets
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 _MOST_AHEAD = 1e-3  # share of attention on later keys that is none
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from steadyrun.questions.auditing import of_targets
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed, percent
 from steadyrun.questions.intent import pretrained
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:

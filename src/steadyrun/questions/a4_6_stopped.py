@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:

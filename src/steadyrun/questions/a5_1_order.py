@@ -7,8 +7,9 @@ import numpy as np
 from steadyrun.questions.auditing import shuffles
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.records import Series
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.order import period
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import Signals
 
 _DIFFERENT = 0.8  # of the batches of an epoch: so many have labels of their own, or labels tell no order
 

@@ -6,7 +6,8 @@ import itertools
 from typing import Any
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from steadyrun.questions.form import NotApplicable
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import number
 
 HOW = "call run.watch(model, optimizer) before the first forward pass of an eager model"

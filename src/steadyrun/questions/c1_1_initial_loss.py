@@ -17,7 +17,8 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.intent import chooses, summed_loss, untrained_start
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import number
 
 _NEAR_LN_2 = 0.1

@@ -10,14 +10,14 @@ import numpy as np
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
 from steadyrun.questions.gradients import at_backward, divided_later
 from steadyrun.questions.intent import chooses, classes, summed_loss, untrained_start
-from steadyrun.questions.learning import progress
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.questions.learning import learns
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import Floats
 
 _OPPOSITE = 0.05  # how close to -1 the factor must be
 _MANY = 8  # items: smaller factors have other explanations (heads, micro-batches, processes)
 _LONG = 100
-_LEARNS = 0.05  # share of the loss: a log whose loss falls by more has gradients, whatever it prints
 _FIRST = 5  # steps: a gradient that is zero throughout these is not an accident of one batch
 
 
@@ -62,7 +62,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if (had := _erased(run)) is not None:
             message = f"{facts}, although it was {shown(had)} when backward ended."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
-        if run.imported and progress(run).fallen > _LEARNS:
+        if run.imported and learns(run):
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
         return Finding("nothing", f"{facts}, and in the steps after it: nothing comes back.", measured, 0)
     if classes(run) is not None and first < limit["low"]:

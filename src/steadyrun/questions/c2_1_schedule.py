@@ -20,7 +20,8 @@ from steadyrun.questions.form import (
 )
 from steadyrun.questions.rates import ENOUGH, Seen, look
 from steadyrun.questions.schedule_faults import IN_ORDER, starts_at_peak, warmup_missing
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import agreement, distance
 
 

@@ -16,9 +16,11 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
+from steadyrun.questions.rates import rates_of
 from steadyrun.questions.schedule_faults import steps_done
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import Signals
 
 _NEAR = 0.1  # of the warmup
 
@@ -29,7 +31,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no warmup is declared (config warmup_steps)")
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
-    rates = {name: path_of(run).along(points) for name, points in run.family("lr/*").items()}
+    rates = {name: path_of(run).along(points) for name, points in rates_of(run).items()}
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
     at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}

@@ -9,7 +9,8 @@ import numpy as np
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import Progress, from_scratch, progress, should_fall
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats, rolling_mean
 

@@ -9,7 +9,8 @@ import numpy as np
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, percent, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import SURE, Progress, from_scratch, progress, should_fall, surely
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.trends import Trend, trend
 
 

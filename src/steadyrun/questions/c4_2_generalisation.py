@@ -8,11 +8,11 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome
 from steadyrun.questions.learning import progress
 from steadyrun.questions.validation import Gap, gap_of
 from steadyrun.signals.examples import Overlap, overlap
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 _STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
 _FEW_BATCHES = 10
-_SURE = 5  # times the noise of validation: what it must have risen by, whatever the limit
 _COMPARED = 20  # validation examples: fewer prove nothing
 
 
@@ -32,7 +32,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"{shown(gap.val.values[-1])} at the end"
     )
     learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
-    if learned and last > limit["gap"] and gap.rise > max(limit["rise"], _SURE * gap.noise) and gap.train_fell_since:
+    if (
+        learned
+        and last > limit["gap"]
+        and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
+        and gap.train_fell_since
+    ):
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
@@ -136,6 +141,14 @@ QUESTION = Question(
             "healthy language models rise by up to 7%; a VAE whose objective moves rises more, but without a gap; "
             "public logs of overfitting rise by 16% and more",
             "rise",
+        ),
+        Threshold(
+            "noise",
+            5,
+            "times the noise of validation",
+            "what it must have risen by, whatever the share",
+            "",
+            "the lowest of many noisy validations is low by chance, and the last ones lie above it",
         ),
         Threshold(
             "by", 500, "steps", "when the gap is looked at", "step 500", "as specified; the last validation before it"

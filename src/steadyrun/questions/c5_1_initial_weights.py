@@ -9,7 +9,8 @@ from typing import Any
 from steadyrun.questions import c1_1_initial_loss, c1_2_first_gradient
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
 from steadyrun.questions.intent import chooses, untrained_start
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import number
 
 _SHOWN = 3

@@ -21,7 +21,8 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.intent import pretrained
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 
 _EARLY = 20  # steps: the activations of an untrained model
 

@@ -19,7 +19,8 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import Floats
 
 _LATER = 10  # steps after which a counter must have moved

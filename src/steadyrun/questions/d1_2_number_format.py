@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.questions.precision import regime
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:

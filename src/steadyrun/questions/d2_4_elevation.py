@@ -51,7 +51,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
     proof = _weights_thrown(run, spike, limit["weights"])
-    if not proof and (not run.imported or (at_once > 1.3 * (now - spike.level) and _thrown(run, spike))):
+    if not proof and (not run.imported or (_overshoots(run, spike, at_once, now, limit))):
         proof = _validation_rose(run, spike, risen / 2)
     if not should_fall(run) or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
@@ -60,14 +60,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("elevated", message, measured, spike.start_step)
 
 
-def _thrown(run: Signals, spike: Spike) -> bool:
-    """Of a log: whether the gradient rose with the loss, as it does not where the objective was changed on purpose."""
+def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: Limits) -> bool:
+    """Of a log: whether the loss shot above its new level, and the gradient with it.
+
+    Where the objective was changed on purpose neither does.
+    """
+    if at_once <= limit["overshoot"] * (now - spike.level):
+        return False
     norms = run.maybe("grad_norm")
     if norms is None:
         return False
     there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)][:10]
     before = norms.values[norms.steps < spike.start_step][-20:]
-    return bool(len(there) and len(before)) and float(np.max(there)) > 2 * float(np.median(before))
+    return bool(len(there) and len(before)) and float(np.max(there)) > limit["thrown"] * float(np.median(before))
 
 
 def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:
@@ -146,6 +151,22 @@ QUESTION = Question(
             "growth of a block's weights across the spike",
             "",
             "smoothed labels, new data, another objective lift the loss at once, too, and hardly move weights",
+        ),
+        Threshold(
+            "overshoot",
+            1.3,
+            "times the rise that stays",
+            "of a log: how far the loss must have shot at once",
+            "",
+            "a new stage of training, a term switched on or quantisation rise to their level and not beyond it",
+        ),
+        Threshold(
+            "thrown",
+            2,
+            "times the middle of the norms before",
+            "of a log: the gradient norm at the spike",
+            "",
+            "the tutor's damaged run has 3.3; where the log has no norm, it stays a note",
         ),
         Threshold("first", 10, "steps", "the steps that count as at once", "", "a median of these"),
         Threshold("last", 50, "steps", "the end of the record that is looked at", "", "a median of these"),

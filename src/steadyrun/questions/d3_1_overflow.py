@@ -6,8 +6,9 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
 from steadyrun.questions.precision import regime
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import unskipped
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:

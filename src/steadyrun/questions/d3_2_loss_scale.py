@@ -19,7 +19,8 @@ from steadyrun.questions.form import (
 )
 from steadyrun.questions.precision import longest_run, regime
 from steadyrun.records import Series
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

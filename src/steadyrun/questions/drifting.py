@@ -9,7 +9,8 @@ import numpy as np
 from steadyrun.questions.form import Threshold, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import should_fall
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import ema
 from steadyrun.signals.trends import Trend, trend
 

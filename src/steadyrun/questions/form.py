@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from steadyrun.errors import UsageError
-from steadyrun.signals.run import MissingSignal
+from steadyrun.signals.missing import MissingSignal
 
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.intent import chooses
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import Floats, ema
 
 SPAN = 50
 _FIRST = 10
 _GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
 SURE = 4.5  # errors
+_LEARNS = 0.05  # share of the first loss
 _TELLING = 8  # classes: of fewer, a log alone does not tell whether there is more to learn
 _FEWEST = 20  # points from which anything is said of a loss curve
 
@@ -76,6 +78,12 @@ def surely(seen: Progress) -> float:
     error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
     change = float(np.mean(late) - np.mean(early))
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
+
+
+def learns(run: Signals) -> bool:
+    """Whether the loss has fallen: then there are gradients and a learning rate, whatever a log prints of them."""
+    loss = run.maybe("loss")
+    return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > _LEARNS
 
 
 def should_fall(run: Signals) -> str:

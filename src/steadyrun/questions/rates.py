@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steadyrun.questions.learning import learns
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
 from steadyrun.signals.smoothing import Floats
 
@@ -46,15 +48,22 @@ class Seen:
         return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
 
 
+def rates_of(run: Signals) -> dict[str, Points]:
+    """The learning rates by param group; an error where a log has printed them with too few digits."""
+    groups = run.family("lr/*")
+    zero = not any(np.any(points.values) for points in groups.values())
+    if run.imported and ((zero and learns(run)) or all(_rounded(points) for points in groups.values())):
+        why = "the learning rate is printed with too few digits"
+        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
+    return groups
+
+
 def look(run: Signals) -> Seen:
     """The rates of the param group that the declared peak is about, and what they were meant to be."""
     if "rates" in run.memo:
         known: Seen = run.memo["rates"]
         return known
-    groups = run.family("lr/*")
-    if run.imported and all(_rounded(points) for points in groups.values()):
-        why = "the learning rate is printed with too few digits"
-        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
+    groups = rates_of(run)
     peak = run.declared("lr_max")
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
     name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))

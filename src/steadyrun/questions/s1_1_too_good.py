@@ -22,7 +22,8 @@ from steadyrun.questions.form import (
 from steadyrun.questions.intent import pretrained
 from steadyrun.questions.learning import progress
 from steadyrun.questions.persistence import none_there
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 
 _SHOWN = 3
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
 from steadyrun.questions.validation import Gap, gap_of
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.learning import SPAN, from_scratch
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import ema
 
 

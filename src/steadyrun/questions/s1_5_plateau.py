@@ -17,7 +17,8 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.learning import progress
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import Floats
 
 _BLOCKS = 20

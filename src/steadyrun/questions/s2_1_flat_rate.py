@@ -6,7 +6,8 @@ import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
 from steadyrun.questions.rates import ENOUGH, Seen, look
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import thinned
 
 _POINTS = 1000  # tell how far a curve moves

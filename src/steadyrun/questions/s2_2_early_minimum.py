@@ -6,7 +6,8 @@ import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold, shown
 from steadyrun.questions.rates import ENOUGH, SAME, Seen, look
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 _FEW = 10  # changes: a rate that falls in fewer is a step schedule, and stays on its last stair
 

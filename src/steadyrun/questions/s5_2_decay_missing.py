@@ -17,7 +17,8 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import number
 from steadyrun.signals.trends import trend
 

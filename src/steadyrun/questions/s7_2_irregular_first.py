@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
 from steadyrun.questions.verb_classes import race
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.spikes import Spike, spikes
 
 WINDOW, SIGMAS, BACK, WITHIN = 100, 3.0, 0.5, 50

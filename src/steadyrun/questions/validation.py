@@ -10,7 +10,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import Progress, progress
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import Floats, robust_scale
 
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss

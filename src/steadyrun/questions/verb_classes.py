@@ -8,7 +8,8 @@ import numpy as np
 
 from steadyrun.questions.form import NotApplicable, shown
 from steadyrun.questions.learning import SPAN
-from steadyrun.signals.run import MissingSignal, Points, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.smoothing import Floats, ema
 
 FEWEST = 5

@@ -83,9 +83,9 @@ class Report:
             "verdict": self.verdict,
             "leaf": None if self.leaf is None else _leaf(self.leaf),
             "headline": None if self.headline is None else _leaf(self.headline) | {"proof": proof(self.headline)},
-            "consequences": [_brief(asked) for asked in self.ranking.consequences],
+            "consequences": [brief(asked) for asked in self.ranking.consequences],
             "walk": [_entry(asked) for asked in self.walk.path],
-            "notes": [_brief(asked) for asked in self.notes],
+            "notes": [brief(asked) for asked in self.notes],
             "not_asked": self._not_asked(),
             "damage": list(self.damage),
         }
@@ -154,7 +154,7 @@ def _last_step(view: RunView, signals: Signals) -> int | None:
     return view.last_step() if signals.whole_until is None else signals.whole_until
 
 
-def _brief(asked: Asked) -> dict[str, Any]:
+def brief(asked: Asked) -> dict[str, Any]:
     answer = asked.answer
     return {
         "code": asked.question.code,
@@ -166,18 +166,8 @@ def _brief(asked: Asked) -> dict[str, Any]:
 
 def _leaf(asked: Asked) -> dict[str, Any]:
     answer = asked.answer
-    return {
-        "code": asked.question.code,
-        "outcome": answer.outcome,
-        "step": answer.step,
-        "message": answer.message,
-        "fix": answer.fix,
-        "evidence": {
-            "measured": dict(answer.measured),
-            "thresholds": _thresholds(asked),
-            "panel": asked.panel,
-        },
-    }
+    evidence = {"measured": dict(answer.measured), "thresholds": _thresholds(asked), "panel": asked.panel}
+    return brief(asked) | {"fix": answer.fix, "evidence": evidence}
 
 
 def _entry(asked: Asked) -> dict[str, Any]:

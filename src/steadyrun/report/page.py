@@ -10,7 +10,7 @@ from steadyrun.questions.form import STANDING, Outcome, Question, Threshold, sho
 from steadyrun.report.measured import Measured, measured
 from steadyrun.report.naming import everything
 from steadyrun.report.words import SYMBOLS, word
-from steadyrun.signals.run import HOW_TO_RECORD
+from steadyrun.signals.missing import HOW_TO_RECORD
 
 # What the sections are about: C configuration, D dynamics, S the signatures of the seven panels, P preflight.
 SECTIONS = {

@@ -10,7 +10,8 @@ import numpy as np
 
 from steadyrun.errors import UsageError
 from steadyrun.records import Event
-from steadyrun.signals.run import MissingSignal, Signals
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import Floats
 from steadyrun.store.jsonio import number
 

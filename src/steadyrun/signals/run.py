@@ -14,45 +14,13 @@ import numpy.typing as npt
 
 from steadyrun.errors import UsageError
 from steadyrun.records import Event, Series
+from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
 from steadyrun.signals.schedule import number
 from steadyrun.signals.smoothing import Floats
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
-_LEARNS = 0.05  # share of the loss: a log whose loss falls by more has gradients and a rate, whatever it prints
 _LARGEST = 1e150  # squares of larger numbers are no numbers any more
-
-HOW_TO_RECORD: Mapping[str, str] = {
-    "loss": "call run.step(loss) once per optimizer step",
-    "val_loss": "call run.val(loss) after each validation",
-    "grad_norm": "call run.watch(model, optimizer) before training, or run.log(grad_norm=…)",
-    "lr/*": "call run.watch(model, optimizer) before training, or run.log(lr=…)",
-    "activation/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
-    "spectral_norm/*": "call run.watch(model, optimizer) before training",
-    "block_param_norm/*": "call run.watch(model, optimizer) before training",
-    "dead_units/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
-    "dead_heads/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
-    "future_attention/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
-    "class_loss/*": "give run.step(loss, class_losses={…}) the loss of each class",
-    "causal": 'declare config={"causal": True} to steadyrun.record where no position may see a later one',
-    "baseline_loss": 'declare config={"baseline_loss": …}, the loss of a simple model such as an n-gram',
-    "initial_weights": "call run.watch(model, optimizer) before training",
-    "param_groups": "call run.watch(model, optimizer) before training",
-    "moment1_norm/*": "call run.watch(model, optimizer) with an optimizer that keeps moments",
-    "moment2_norm/*": "call run.watch(model, optimizer) with an optimizer that keeps moments",
-    "example_hash/train": "give run.step(loss, batch=…) the batches",
-    "example_hash/val": "give run.val(loss, batches=…) the validation batches",
-    "backward_loss": "call run.watch(model, optimizer) before training",
-    "vocab_size": 'declare config={"vocab_size": …} (or num_classes) to steadyrun.record',
-    "no_decay": 'declare config={"no_decay": ["bias", "norm"]}, the parts of names that weight decay leaves out',
-    "tied": 'declare config={"tied": True} where embedding and head are to be one tensor',
-    "clip": 'declare config={"clip": …}, the norm that gradients are clipped to',
-    "accumulation": 'declare config={"accumulation": …}, the number of micro-batches of a step',
-    "dtype": 'declare config={"dtype": "bf16"} (fp16, fp32)',
-    "lr_max": 'declare config={"lr_max": …} to steadyrun.record',
-    "warmup_steps": 'declare config={"warmup_steps": …} to steadyrun.record',
-}
-
 
 Axes = tuple[npt.NDArray[np.int64], Floats]
 """Steps and times."""
@@ -68,15 +36,6 @@ class Source(Protocol):
     def names(self) -> list[str]: ...
     def series(self, name: str) -> Series: ...
     def events(self, kind: str | None = None) -> list[Event]: ...
-
-
-class MissingSignal(Exception):  # noqa: N818  an answer in the making, not an error
-    """A question needs something that was not recorded, or not enough of it."""
-
-    def __init__(self, name: str, why: str = "", how: str = "") -> None:
-        super().__init__(why or f"{name} was not recorded")
-        self.name = name
-        self.how = how or HOW_TO_RECORD.get(name, f"record {name} with run.log")
 
 
 @dataclass(frozen=True)
@@ -129,12 +88,7 @@ class Signals:
 
     @cached_property
     def names(self) -> list[str]:
-        found = self._source.names()
-        if self.imported and "loss" in found and _falls(self._source.series("loss").values):
-            # Then a norm or a rate of zero throughout was not measured, or is rounded away.
-            maybe = [name for name in found if name == "grad_norm" or name.startswith("lr/")]
-            found = sorted(set(found) - {name for name in maybe if not np.any(self._source.series(name).values)})
-        return found
+        return self._source.names()
 
     @property
     def _validated(self) -> npt.NDArray[np.int64]:
@@ -338,13 +292,6 @@ def _ordered(series: Series) -> Series:
     last = np.append(np.diff(steps[order]) != 0, True)
     kept = order[last]
     return Series(series.name, steps[kept], series.values[kept], series.times[kept])
-
-
-def _falls(values: Floats) -> bool:
-    """Whether a loss has fallen at all, from its first tenth to its last."""
-    finite = values[np.isfinite(values)]
-    part = max(1, len(finite) // 10)
-    return len(finite) > 1 and float(np.mean(finite[-part:])) < (1 - _LEARNS) * float(np.mean(finite[:part]))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
