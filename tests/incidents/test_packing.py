@@ -64,6 +64,29 @@ def test_tensors_come_back_bit_for_bit(dtype: torch.dtype) -> None:
     assert torch.equal(back["a"][1], tensor.t())  # type: ignore[index]
 
 
+@pytest.mark.parametrize("first", [0, 1, 3, 4])
+def test_tensors_lie_in_memory_as_they_did(first: int) -> None:
+    room = torch.arange(200.0)
+    for tensor in (room[first : first + 12].view(3, 4), room[first : first + 24].view(2, 4, 3).permute(0, 2, 1)):
+        (back,) = round_trip([tensor])  # type: ignore[misc]
+        assert torch.equal(back, tensor)
+        assert back.stride() == tensor.stride()
+        assert back.data_ptr() % 64 == tensor.data_ptr() % 64
+
+
+def test_a_view_with_gaps_comes_back_whole() -> None:
+    room = torch.arange(100.0)
+    for tensor in (room[1:90:3], room.view(10, 10)[:, 3:5], room[:3].expand(4, 3), room[:0]):
+        assert torch.equal(round_trip([tensor])[0], tensor)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("layout", [[0, [1000, 1]], [0, [-1, 1]], [0], ["a", [4, 1]], [0, [4]], 7])
+def test_a_damaged_layout_is_said(layout: object) -> None:
+    packed = pack(torch.ones(3, 4)[:, 1:].clone().t())
+    with pytest.raises(ValueError, match="damaged"):
+        unpack({**packed.tree, "layout": layout}, packed.tensors)
+
+
 def test_other_containers() -> None:
     @dataclass
     class Batch:

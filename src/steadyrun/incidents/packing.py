@@ -132,7 +132,24 @@ def _tensor(held: Tensor, packed: Packed, path: str, copy: bool) -> Any:
         packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copy else values
         return {kind: name, "device": values.device.type}
     packed.tensors[name] = values.clone(memory_format=torch.contiguous_format) if copy else values
-    return {kind: name}
+    return {kind: name, **_layout(values)}
+
+
+def _layout(values: Tensor) -> dict[str, Any]:
+    """How a tensor lies in memory, if not like a new one of torch: some kernels choose the order of a sum by it."""
+    offset, strides = values.data_ptr() % 64, list(values.stride())
+    dense = values.is_contiguous() or list(torch.empty_like(values, device="meta").stride()) == strides
+    if not dense or (offset == 0 and values.is_contiguous()):
+        return {}
+    return {"layout": [offset, strides]}
+
+
+def laid_out(tensor: torch.Tensor, offset: int, strides: list[int]) -> torch.Tensor:
+    """A copy with these strides, `offset` bytes behind an address that is a multiple of 64."""
+    size = tensor.element_size()
+    room = torch.empty(tensor.numel() + 64 // size, dtype=tensor.dtype)
+    first = (offset - room.data_ptr()) % 64 // size
+    return room.as_strided(tensor.shape, strides, first).copy_(tensor)
 
 
 def _array(held: Any, packed: Packed, path: str, copy: bool) -> Any:
@@ -171,7 +188,7 @@ def _rebuilt(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | No
         return _rebuilt(item, tensors, device)
 
     if kind in {"tensor", "complex", "array"}:
-        return _leaf(kind, tensors[held], device if "device" in tree else None)
+        return _leaf(tree, tensors[held], device if "device" in tree else None)
     if kind in {"dict", "mapping", "object"}:
         entries = {back(key): back(item) for key, item in held}
         return (
@@ -189,8 +206,9 @@ def _rebuilt(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | No
     raise ValueError(f"unknown kind {kind!r}")
 
 
-def _leaf(kind: str, tensor: Tensor, device: torch.device | None) -> Any:
-    if kind == "array":
+def _leaf(tree: dict[str, Any], tensor: Tensor, device: torch.device | None) -> Any:
+    if "array" in tree:
         return tensor.numpy().copy()
-    value = torch.view_as_complex(tensor) if kind == "complex" else tensor
-    return value.to(device) if device is not None else value.clone()
+    value = laid_out(tensor, *tree["layout"]) if "layout" in tree else tensor.clone()
+    value = torch.view_as_complex(value) if "complex" in tree else value
+    return value if device is None else value.to(device)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
+
+from steadyrun.incidents.packing import laid_out
 
 _SCRIPT = '''"""{title}
 
@@ -26,7 +29,8 @@ sys.path.insert(0, str(here / "code"))
 from {module} import {function} as factory  # noqa: E402
 
 facts = json.loads((here / "facts.json").read_text())
-t = load_file(here / "tensors.safetensors")
+# Copies begin where torch begins a tensor. Those of a mapped file may not, and some kernels then sum in another order.
+t = {{name: held.clone() for name, held in load_file(here / "tensors.safetensors").items()}}
 torch.set_num_threads(facts["threads"])
 
 # The program, and its state before step {step}.
@@ -58,7 +62,7 @@ def enter(module, _args):
         draw_from("forward")
 
 
-modules = set(model.modules())
+{functions}modules = set(model.modules())
 draw_from("rng")
 forward = torch.nn.modules.module.register_module_forward_pre_hook(enter)
 
@@ -128,6 +132,7 @@ class Script:
             scaler='task.scaler.load_state_dict(facts["scaler"])\n' if self.scaled else "",
             cuda='    torch.cuda.set_rng_state(t[when + ".cuda"])\n' if self.cuda else "",
             batch=batch,
+            functions=f"{inspect.getsource(laid_out)}\n\n" if "laid_out(" in batch else "",
             lines="\n".join(step_lines(self.step)),
         )
 
@@ -139,6 +144,7 @@ def literal(tree: Any, device: str) -> str:
     kind, held = next(iter(tree.items()))
     if kind in {"tensor", "complex"}:
         whole = f"t[{'batch.' + held!r}]" + (f".to({device!r})" if "device" in tree else "")
+        whole = f"laid_out({whole}, *{tree['layout']!r})" if "layout" in tree else whole
         return f"torch.view_as_complex({whole})" if kind == "complex" else whole
     if kind == "array":
         return f"t[{'batch.' + held!r}].numpy()"
