@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread, warnings are errors, and runs that are trained once per test process."""
+"""Shared by all tests: one thread, no deadlines, warnings are errors, runs that are trained once per test process."""
 
 import os
 import sys
@@ -9,8 +9,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import steadyrun
+
+settings.register_profile("any machine")
+settings.load_profile("any machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", type=int, default=1, metavar="N", help="run the first of every N tests of each file")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    every = config.getoption("--every")
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    chosen = {item for tests in files.values() for item in tests[::every]}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from terminal import PROGRAM
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 WRITER = """
 import sys, steadyrun

@@ -1,5 +1,6 @@
 """A command in a terminal of its own."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -10,6 +11,7 @@ import sys
 import termios
 import time
 
+PIECE = 65536  # bytes read at once, at most
 PROGRAM = [sys.executable, "-c", "from steadyrun.cli import main; main()"]
 
 
@@ -48,6 +50,7 @@ class Terminal:
         )
         os.close(theirs)
         self.told = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -55,7 +58,7 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
-    def until(self, text: str, patience: float = 60) -> str:
+    def until(self, text: str, patience: float = 300) -> str:
         """What is told until `text` is in it; what came after the last `until`."""
         start, deadline = len(self.told), time.monotonic() + patience
         while text not in self.told[start:]:
@@ -64,7 +67,7 @@ class Terminal:
                 raise AssertionError(self.told[start:])
         return self.told[start:]
 
-    def wait(self, patience: float = 60) -> int:
+    def wait(self, patience: float = 300) -> int:
         """The exit code, with all that is told until then."""
         deadline = time.monotonic() + patience
         while self._read(0.1) or self.process.poll() is None:
@@ -77,10 +80,10 @@ class Terminal:
     def _read(self, patience: float) -> bool:
         ready, _, _ = select.select([self._ours], [], [], patience)
         try:
-            piece = os.read(self._ours, 65536) if ready else b""
+            piece = os.read(self._ours, PIECE) if ready else b""
         except OSError:  # what Linux says when the other end is closed
             piece = b""
-        self.told += piece.decode(errors="replace")
+        self.told += self._decoder.decode(piece)  # a piece may end within a character
         return bool(piece)
 
 

@@ -124,7 +124,7 @@ ROWS = st.integers(2, 5)
 TOKENS = st.integers(0, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), ROWS, st.integers(4, 9))
 def test_alignment_is_what_a_loop_counts(data: st.DataObject, rows: int, width: int) -> None:
     draw = lambda count: data.draw(st.lists(TOKENS, min_size=count, max_size=count))  # noqa: E731
@@ -144,7 +144,7 @@ def test_alignment_is_what_a_loop_counts(data: st.DataObject, rows: int, width: 
         assert float(found[offset]) == pytest.approx(share, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TOKENS, min_size=2, max_size=12))
 def test_how_alike_two_targets_are_is_what_pairs_say(here: list[int]) -> None:
     counts = class_counts(Labels(torch.tensor(here), 6, -100, "mean"))

@@ -202,7 +202,7 @@ def test_ctrl_c_closes_the_run(tmp_path: Path) -> None:
     while process.poll() is None and not recorded_steps(run):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=60)
+    _, messages = process.communicate(timeout=300)
     assert process.returncode == 130, messages
     assert "stopped with Ctrl-C; what was recorded until then is in experiments/healthy" in messages
     assert "Traceback" not in messages

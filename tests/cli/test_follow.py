@@ -28,7 +28,7 @@ with run:
     while not Path("end").exists():
         time.sleep(0.02)
 """
-PATIENCE = 60
+PATIENCE = 300
 RATE = "0.001"  # 0 instead is a fault
 
 

@@ -107,6 +107,14 @@ def test_colour_only_where_it_is_wanted(run: Path) -> None:
     assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7])m", plain.told)
 
 
+def test_a_slow_terminal_cuts_no_character_apart(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terminal.PIECE", 7)
+    found = Terminal("top", str(run), "--once", NO_COLOR="1")
+    assert found.wait() == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", found.told).splitlines()
+    assert {len(line) for line in shown} == {80}
+
+
 def test_a_terminal_that_is_not_utf8_gets_ascii(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Terminal("top", str(run), "--once", PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert found.wait() == 0

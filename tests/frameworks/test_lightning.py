@@ -474,5 +474,5 @@ trainer = pl.Trainer(max_epochs=2, callbacks=[SteadyrunCallback(path)], logger=S
 trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(64, 4), 8))
 assert issubclass(SteadyrunCallback, pl.Callback)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=300)
     assert len(steadyrun.open_run(tmp_path / "run").series("loss")) == 16

@@ -28,7 +28,7 @@ from steadyrun.agents.bounding import MOST
 from steadyrun.report.jsonform import document
 
 DOCS = Path(__file__).parents[2] / "docs" / "agents.md"
-PATIENCE = 60.0  # seconds
+PATIENCE = 300.0  # seconds
 
 
 class Client:

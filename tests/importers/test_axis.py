@@ -81,13 +81,13 @@ lines = st.tuples(counts, epochs, st.booleans())
 
 
 @given(st.lists(st.lists(lines, min_size=1, max_size=12), min_size=1, max_size=3))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_log_is_placed_as_the_twin_does(packs: list[list[Line]]) -> None:
     assert placed(packs)[0] == slow(packs)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 29))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_log_that_goes_forward_keeps_its_steps(gaps: list[int], edge: int) -> None:
     steps = [float(sum(gaps[: place + 1])) for place in range(len(gaps))]
     log: list[Line] = [(step, None, True) for step in steps]

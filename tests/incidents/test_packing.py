@@ -39,7 +39,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_plain_structures_come_back(tree: object) -> None:
     assert repr(round_trip(tree)) == repr(tree)
 
@@ -175,7 +175,7 @@ def test_damaged_descriptions_are_refused(saved: Path, text: str, words: str) ->
         LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner), max_leaves=8
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_structure_is_rebuilt_or_refused(tree: object) -> None:
     """Whatever is in the file: an answer or a clear error, never another exception."""
     with suppress(steadyrun.RunDirectoryError):

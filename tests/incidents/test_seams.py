@@ -147,7 +147,7 @@ from steadyrun.incidents import earlier, files
 import safetensors.torch as safe
 def stop(*_):
     print("now", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 if {where!r} == "first checkpoint":
     safe.save_file = stop
 elif {where!r} == "before the rename":

@@ -11,6 +11,7 @@ from loops import run_alone
 
 import steadyrun
 from steadyrun.errors import RunDirectoryError
+from steadyrun.live.feed import Feed
 from steadyrun.live.tailers import Pace, Tailers
 from steadyrun.live.watching import Watch
 from steadyrun.live.workers import Workers
@@ -34,7 +35,7 @@ def story(root: Path, play: Any) -> None:
             started.append(Watch(root, "run"))
             return started[-1]
 
-        await asyncio.wait_for(play(tailers, start, started), 20)
+        await asyncio.wait_for(play(tailers, start, started), 300)
         tailers.close()
 
     run_alone(main)
@@ -50,7 +51,11 @@ def test_all_who_watch_share_one_follower_until_the_last_has_left(root: Path) ->
         async with tailers.watching("run", start) as one, tailers.watching("run", start) as other:
             assert one is other
             assert one.whole() is other.whole()
-            await asyncio.sleep(0.2)
+            seen: list[object] = []
+            look = started[0].look
+            started[0].look = lambda: seen.append(look()) or seen[-1]  # type: ignore[method-assign,assignment]
+            while len(seen) < 5:
+                await asyncio.sleep(0.01)
             assert len(tailers) == len(started) == 1
         await gone(tailers)
         async with tailers.watching("run", start) as again:
@@ -64,11 +69,14 @@ def test_a_reader_that_is_cut_off_leaves_nothing_behind(root: Path) -> None:
     async def play(tailers: Tailers, start: Any, started: list[Watch]) -> None:
         async def read() -> None:
             async with tailers.watching("run", start) as tailer:
+                feeds.append(tailer.feed)
                 async for _ in tailer.feed.follow(tailer.feed.position):
                     pass
 
+        feeds: list[Feed] = []
         readers = [asyncio.create_task(read()) for _ in range(10)]
-        await asyncio.sleep(0.1)
+        while not feeds or feeds[0].readers < len(readers):
+            await asyncio.sleep(0.01)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
@@ -118,6 +126,6 @@ def test_a_long_rest_does_not_keep_what_nobody_watches(root: Path, monkeypatch: 
         tailers = Tailers(Workers(1), Pace(look=3600, ended=3600, linger=0.05))
         async with tailers.watching("run", lambda: Watch(root, "run")):
             pass
-        await asyncio.wait_for(gone(tailers), 10)
+        await asyncio.wait_for(gone(tailers), 300)
 
     run_alone(main)

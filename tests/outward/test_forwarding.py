@@ -230,7 +230,7 @@ class Hanging:
 run = steadyrun.record(sys.argv[1], forward=steadyrun.Forward(Hanging(), wait=0.2))
 run.log(loss=1.0)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "is given up" in done.stderr
     assert steadyrun.open_run(tmp_path).state == "finished"
@@ -282,7 +282,7 @@ with steadyrun.record(sys.argv[1], flush_steps=1, forward=Printing()) as run:
 """
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [int(step) for step, _ in lines] == list(range(20))
@@ -369,7 +369,7 @@ with steadyrun.record(tempfile.mkdtemp()) as run:
     run.log(loss=1.0)
 assert not [name for name in sys.modules if name.startswith("steadyrun.outward")]
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_the_pages_examples_run(tmp_path: Path) -> None:
@@ -377,5 +377,5 @@ def test_the_pages_examples_run(tmp_path: Path) -> None:
     _, options, own = re.findall(r"```python\n(.*?)```", page, re.DOTALL)  # the first needs TensorBoard
     changed: Any = eval(options, {"steadyrun": steadyrun})
     assert (changed.every, changed.wait) == (10, 30.0)
-    done = subprocess.run([sys.executable, "-c", own], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", own], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == ["note a remark", "0 ['loss']"], done.stderr

@@ -341,7 +341,7 @@ odd = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(replay=odd, tests=odd, batch=odd)
 def test_any_json_makes_a_whole_document(tmp_path: Path, replay: Any, tests: Any, batch: Any) -> None:
     folder = incident(tmp_path, 200)
@@ -364,7 +364,7 @@ names = (
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_run_makes_a_whole_document(tmp_path: Path, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(names), unique=True, min_size=1))

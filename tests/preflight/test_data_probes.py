@@ -255,7 +255,7 @@ def test_batches_of_few_classes_on_purpose_are_at_most_a_note() -> None:
     assert told(task(mlp(), classify, alternating), "P1.6")[0] != "fault"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 12), st.integers(2, 32), st.integers(4, 24), st.floats(0.05, 20), st.integers(0, 2**31))
 def test_shuffled_classes_are_never_called_sorted(kinds: int, rows: int, count: int, even: float, seed: int) -> None:
     generator = np.random.default_rng(seed)

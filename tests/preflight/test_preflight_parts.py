@@ -45,7 +45,7 @@ leaves = st.one_of(st.builds(lambda n: torch.full((2,), float(n)), st.integers(-
 
 
 @given(st.recursive(leaves, containers, max_leaves=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_tensor_is_exchanged_and_nothing_else(batch: Any) -> None:
     before = [each.clone() for each in tensors_in(batch)]
     other = changed(batch, lambda held: held + 1)
@@ -69,7 +69,7 @@ def slow_padding(row: list[int], pad: int, ends_text: bool, begins: bool) -> tup
 
 
 @given(st.integers(1, 4), st.integers(2, 6), st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_padding_is_what_lies_at_the_ends(rows: int, width: int, ends_text: bool, draw: Any) -> None:
     texts = [[draw.choice((0, 0, 1, 2)) for _ in range(width)] for _ in range(rows)]
     found = padding(torch.tensor(texts), 0, ends_text=ends_text)

@@ -60,7 +60,7 @@ def launch(tmp_path: Path, program: str, mode: str) -> steadyrun.RunView:
         [sys.executable, *words, "--master-port", str(port), str(script), mode, str(tmp_path / "run")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -32,7 +32,7 @@ def test_against_the_definition() -> None:
     assert hashes(rows) == [slow_hash(row, weights.tolist()) for row in rows.tolist()]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8]),

@@ -144,7 +144,7 @@ os.wait()
 run.step(2.0)
 run.close()
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     assert values(tmp_path, "loss") == [1.0, 2.0]
     assert steadyrun.open_run(tmp_path).state == "finished"
 

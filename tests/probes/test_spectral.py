@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rows=st.integers(16, 400), columns=st.integers(16, 400), seed=st.integers(0, 1000), rank=st.sampled_from([None, 3])
 )

@@ -137,7 +137,7 @@ def anything(draw: st.DrawFn) -> Synthetic:
     return Synthetic(config, manifest, (), state, **series)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(anything())
 def test_no_series_crashes_a_question(synthetic: Synthetic) -> None:
     for question in QUESTIONS.values():

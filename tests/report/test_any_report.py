@@ -64,7 +64,7 @@ def no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(reports(), reports())
 def test_every_form_survives(new: Report, old: Report) -> None:
     comparison = compare(new, old)

@@ -142,7 +142,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(JUNK, st.dictionaries(st.sampled_from(sorted(as_data(asked("P1.1")))), JUNK))
 def test_whatever_is_kept_is_read_or_left_out(junk: Any, changed: dict[str, Any]) -> None:
     entry = {**as_data(asked("P1.1")), **changed}

@@ -69,7 +69,7 @@ def test_zero_filled_tail(written, zeros: int) -> None:
     assert found[: whole * ROWS] == TRUTH[: whole * ROWS]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_never_becomes_a_wrong_number(written, place: float, bit: int) -> None:
     data = bytearray(written[1])
@@ -88,7 +88,7 @@ def test_damage_in_the_middle_costs_one_batch(written) -> None:
     assert dropped
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.binary(max_size=600))
 def test_any_bytes_at_the_end(written, junk: bytes) -> None:
     found, dropped = read_damaged(written, written[1] + junk)

@@ -22,7 +22,7 @@ values = st.dictionaries(
 actions = st.lists(st.tuples(st.sampled_from(["row", "flush"]), values), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(actions, st.booleans())
 def test_any_rows_come_back(actions: list[tuple[str, dict[str, float | None]]], closed: bool) -> None:
     root = Path(tempfile.mkdtemp())
