@@ -6,16 +6,24 @@ READY := $(VENV)/.ready
 FRAMEWORKS := .venv-frameworks
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# Two cores, two test processes, one thread each: small models gain nothing from more.
-ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Two cores, two test processes, one thread each unless the caller wants more: small models gain nothing from it.
+ONE_THREAD := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MKL_NUM_THREADS=$${MKL_NUM_THREADS:-1}
 
-.PHONY: demo test test-frameworks lint format bench docs browser clean
+.PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# The first of every ten tests of each file, with the results of a CPU without AVX: no test may depend on last bits.
+test-default-cpu: $(READY) browser
+	ATEN_CPU_CAPABILITY=default $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --every 10
+
+# The whole suite under each setting that changes last bits: about an hour.
+test-machines: $(READY) browser
+	$(BIN)/python tests/machines.py --test
 
 # Integrations, trackers and importers against the real frameworks, in an environment of their own: `make test` runs
 # where none of them is installed.
