@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from steadyrun.patching import Wrapping, wrap
+from steadyrun.probes.frames import variable
 from steadyrun.probes.problems import say
 from steadyrun.probes.scalars import is_tensor
 
@@ -136,7 +137,7 @@ def trainer_of(callback: Any) -> Any:
     """The Trainer that is calling this callback, among the callers of this function; None where there is none."""
     frame = sys._getframe(1)
     for _ in range(_FRAMES):
-        caller = frame.f_locals.get("self")
+        caller = variable(frame, "self")
         handler = getattr(caller, "callback_handler", None)
         if any(each is callback for each in getattr(handler, "callbacks", [])):
             return caller

@@ -185,6 +185,8 @@ class Run(Attaching):
                 failure,
                 lambda: self._outbox.conclude(self._steps.last, failed=failure is not None),
             )
+        with self._problems.contained("close"):
+            self._let_go()
 
     def __enter__(self) -> Run:
         return self
