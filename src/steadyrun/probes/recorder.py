@@ -132,7 +132,10 @@ class Run(Attaching):
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
             modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
-            seen = {} if batches is None else {"data": self._outbox.examples.validation(batches, at)}
+            seen = {}
+            if batches is not None:
+                with self._problems.contained("run.val batches"):
+                    seen = {"data": self._outbox.examples.validation(batches, at)}
             self._writer.event("validation", at, values=shown, **modes, **seen)
 
     def log(self, step: int | None = None, **values: Any) -> None:
