@@ -11,9 +11,10 @@ import pytest
 import torch
 from programs_model import HEALTHY, Program, Trainer, build
 from programs_odd import ODD
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyrun.preflight.opening import preflight
+from steadyrun.report.checking import Report
 
 
 def everything(program: Program) -> dict[str, Any]:
@@ -109,6 +110,56 @@ def test_training_after_preflight_is_training_without_it() -> None:
         assert program.task.train_step is not None
         losses.append([float(program.task.train_step(program.task, batch)) for batch in program.batches])
     assert losses[0] == losses[1]
+
+
+class CastOnce:
+    """A program that makes its autocast once, as nanoGPT does, and enters it in every step."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.context = torch.autocast("cpu", torch.bfloat16)
+        self.batches = [(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(6)]
+        self.computed: list[torch.dtype] = []
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        with self.context:
+            scores = model(batch[0])
+        self.computed.append(scores.dtype)
+        return nn.functional.cross_entropy(scores.float(), batch[1])
+
+    def train(self) -> list[float]:
+        losses = []
+        for batch in self.batches:
+            loss = self.loss(self.model, batch)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def try_out(self, **options: Any) -> Report:
+        parts = (self.model, self.optimizer, self.loss, self.batches)
+        return preflight(*parts, config={"dtype": "bfloat16"}, **options)
+
+
+def test_an_autocast_that_was_made_once_stays_enabled() -> None:
+    plain, tried = CastOnce(), CastOnce()
+    tried.try_out(deep=True)
+    assert tried.context._enabled
+    tried.computed.clear()
+    assert tried.train() == plain.train()
+    assert set(tried.computed) == {torch.bfloat16}
+    assert equal(list(plain.model.parameters()), list(tried.model.parameters()))
+
+
+def test_precisions_are_compared_where_autocast_was_made_once() -> None:
+    program = CastOnce()
+    for _ in range(2):
+        path = program.try_out(only=["P5.7"]).walk.path
+        (answer,) = [asked.answer for asked in path if asked.question.code == "P5.7"]
+        assert 0 < answer.measured["relative"] < 0.05, "float32 beside float32 would be equal"
 
 
 def test_a_learning_rate_in_a_tensor_is_put_back() -> None:

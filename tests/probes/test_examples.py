@@ -1,5 +1,6 @@
 """Batch hashes: the same batch has the same hash, another one does not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from programs import values
 
 import steadyrun
+from steadyrun.probes import examples
 from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
 
 
@@ -111,3 +113,73 @@ def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytes
     kept = [sample._seen for sample in run._outbox.examples._kept.values()]
     assert all(len(seen) <= 200 for seen in kept)
     assert kept[0] & kept[1] == min(kept, key=len)
+
+
+class Endless:
+    """A loader that never ends, and says how much was taken from it."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            self.taken += 1
+            yield torch.full((2, 3), float(self.taken))
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "taken", "said"),
+    [
+        ("_MOST_BATCHES", 20, 21, "20 of its batches"),
+        ("_MOST_BYTES", 24 * 10, 11, "GiB of its batches"),
+        ("_MOST_SECONDS", -1.0, 1, "seconds of its batches"),
+    ],
+)
+def test_an_endless_validation_loader_is_cut(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    bound: str,
+    value: float,
+    taken: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(examples, bound, value)
+    before = torch.get_rng_state()
+    with steadyrun.record(tmp_path) as run:
+        run.step(1.0)
+        for _ in range(2):
+            loader = Endless()
+            run.val(0.5, batches=loader)
+            assert loader.taken == taken
+    assert capsys.readouterr().err.count(said) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    view = steadyrun.open_run(tmp_path)
+    assert len(view.events("validation-cut")) == 1
+    first, second = (event.fields["data"] for event in view.events("validation"))
+    assert first == second
+    assert ("inputs_hash" in first) == (bound != "_MOST_SECONDS"), "what depends on the clock identifies nothing"
+
+
+def test_an_endless_validation_loader_is_cut_by_itself(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path) as run:
+        loader = Endless()
+        run.val(0.5, batches=loader)
+    assert loader.taken <= 10_001
+    assert values(tmp_path, "val_loss") == [0.5]
+
+
+def test_a_list_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "_MOST_BATCHES", 3)
+    with steadyrun.record(tmp_path) as run:
+        run.val(0.5, batches=[torch.full((2, 3), float(place)) for place in range(10)])
+    view = steadyrun.open_run(tmp_path)
+    assert view.events("validation")[0].fields["data"]["examples"] == 20
+    assert not view.events("validation-cut")
+
+
+@pytest.mark.parametrize("batches", [5, object(), (each / 0 for each in [1])])
+def test_batches_that_cannot_be_read_do_not_cost_the_loss(tmp_path: Path, batches: object) -> None:
+    with steadyrun.record(tmp_path) as run:
+        run.val(0.5, batches=batches)
+    assert values(tmp_path, "val_loss") == [0.5]

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from steadyrun.probes.frames import variable, variables
+
 _OURS = str(Path(__file__).resolve().parents[1])
 _TUTOR = str(Path(_OURS) / "tutor")
 
@@ -89,16 +91,17 @@ class BatchFinder:
     def learn(self, frame: FrameType | None, batch: Any) -> None:
         """Remember the name under which the training loop holds its batch."""
         if self._variable is None and self._together is None and frame is not None:
-            for name, value in frame.f_locals.items():
+            held = variables(frame)
+            for name, value in held.items():
                 if value is batch:
                     self._variable = (frame.f_code, name)
                     return
-            self._learn_together(frame, batch)
+            self._learn_together(frame, held, batch)
 
-    def _learn_together(self, frame: FrameType, batch: Any) -> None:
+    def _learn_together(self, frame: FrameType, held: dict[str, Any], batch: Any) -> None:
         if type(batch) not in (tuple, list) or not batch:
             return
-        names = {id(value): name for name, value in frame.f_locals.items()}
+        names = {id(value): name for name, value in held.items()}
         if all(id(item) in names for item in batch):
             self._together = (frame.f_code, [names[id(item)] for item in batch], type(batch))
 
@@ -106,22 +109,23 @@ class BatchFinder:
         """What the training loop holds now under the name that it gave to the batch before."""
         if self._variable is None or frame is None or frame.f_code is not self._variable[0]:
             return None
-        return frame.f_locals.get(self._variable[1])
+        return variable(frame, self._variable[1])
 
     def find(self, trace: TracebackType | None) -> Any | None:
         found = None
         while trace is not None:
             frame = trace.tb_frame
             if self._variable is not None and frame.f_code is self._variable[0]:
-                found = frame.f_locals.get(self._variable[1], found)
+                found = variables(frame).get(self._variable[1], found)
             elif self._together is not None and frame.f_code is self._together[0]:
                 _, together, kind = self._together
-                held = [frame.f_locals[name] for name in together if name in frame.f_locals]
+                seen = variables(frame)
+                held = [seen[name] for name in together if name in seen]
                 found = kind(held) if len(held) == len(together) else found
             if frame.f_code is self._loss and self._loss is not None:
                 names = self._loss.co_varnames[: self._loss.co_argcount]
                 place = 2 if self._bound else 1
                 if len(names) > place:
-                    return frame.f_locals.get(names[place], found)
+                    return variables(frame).get(names[place], found)
             trace = trace.tb_next
         return found

@@ -13,6 +13,7 @@ from steadyrun.incidents import state as training
 from steadyrun.incidents.randomness import put, take
 from steadyrun.incidents.session import Session
 from steadyrun.incidents.task import Task
+from steadyrun.probes.problems import say
 
 if TYPE_CHECKING:
     from steadyrun.incidents.outcome import Replay
@@ -24,14 +25,24 @@ def replay_live(
     step: int | None,
     train_step: Any | None = None,
     **options: Any,
-) -> Replay:
-    """Replay an incident of the run at `path` in its own process. Nothing must be hooked to the objects."""
-    from steadyrun.incidents.investigating import investigate
-    from steadyrun.incidents.reading import choose
+) -> Replay | None:
+    """Replay an incident of the run at `path` in its own process; None, and a line that says so, if it has none.
 
-    if program is None or (found := program())[-1] is None:
-        raise UsageError("run.replay needs run.watch(model, optimizer, loss_fn=…) before it")
-    model, optimizers, scheduler, scaler, loss_fn = found
+    Nothing must be hooked to the objects.
+    """
+    from steadyrun.incidents.investigating import investigate
+    from steadyrun.incidents.reading import choose, readable_incidents
+
+    model, optimizers, scheduler, scaler, loss_fn = (None,) * 5 if program is None else program()
+    if model is None or not optimizers or loss_fn is None:
+        raise UsageError(
+            "run.replay executes with the model, optimizer and loss_fn given to run.watch, and they were not given or, "
+            "after run.close(), no longer exist. Build them and call "
+            "steadyrun.replay(run.path, steadyrun.Task(model, optimizer, loss_fn))"
+        )
+    if step is None and readable_incidents(path) == ([], []):
+        say(f"run.replay: {path} has no incident so far, so nothing is replayed; run.incident(why) makes one")
+        return None
     task = Task(model, optimizers if len(optimizers) > 1 else optimizers[0], loss_fn, scheduler, scaler, train_step)
     objects = training.Objects(model, optimizers, scheduler, scaler)
     gradients = [parameter.grad for parameter in model.parameters()]

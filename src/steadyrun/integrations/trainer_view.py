@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from steadyrun.patching import Wrapping, wrap
+from steadyrun.probes.frames import variable
 from steadyrun.probes.problems import say
 from steadyrun.probes.scalars import is_tensor
 
@@ -21,7 +23,7 @@ class TrainerView:
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
-        self._wrapped: list[tuple[Any, str, Any, Any]] = []  # the object, the name, what we put there, what was there
+        self._wrappings: list[Wrapping] = []
         self._first = ""
         self._loss: Any = None
         self._means: Any = None  # the sum of what `compute_loss` returned, where each is the mean of its micro-batch
@@ -35,7 +37,7 @@ class TrainerView:
     def guard(self, trainer: Any) -> None:
         """Tell `failed` when `train` ends with an exception; this stays for as long as the Trainer lives."""
         if hasattr(trainer, "train"):
-            trainer.train = self._guarded(trainer.train)
+            wrap(trainer, "train", self._guarded)
 
     def attach(self, trainer: Any, model: Any) -> None:
         """Look at training and validation, until `detach`."""
@@ -45,21 +47,18 @@ class TrainerView:
         self._first = str(getattr(model, "main_input_name", "input_ids"))
         if trainer.args.gradient_accumulation_steps > 1:
             self._is_mean = None
-            self._put(trainer, "compute_loss", self._after(trainer.compute_loss, self._saw_loss))
-        self._put(trainer, "training_step", self._guarded(self._after(trainer.training_step, self._saw_training)))
+            self._put(trainer, "compute_loss", partial(self._after, self._saw_loss))
+        self._put(trainer, "training_step", self._guarded)
+        self._put(trainer, "training_step", partial(self._after, self._saw_training))
         same = getattr(trainer, "eval_dataset", None) is getattr(trainer, "train_dataset", None)
         if hasattr(trainer, "prediction_step") and not same:  # to validate on the training data itself is no accident
-            self._put(trainer, "prediction_step", self._after(trainer.prediction_step, self._saw_validation))
+            self._put(trainer, "prediction_step", partial(self._after, self._saw_validation))
 
     def detach(self) -> None:
         """Put the methods back."""
-        for trainer, name, ours, earlier in reversed(self._wrapped):
-            if vars(trainer).get(name) is ours:
-                if earlier is None:
-                    delattr(trainer, name)
-                else:
-                    setattr(trainer, name, earlier)
-        self._wrapped.clear()
+        for wrapping in reversed(self._wrappings):
+            wrapping.remove()
+        self._wrappings.clear()
         self.forget()
         self.take_validation()
 
@@ -83,34 +82,25 @@ class TrainerView:
         kept, self._validation, self._kept_bytes = self._validation, [], 0
         return kept
 
-    def _put(self, trainer: Any, name: str, ours: Any) -> None:
-        self._wrapped.append((trainer, name, ours, vars(trainer).get(name)))
-        setattr(trainer, name, ours)
+    def _put(self, trainer: Any, name: str, around: Callable[..., Any]) -> None:
+        self._wrappings.append(wrap(trainer, name, around))
 
-    def _after(self, method: Callable[..., Any], saw: Callable[[Any, Any], None]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def looking(*args: Any, **kwargs: Any) -> Any:
-            given = kwargs.get("inputs", args[1] if len(args) > 1 else None)
-            inputs = dict(given) if isinstance(given, Mapping) else None  # what is in it now
-            result = method(*args, **kwargs)
-            try:
-                saw(inputs, result)
-            except Exception as problem:
-                say(f"a batch of the Trainer could not be looked at: {type(problem).__name__}: {problem}")
-            return result
+    def _after(self, saw: Callable[[Any, Any], None], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("inputs", args[1] if len(args) > 1 else None)
+        inputs = dict(given) if isinstance(given, Mapping) else None  # what is in it now
+        result = call(*args, **kwargs)
+        try:
+            saw(inputs, result)
+        except Exception as problem:
+            say(f"a batch of the Trainer could not be looked at: {type(problem).__name__}: {problem}")
+        return result
 
-        return looking
-
-    def _guarded(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return method(*args, **kwargs)
-            except BaseException as failure:
-                self._failed(failure)
-                raise
-
-        return guarded
+    def _guarded(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except BaseException as failure:
+            self._failed(failure)
+            raise
 
     def _saw_loss(self, _inputs: Any, result: Any) -> None:
         loss = result[0] if isinstance(result, tuple) else result
@@ -147,7 +137,7 @@ def trainer_of(callback: Any) -> Any:
     """The Trainer that is calling this callback, among the callers of this function; None where there is none."""
     frame = sys._getframe(1)
     for _ in range(_FRAMES):
-        caller = frame.f_locals.get("self")
+        caller = variable(frame, "self")
         handler = getattr(caller, "callback_handler", None)
         if any(each is callback for each in getattr(handler, "callbacks", [])):
             return caller

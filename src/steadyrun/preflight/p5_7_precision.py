@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +73,7 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
     """Loss and gradients of the first batch, in fp32 throughout (None) or under autocast."""
     import torch
 
+    from steadyrun.incidents.hunt.precision import no_autocast
     from steadyrun.probes.blocks import clean
     from steadyrun.probes.forward import first_float
 
@@ -92,32 +91,13 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
         bench.modes(True)
         handles = [each.register_forward_hook(look) for each in leaves] if name else []
         try:
-            with _without_autocast() if name is None else torch.autocast(bench.device.type, getattr(torch, name)):
+            with no_autocast() if name is None else torch.autocast(bench.device.type, getattr(torch, name)):
                 seen = bench.observe(bench.batch(), backward=True)
             gradients = {key: each.detach().clone() for key, each in seen.gradients.items()}
         finally:
             for handle in handles:
                 handle.remove()
     return _Computed(seen.loss, gradients, broken[0] if broken else "")
-
-
-@contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Autocast that the program enters itself does nothing within the body."""
-    import torch
-
-    kind: Any = torch.autocast
-    original = kind.__enter__
-
-    def enter(self: Any) -> Any:
-        self._enabled = False
-        return original(self)
-
-    kind.__enter__ = enter
-    try:
-        yield
-    finally:
-        kind.__enter__ = original
 
 
 def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.errors import SteadyrunError
+from steadyrun.patching import wrapped
 from steadyrun.preflight.looking import OutOfRange
 from steadyrun.questions.form import NotApplicable
 from steadyrun.signals.missing import MissingSignal
@@ -33,17 +34,13 @@ def their_code(name: str) -> Iterator[None]:
 @contextmanager
 def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
     """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
-    original = torch.autograd.grad
 
-    def noted(*args: Any, **options: Any) -> Any:
+    def noted(call: Any, *args: Any, **options: Any) -> Any:
         memo["needs gradients"] = True
-        return original(*args, **options)
+        return call(*args, **options)
 
-    torch.autograd.grad = noted
-    try:
+    with wrapped(torch.autograd, "grad", noted):
         yield
-    finally:
-        torch.autograd.grad = original
 
 
 def number_of(found: Any) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from steadyrun.patching import wrapped
 from steadyrun.preflight.bench import Bench
 from steadyrun.probes import clipping, roots
 from steadyrun.probes.clipping import ClipCall
@@ -153,19 +154,14 @@ def _noting(seen: StepSeen, key: int) -> Any:
 @contextmanager
 def _unscaling(seen: StepSeen) -> Iterator[None]:
     """A loss scaler divides gradients in one method, whether `unscale_` or `step` asks for it."""
-    kind: Any = torch.amp.GradScaler
-    original = getattr(kind, "_unscale_grads_", None)
-    if original is None:
+    if not hasattr(torch.amp.GradScaler, "_unscale_grads_"):
         yield
         return
 
-    def unscale(self: Any, optimizer: Any, *rest: Any, **options: Any) -> Any:
+    def unscale(call: Any, scaler: Any, optimizer: Any, *rest: Any, **options: Any) -> Any:
         members = frozenset(id(each) for group in optimizer.param_groups for each in group["params"])
         seen.events.append(Event(UNSCALE, members, optimizer=id(optimizer)))
-        return original(self, optimizer, *rest, **options)
+        return call(scaler, optimizer, *rest, **options)
 
-    kind._unscale_grads_ = unscale
-    try:
+    with wrapped(torch.amp.GradScaler, "_unscale_grads_", unscale):
         yield
-    finally:
-        kind._unscale_grads_ = original

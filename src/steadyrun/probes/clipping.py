@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad as _module
+
+from steadyrun.patching import Wrapping, wrap
 
 _NORM, _CLIP = "_get_total_norm", "_clip_grads_with_norm_"
 
@@ -31,46 +32,36 @@ class ClipCall:
 
 Observer = Callable[[ClipCall], None]
 
-_observers: list[Observer] = []
-_originals: dict[str, Any] = {}
-_last_norm_type = 2.0
+_observers: dict[Observer, list[Wrapping]] = {}
 
 
 def observe(observer: Observer) -> None:
     """Call `observer` after every clipping, until `forget`."""
-    if not _observers and hasattr(_module, _NORM) and hasattr(_module, _CLIP):
-        _originals.update({name: getattr(_module, name) for name in (_NORM, _CLIP)})
-        setattr(_module, _NORM, _norm_seen)
-        setattr(_module, _CLIP, _clip_seen)
-    _observers.append(observer)
+    forget(observer)
+    if hasattr(_module, _NORM) and hasattr(_module, _CLIP):
+        seen = _Seen(observer)
+        _observers[observer] = [wrap(_module, _NORM, seen.norm), wrap(_module, _CLIP, seen.clip)]
 
 
 def forget(observer: Observer) -> None:
     """Undo `observe`; after the last one torch is as it was."""
-    if observer in _observers:
-        _observers.remove(observer)
-    if not _observers:
-        for name, original in _originals.items():
-            setattr(_module, name, original)
-        _originals.clear()
+    for wrapping in _observers.pop(observer, []):
+        wrapping.remove()
 
 
-def _norm_seen(tensors: Any, norm_type: float = 2.0, *rest: Any, **options: Any) -> Any:
-    global _last_norm_type
-    if not torch.compiler.is_compiling():
-        _last_norm_type = norm_type
-    return _original(_NORM)(tensors, norm_type, *rest, **options)
+class _Seen:
+    """The two calls that make a clipping, for one observer."""
 
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._norm_type = 2.0
 
-def _clip_seen(parameters: Any, max_norm: float, total_norm: Tensor, *rest: Any, **options: Any) -> Any:
-    result = _original(_CLIP)(parameters, max_norm, total_norm, *rest, **options)
-    if not torch.compiler.is_compiling() and isinstance(parameters, list) and isinstance(max_norm, float | int):
-        call = ClipCall(parameters, float(max_norm), total_norm, float(_last_norm_type))
-        for observer in _observers:
-            observer(call)
-    return result
+    def norm(self, call: Any, tensors: Any, norm_type: float = 2.0, *rest: Any, **options: Any) -> Any:
+        self._norm_type = norm_type
+        return call(tensors, norm_type, *rest, **options)
 
-
-def _original(name: str) -> Any:
-    """The wrapped function; the module's own again once the last observer has gone."""
-    return _originals.get(name) or getattr(_module, name)
+    def clip(self, call: Any, parameters: Any, max_norm: float, total_norm: Tensor, *rest: Any, **options: Any) -> Any:
+        result = call(parameters, max_norm, total_norm, *rest, **options)
+        if isinstance(parameters, list) and isinstance(max_norm, float | int):
+            self._observer(ClipCall(parameters, float(max_norm), total_norm, float(self._norm_type)))
+        return result

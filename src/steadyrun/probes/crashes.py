@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import FrameType, TracebackType
 from typing import Any
 
+from steadyrun.probes.frames import variables
+
 _EMBEDDING, _LOSSES = "embedding", ("cross_entropy", "nll_loss")
 
 
@@ -20,7 +22,7 @@ def describe_crash(failure: BaseException) -> dict[str, Any]:
 
 
 def _facts(frame: FrameType) -> dict[str, Any]:
-    name, held = frame.f_code.co_name, frame.f_locals
+    name, held = frame.f_code.co_name, variables(frame)
     if name == _EMBEDDING:
         return _range(held.get("input"), _rows(held.get("weight")), "token")
     if name in _LOSSES:

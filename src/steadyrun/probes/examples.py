@@ -8,7 +8,8 @@ rule for both sides keeps the overlap measurable.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ from steadyrun.probes.batches import (
     repeated_tokens,
 )
 from steadyrun.probes.pending import Row, Values
-from steadyrun.probes.problems import Problems
+from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
 
 _MOST_KEPT = 50_000
 _SMALL_BYTES = 16_384
+_MOST_BATCHES, _MOST_BYTES, _MOST_SECONDS = 10_000, 8 * 2**30, 60.0  # that are read of one validation
 
 
 class ExampleProbe:
@@ -75,25 +77,39 @@ class ExampleProbe:
         """Keep the example hashes of the validation batches, once per distinct example; what identifies the pass.
 
         Inputs and class labels apart: the same labels in the same order over other inputs are the same examples,
-        changed.
+        changed. What is cut at a number of batches or bytes is cut alike in every pass; what took too long is not, so
+        it identifies nothing.
         """
         count, inputs, labels = 0, [], []
-        for batch in _batches(batches):
-            arrays = arrays_of(batch)
-            hashes = example_hashes(arrays, self._pad_id)
-            if hashes is not None:
-                self._keep("val", _on_host(hashes), step)
-                count += int(hashes.shape[0])
-                inputs.append(_on_host(example_hashes(arrays[:1])))
-                if len(arrays) == 2 and arrays[1].ndim == 1 and (classes := _on_host(arrays[1])).dtype.kind in "iu":
-                    labels.append(classes)
+        bound = _Bound()
+        with closing(_batches(batches)) as given:
+            for batch in given:
+                arrays = arrays_of(batch)
+                if not isinstance(batches, list | tuple) and bound.reached(arrays):
+                    self._say_cut(bound)
+                    break
+                hashes = example_hashes(arrays, self._pad_id)
+                if hashes is not None:
+                    self._keep("val", _on_host(hashes), step)
+                    count += int(hashes.shape[0])
+                    inputs.append(_on_host(example_hashes(arrays[:1])))
+                    if len(arrays) == 2 and arrays[1].ndim == 1 and (classes := _on_host(arrays[1])).dtype.kind in "iu":
+                        labels.append(classes)
         found = {"examples": float(count)}
+        if bound.too_slow:
+            return found
         if inputs:
             found["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
         if labels:
             joint = np.concatenate(labels).astype(np.int64)
             found["labels_hash"], found["classes"] = float(batch_hash(joint)), float(len(np.unique(joint)))
         return found
+
+    def _say_cut(self, bound: _Bound) -> None:
+        if not self._problems.failed("validation-cut"):
+            why = f"run.val has read {bound.why} of its batches and no more: give batches= a list of the first ones"
+            say(f"{why} (said once; training is not affected)")
+            self._problems.notice("validation-cut", why)
 
     def flush(self) -> None:
         """Hand the newly kept hashes to the store."""
@@ -104,6 +120,29 @@ class ExampleProbe:
     def _keep(self, split: str, array: npt.NDArray[Any], step: int) -> Values:
         self._kept[split].add(array.astype(np.int64), step)
         return {}
+
+
+class _Bound:
+    """Ends the reading of validation batches: a loader may be endless, or slower than the training it serves."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.too_slow = False
+        self._batches = self._bytes = 0
+        self._began = time.monotonic()
+
+    def reached(self, arrays: list[Any]) -> bool:
+        """Whether this batch is one too many."""
+        self._batches += 1
+        self._bytes += sum(array.nbytes for array in arrays)
+        self.too_slow = time.monotonic() - self._began > _MOST_SECONDS
+        if self._batches > _MOST_BATCHES:
+            self.why = f"{_MOST_BATCHES:,}"
+        elif self._bytes > _MOST_BYTES:
+            self.why = f"{_MOST_BYTES / 2**30:g} GiB"
+        elif self.too_slow:
+            self.why = f"{_MOST_SECONDS:g} seconds"
+        return bool(self.why)
 
 
 class _Sample:
@@ -127,7 +166,7 @@ class _Sample:
         return taken
 
 
-def _batches(given: Any) -> Iterator[Any]:
+def _batches(given: Any) -> Generator[Any, None, None]:
     """The batches in a list, a loader or one bare batch. Iterating a loader draws random numbers: they are put back."""
     if isinstance(given, Mapping) or hasattr(given, "shape") or _is_one_batch(given):
         yield given
@@ -135,7 +174,7 @@ def _batches(given: Any) -> Iterator[Any]:
         yield from given
     else:
         with untouched_random_states():
-            yield from list(given)
+            yield from given
 
 
 def _is_one_batch(given: Any) -> bool:

@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+from steadyrun.probes.frames import variables
+
 _FRAMES = 8
 
 
@@ -35,8 +37,7 @@ def loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
     for _ in range(_FRAMES):
         if frame is None:
             break
-        names = frame.f_globals if frame.f_code.co_name == "<module>" else frame.f_locals
-        for value in list(names.values()):
+        for value in variables(frame).values():
             described = None if id(value) in found else describe_loader(value)
             if described is not None:
                 found[id(value)] = described

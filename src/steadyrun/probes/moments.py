@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
@@ -79,10 +81,11 @@ class Moments:
         self._stepped_at = time.perf_counter()
         return done.to
 
-    def replay(self, step: int | None = None, **options: Any) -> Replay:
+    def replay(self, step: int | None = None, **options: Any) -> Replay | None:
         """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
 
-        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`.
+        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`. A run without
+        incidents has nothing to replay: a line says so, and None is returned.
         """
         from steadyrun.incidents.live import replay_live
 
@@ -99,6 +102,13 @@ class Moments:
                 watcher.attach(self._turn)
             if capture is not None and watcher is not None:
                 capture.go_on()
+
+    def _let_go(self) -> None:
+        """The run is closed: what it watched belongs to the program alone. `replay` works while that is there."""
+        if self._program is not None:
+            held = [_weakly(each) for each in self._program()]
+            self._program = lambda: tuple(reference() for reference in held)
+        self._outbox.let_go()
 
     def _begin_capture(self, wanted: Any, loss_fn: Any, tokenizer: Any, loader: Any, factory: str | None) -> None:
         assert self._watcher is not None
@@ -120,3 +130,16 @@ class Moments:
                 loader=loader,
                 step=self._steps.next,
             )
+
+
+def _weakly(held: Any) -> Callable[[], Any]:
+    """A reference that keeps nothing alive, as far as there can be one."""
+    if isinstance(held, list):  # of optimizers
+        each = [_weakly(one) for one in held]
+        return lambda: [one for reference in each if (one := reference()) is not None]
+    if isinstance(held, FunctionType) and not held.__closure__:  # a lambda that refers to its module alone
+        return lambda: held
+    try:
+        return weakref.WeakMethod(held) if isinstance(held, MethodType) else weakref.ref(held)
+    except TypeError:  # None, and what knows no weak references
+        return lambda: held

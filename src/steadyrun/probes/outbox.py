@@ -107,6 +107,10 @@ class Outbox:
             with self._problems.contained("forwarding and alerts", "failed"):
                 self._outward.close()
 
+    def let_go(self) -> None:
+        """After the end: keep nothing of the program alive."""
+        self._monitor = self.capture = self._outward = None
+
     def _store(self, row: Row) -> None:
         self._show(row)
         put = self._writer.merge if row.table == "log" else self._writer.append

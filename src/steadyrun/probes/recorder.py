@@ -19,7 +19,7 @@ from steadyrun.probes.outbox import Outbox
 from steadyrun.probes.pending import Row
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.scalars import scalar
-from steadyrun.probes.steps import Steps
+from steadyrun.probes.steps import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class Run(Attaching):
         if not self._usable():
             return
         with self._problems.contained("run.val"):
-            at = self._steps.last if step is None else int(step)
+            if (at := self._numbered("run.val", step, self._steps.last)) is None:
+                return
             values = {"val_loss": loss, **metrics}
             values.update({f"val_class_loss/{name}": value for name, value in (class_losses or {}).items()})
             shown: dict[str, float] = {}
@@ -131,7 +132,10 @@ class Run(Attaching):
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
             modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
-            seen = {} if batches is None else {"data": self._outbox.examples.validation(batches, at)}
+            seen = {}
+            if batches is not None:
+                with self._problems.contained("run.val batches"):
+                    seen = {"data": self._outbox.examples.validation(batches, at)}
             self._writer.event("validation", at, values=shown, **modes, **seen)
 
     def log(self, step: int | None = None, **values: Any) -> None:
@@ -142,7 +146,8 @@ class Run(Attaching):
         if not self._usable():
             return
         with self._problems.contained("run.log"):
-            at = self._log_step(values) if step is None else int(step)
+            if (at := self._numbered("run.log", step, self._log_step(values))) is None:
+                return
             if "val_loss" in values:
                 self.val(values.pop("val_loss"), step=at)
             if values:
@@ -185,6 +190,8 @@ class Run(Attaching):
                 failure,
                 lambda: self._outbox.conclude(self._steps.last, failed=failure is not None),
             )
+        with self._problems.contained("close"):
+            self._let_go()
 
     def __enter__(self) -> Run:
         return self
@@ -207,9 +214,13 @@ class Run(Attaching):
     ) -> None:
         now = time.perf_counter()
         self._steps_are_called = True
-        at = self._steps.next if step is None else int(step)
+        if (at := self._numbered("run.step", step, self._steps.next)) is None:
+            return
         row = Row("steps", at, time.time())
-        row.values["batch_index"] = float(self._batches if batch_index is None else batch_index)
+        row.values["batch_index"] = float(self._batches)
+        if batch_index is not None:
+            with self._problems.contained("batch_index"):
+                row.put("batch_index", scalar(batch_index, "batch_index"))
         if self._steps.begun:
             row.values["step_time"] = now - self._stepped_at
         self._steps.begin(at)
@@ -232,6 +243,16 @@ class Run(Attaching):
         self._outbox.flush_if_due(now, at, self._turn)
         if self._watcher is not None:
             self._watcher.prepare(self._turn)
+
+    def _numbered(self, call: str, given: Any, otherwise: int) -> int | None:
+        """The number of a step; None where what was given is none, and then that row alone is left out."""
+        if given is None:
+            return otherwise
+        try:
+            return step_number(given)
+        except Exception as problem:
+            self._problems.report(f"a row of {call}", problem, "is left out")
+            return None
 
     def _look_for_loaders(self, frame: FrameType) -> None:
         """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""

@@ -6,40 +6,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steadyrun.patching import Wrapping, wrap
+
 Observer = Callable[[Tensor | None], None]
 
-_observers: list[Observer] = []
-_original: Any = None
+_observers: dict[Observer, Wrapping] = {}
 
 
 def observe(observer: Observer) -> None:
     """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
-    global _original
-    if not _observers:
-        _original = torch.autograd.backward
-        torch.autograd.backward = _seen
-    _observers.append(observer)
+    forget(observer)
+    _observers[observer] = wrap(torch.autograd, "backward", partial(_seen, observer))
 
 
 def forget(observer: Observer) -> None:
     """Undo `observe`; after the last one torch is as it was."""
     if observer in _observers:
-        _observers.remove(observer)
-        if not _observers and torch.autograd.backward is _seen:
-            torch.autograd.backward = _original
+        _observers.pop(observer).remove()
 
 
-def _seen(tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
-    if not torch.compiler.is_compiling():
-        root = _scalar(tensors) if grad_tensors is None else None
-        for observer in _observers:
-            observer(root)
-    return _original(tensors, grad_tensors, *rest, **options)
+def _seen(observer: Observer, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
+    observer(_scalar(tensors) if grad_tensors is None else None)
+    return call(tensors, grad_tensors, *rest, **options)
 
 
 def _scalar(tensors: Any) -> Tensor | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from steadyrun.probes.frames import variable
+
 
 class ScalerView:
     """Reads a `torch.amp.GradScaler` without asking the device for anything."""
@@ -55,7 +57,7 @@ class ScalerView:
         for _ in range(12):
             if frame is None:
                 return False
-            caller = frame.f_locals.get("self")
+            caller = variable(frame, "self")
             if hasattr(caller, "_per_optimizer_states") and hasattr(caller, "get_scale"):
                 self.scaler = caller
                 return True

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from steadyrun.store.reader import open_run
 from steadyrun.store.writer import RunWriter
+
+_MOST = 2**53  # further numbers are not exact on a page, in JSON and as a float
+
+
+def step_number(given: Any) -> int:
+    """`given` as the number of a step: any whole number, of whatever type; a clear error otherwise."""
+    try:
+        found = operator.index(given)
+    except TypeError:
+        found = _whole(given)
+    if isinstance(given, bool) or not -_MOST <= found <= _MOST:
+        raise ValueError(f"step must be a whole number between -2**53 and 2**53, not {_shown(given)}")
+    return found
+
+
+def _whole(given: Any) -> int:
+    number = float("nan") if isinstance(given, str | bytes) else float(given)
+    if not number.is_integer():
+        raise ValueError(f"step must be a whole number, not {_shown(given)}")
+    return int(number)
+
+
+def _shown(given: Any) -> str:
+    """As short as it must be: Python refuses to write out an integer of 5,000 digits."""
+    if isinstance(given, int) and given.bit_length() > 200:
+        return f"one of {given.bit_length()} bits"
+    return repr(given)[:100]
 
 
 class Steps:

@@ -140,7 +140,8 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
     view = open_run(run).as_of_now()
     signals = signals_of(view)
     walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
-    damage = tuple(str(dropped) for dropped in view.dropped)
+    lost = [str(event.fields.get("why", event.kind)) for event in view.events("rows-lost")]
+    damage = (*(str(dropped) for dropped in view.dropped), *lost)
     return signals, Report(str(run), walked, view.state, _last_step(view, signals), damage)
 
 

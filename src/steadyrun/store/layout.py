@@ -53,6 +53,11 @@ def parse_parquet(name: str) -> tuple[str, int] | None:
     return (found["table"], int(found["attempt"])) if found else None
 
 
+def claim_file(folder: Path, attempt: int) -> Path:
+    """What reserves an attempt number in the folder of a rank."""
+    return folder / f"attempt-{attempt:03d}"
+
+
 def claim_attempt(root: Path, rank: int) -> int:
     """Take the next free attempt number of this rank; two processes that start at once get different ones."""
     folder = metrics_folder(root, rank)
@@ -60,7 +65,7 @@ def claim_attempt(root: Path, rank: int) -> int:
     attempt = last_attempt(root, rank) + 1
     while True:
         try:
-            (folder / f"attempt-{attempt:03d}").touch(exist_ok=False)
+            claim_file(folder, attempt).touch(exist_ok=False)
         except FileExistsError:
             attempt += 1
         else:

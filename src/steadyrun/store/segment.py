@@ -54,6 +54,7 @@ class SegmentWriter:
         self._head_size = len(head)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self.size = 0
+        self.rows = 0
         self._write(head)
 
     def write(self, columns: Sequence[Sequence[float | None] | pa.Array]) -> None:
@@ -70,6 +71,17 @@ class SegmentWriter:
         sink = pa.BufferOutputStream()
         pa.ipc.new_stream(sink, self._schema).write_batch(batch, custom_metadata=metadata)
         self._write(memoryview(sink.getvalue())[self._head_size :])
+        self.rows += batch.num_rows
+
+    @property
+    def deleted(self) -> bool:
+        """Whether someone has deleted the file, or moved it away: what is written now would be lost."""
+        try:
+            return not os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return True
+        except OSError:  # a filesystem that cannot be asked just now
+            return False
 
     def close(self) -> None:
         try:

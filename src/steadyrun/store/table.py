@@ -41,6 +41,7 @@ class Table:
         self._times: list[float] = []
         self._rows: list[list[float | None]] = []
         self._segment: SegmentWriter | None = None
+        self._closed: dict[Path, int] = {}  # the segments before this one, and how many rows they hold
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -80,6 +81,10 @@ class Table:
         columns: list[Sequence[float | None]] = [self._steps, self._times, *zip(*rows, strict=True)]
         try:
             self._segment_for(tuple(column_name(name) for name in self._index)).write(columns)
+        except (ValueError, TypeError, OverflowError):  # nothing was written: some row has no form on disk
+            if self._drop_unwritable():
+                self.flush()
+            raise
         except Exception:
             self._give_up_segment()
             self._trim()
@@ -96,8 +101,23 @@ class Table:
 
     def close(self) -> None:
         if self._segment is not None:
+            self._closed[self._segment.path] = self._segment.rows
             self._segment.close()
             self._segment = None
+
+    @property
+    def files_deleted(self) -> bool:
+        """Whether a file with rows of this table is not where it was written."""
+        return (self._segment is not None and self._segment.deleted) or not all(map(Path.exists, self._closed))
+
+    def forget_deleted(self) -> int:
+        """Let go of files that were deleted, so that the next rows get a new one; how many rows are gone."""
+        gone = [path for path in self._closed if not path.exists()]
+        lost = sum(self._closed.pop(path) for path in gone)
+        if self._segment is not None and self._segment.deleted:
+            lost += self._segment.rows
+            self._give_up_segment()
+        return lost
 
     def _widened(self, values: Mapping[str, float | None]) -> list[float | None]:
         for name in values:
@@ -121,6 +141,24 @@ class Table:
         if self._segment is not None:
             self._segment.abandon()
             self._segment = None
+
+    def _drop_unwritable(self) -> int:
+        """Give up the rows that no column can hold, and no others; how many they are."""
+        kept = [place for place in range(len(self._rows)) if self._writable(place)]
+        dropped = len(self._rows) - len(kept)
+        self._steps = [self._steps[place] for place in kept]
+        self._times = [self._times[place] for place in kept]
+        self._rows = [self._rows[place] for place in kept]
+        self.lost_rows += dropped
+        return dropped
+
+    def _writable(self, place: int) -> bool:
+        try:
+            pa.array([self._steps[place]], pa.int64())
+            pa.array([self._times[place], *self._rows[place]], pa.float64())
+        except (ValueError, TypeError, OverflowError):
+            return False
+        return True
 
     def _trim(self) -> None:
         surplus = len(self._rows) - PENDING_ROWS

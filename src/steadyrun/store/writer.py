@@ -11,8 +11,8 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError
 from steadyrun.store.compact import compact
 from steadyrun.store.events import EventLog
-from steadyrun.store.layout import claim_attempt, events_file, metrics_folder
-from steadyrun.store.manifest import write_manifest
+from steadyrun.store.layout import MANIFEST, claim_attempt, claim_file, events_file, metrics_folder
+from steadyrun.store.manifest import read_manifest, write_manifest
 from steadyrun.store.table import Table
 
 
@@ -32,9 +32,11 @@ class RunWriter:
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._folder = metrics_folder(root, rank)
+        self._events_file = events_file(root, rank)
+        self._given_up = False  # another run has begun in this place
         try:
             self.attempt = claim_attempt(root, rank)
-            self._events = EventLog(events_file(root, rank))
+            self._events = EventLog(self._events_file)
         except OSError as problem:
             raise RunDirectoryError(
                 f"cannot write to {root}: {problem}. Choose a folder you may write to."
@@ -64,18 +66,25 @@ class RunWriter:
     def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
         """Append one event at once."""
         with self._lock:
+            self._restore()
+            if self._given_up:
+                return
             self._try("the event log", lambda: self._events.write(kind, step, time.time(), self.clean(fields)))
 
     def save_manifest(self, **changes: Any) -> None:
         """Merge `changes` into the manifest and replace the file; rank 0 alone writes it."""
         with self._lock:
+            self._restore()
             self.manifest.update(self.clean(changes))
-            if self.rank == 0:
+            if self.rank == 0 and not self._given_up:
                 self._try("the manifest", lambda: write_manifest(self.root, self.manifest))
 
     def flush(self) -> None:
         """Write every pending row."""
         with self._lock:
+            self._restore()
+            if self._given_up:
+                return
             for table in self._tables.values():
                 self._try(f"table {table.name}", table.flush)
 
@@ -83,12 +92,55 @@ class RunWriter:
         """Write what is pending, end the segments and compact them to Parquet."""
         with self._lock:
             self.flush()
+            if self._given_up:
+                return
             lost = {name: table.lost_rows for name, table in self._tables.items() if table.lost_rows}
             if lost:
-                self.event("rows-lost", rows=lost, why="the disk refused them for too long")
+                self.event("rows-lost", rows=lost, why="the disk refused them for too long, or had no form for them")
             for table in self._tables.values():
                 self._try(f"table {table.name}", table.close)
             self._try("compaction", self._compact)
+
+    # -- the run directory, or a part of it, was deleted while the run goes on --------------------------
+
+    def _restore(self) -> None:
+        if not self._given_up and self._files_deleted():
+            self._try("the run directory", self._begin_again)
+
+    def _files_deleted(self) -> bool:
+        known = [claim_file(self._folder, self.attempt), self._events_file]
+        if self.rank == 0 and self.manifest:
+            known.append(self.root / MANIFEST)
+        return not all(map(Path.exists, known)) or any(table.files_deleted for table in self._tables.values())
+
+    def _begin_again(self) -> None:
+        """Create what is missing, so that later rows are kept, and say what is gone."""
+        if self._is_anothers():
+            self._given_up = True
+            raise RunDirectoryError(
+                f"its files were deleted, and another run has begun in {self.root}: this one is recorded no further. "
+                "Give every run a folder of its own."
+            )
+        whole = self._events_file.exists()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        claim_file(self._folder, self.attempt).touch()
+        self._events = EventLog(self._events_file)
+        rows = {name: lost for name, table in self._tables.items() if (lost := table.forget_deleted())}
+        if self.rank == 0 and self.manifest:
+            write_manifest(self.root, self.manifest)
+        if whole and not rows:
+            return
+        gone = ([f"{sum(rows.values())} rows"] if rows else []) + ([] if whole else ["the events so far"])
+        why = f"files in {self.root} were deleted or moved while the run was recording: {' and '.join(gone)} are gone"
+        self._events.write("rows-lost", None, time.time(), self.clean({"rows": rows, "why": why}))
+        raise RunDirectoryError(f"{why}. What comes is kept; leave the folder alone until the run has ended.")
+
+    def _is_anothers(self) -> bool:
+        """Whether the manifest is that of another process, which began after ours was deleted."""
+        try:
+            return self.rank == 0 and bool(read_manifest(self.root).get("process") != self.manifest.get("process"))
+        except RunDirectoryError:  # there is none, or a damaged one
+            return False
 
     def _compact(self) -> None:
         for drop in compact(self._folder, self.attempt):

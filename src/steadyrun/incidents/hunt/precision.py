@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.incidents.task import Task
+from steadyrun.patching import wrapped
 
 _SMALL = (torch.float16, torch.bfloat16)
 
@@ -26,7 +27,7 @@ def fp32(task: Task) -> Iterator[None]:
             stack.enter_context(_kept_state(optimizer))
         for tensor in _tensors(task):
             stack.enter_context(_widened(tensor))
-        stack.enter_context(_no_autocast())
+        stack.enter_context(no_autocast())
         yield
 
 
@@ -50,27 +51,24 @@ def _rebuilt(batch: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
 
 
 @contextmanager
-def _no_autocast() -> Iterator[None]:
+def no_autocast() -> Iterator[None]:
     """An autocast that was made before is entered as one that is off; one that is on already is left."""
-    original: Any = torch.autocast.__enter__
+    with ExitStack() as stack:
+        stack.enter_context(wrapped(torch.autocast, "__enter__", _enter_disabled))
+        for device in ("cpu", "cuda", "mps", "xpu"):
+            with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
-    def enter(self: Any) -> Any:
-        held, self._enabled = self._enabled, False
-        try:
-            return original(self)
-        finally:
-            self._enabled = held
 
-    torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+def _enter_disabled(enter: Any, autocast: Any) -> Any:
+    """The object is the program's, which may have made it once for all steps: it is left enabled."""
+    held, autocast._enabled = autocast._enabled, False
     try:
-        with ExitStack() as stack:
-            for device in ("cpu", "cuda", "mps", "xpu"):
-                with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
-                    if torch.is_autocast_enabled(device):
-                        stack.enter_context(torch.autocast(device, enabled=False))
-            yield
+        return enter(autocast)
     finally:
-        torch.autocast.__enter__ = original  # type: ignore[method-assign]
+        autocast._enabled = held
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from steadyrun.incidents.hunt.origins import Memory, Origin
 from steadyrun.incidents.hunt.places import Places, plain_path, unwrapped
 from steadyrun.incidents.hunt.values import Bad, bad_number, bad_values, floating
 from steadyrun.incidents.task import Task
+from steadyrun.patching import wrapped
 
 Sink = Literal["root", "loss", "gradient", "update"]
 
@@ -54,8 +56,8 @@ class Sinks:
                     with suppress(Exception):  # a kind of tensor that takes no hooks
                         hooks.callback(listen(self._arrived(name)).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-            for name in ("backward", "grad"):
-                hooks.enter_context(_wrapped(name, self._runs))
+            for name in ("backward", "grad"):  # looked up when called, by `Tensor.backward` and by others
+                hooks.enter_context(wrapped(torch.autograd, name, partial(self._runs, name)))
             yield
 
     def take_loss(self, loss: Any) -> None:
@@ -90,11 +92,10 @@ class Sinks:
             if gradient is not None and (bad := bad_values(gradient)):
                 self._hit("gradient", name, bad, gradient)
 
-    @contextmanager
-    def _runs(self, name: str, roots: Any) -> Iterator[None]:
+    def _runs(self, name: str, call: Any, roots: Any, *rest: Any, **options: Any) -> Any:
         self._take_root(name, roots)
         with self._places.backward(roots):
-            yield
+            return call(roots, *rest, **options)
 
     def _take_root(self, name: str, roots: Any) -> None:
         with suppress(Exception), self._rest():
@@ -143,19 +144,3 @@ def named_parameters(task: Task) -> dict[str, Tensor]:
             if id(parameter) not in known:
                 found[f"optimizer.{place}"] = parameter
     return found
-
-
-@contextmanager
-def _wrapped(name: str, runs: Callable[[str, Any], AbstractContextManager[None]]) -> Iterator[None]:
-    """`Tensor.backward` looks up `torch.autograd.backward` when it is called; so do its other callers."""
-    original = getattr(torch.autograd, name)
-
-    def seen(roots: Any, *rest: Any, **options: Any) -> Any:
-        with runs(name, roots):
-            return original(roots, *rest, **options)
-
-    setattr(torch.autograd, name, seen)
-    try:
-        yield
-    finally:
-        setattr(torch.autograd, name, original)
