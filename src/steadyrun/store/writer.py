@@ -11,7 +11,7 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError
 from steadyrun.store.compact import compact
 from steadyrun.store.events import EventLog
-from steadyrun.store.layout import claim_attempt, events_file, metrics_folder
+from steadyrun.store.layout import claim_attempt, events_file, metrics_folder, remove_stale
 from steadyrun.store.manifest import write_manifest
 from steadyrun.store.table import Table
 
@@ -35,6 +35,7 @@ class RunWriter:
         try:
             self.attempt = claim_attempt(root, rank)
             self._events = EventLog(events_file(root, rank))
+            remove_stale(root, rank)
         except OSError as problem:
             raise RunDirectoryError(
                 f"cannot write to {root}: {problem}. Choose a folder you may write to."
