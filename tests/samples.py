@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from steadyrun.questions import QUESTIONS
@@ -27,6 +28,32 @@ from steadyrun.trees.walker import Asked, Walk
 
 HOSTILE = "[red]x[/red] </td><script>alert(1)</script> & | ` * @all \x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b"
 """A name that is markup in every form, moves cursors, reorders lines and has no UTF-8."""
+
+
+def _manifest(text: str) -> Callable[[Path], None]:
+    return lambda run: (run / "manifest.json").write_text(text) and None
+
+
+def _event(line: str) -> Callable[[Path], None]:
+    def append(run: Path) -> None:
+        with (run / "events/rank-00000.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    return append
+
+
+ODD_RUNS: dict[str, Callable[[Path], None]] = {
+    "deep manifest": _manifest('{"schema": 1, "config": ' + "[" * 100_000 + "]" * 100_000 + "}"),
+    "long number": _manifest('{"schema": 1, "config": ' + "9" * 5_000 + "}"),
+    "process and state": _manifest('{"schema": 1, "state": [1], "process": {"started": NaN, "pid": 1e999, "host": 1}}'),
+    "process words": _manifest('{"schema": 1, "state": "running", "process": "x"}'),
+    "infinite step": _event('{"kind": "note", "step": 1e999, "time": 0}'),
+    "values": _event('{"kind": "validation", "step": 1, "time": 0, "values": {"val_loss": null}}'),
+    "attempt": _event('{"kind": "resume", "step": 1, "time": 0, "attempt": "x"}'),
+    "rank": lambda run: (run / "metrics/rank-²").mkdir(),
+    "Parquet": lambda run: (run / "metrics/rank-00000/steps-001.parquet").write_bytes(b"PAR1PAR1") and None,
+}
+"""What one may find in a run directory, by what is odd about it: how to make a run so."""
 
 HIGH = Threshold("high", 5.0, "nats", "more than this", "5 at most", "as specified", "level")
 OUTCOMES = (

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import HOSTILE
+from samples import HOSTILE, ODD_RUNS
 
 import steadyrun
-from steadyrun.agents import tools
+from steadyrun.agents import listing, tools
 from steadyrun.agents.bounding import MOST
 from steadyrun.agents.tools import TOOLS, answer
 from steadyrun.questions import QUESTIONS
@@ -65,6 +65,24 @@ def test_the_list_is_newest_first_and_has_pages(tmp_path: Path) -> None:
     assert found["next_offset"] is None
     second = ask(tmp_path, "list_runs", offset=1, limit=1)
     assert ([row["run"] for row in second["runs"]], second["next_offset"], second["total"]) == (["b/c"], 2, 3)
+
+
+@pytest.mark.parametrize("make", ODD_RUNS.values(), ids=ODD_RUNS)
+def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    record(tmp_path / "good")
+    record(tmp_path / "odd")
+    make(tmp_path / "odd")
+    found = {row["run"]: row for row in ask(tmp_path, "list_runs")["runs"]}
+    assert found["good"]["last_step"] == 29
+    assert "odd" in found
+
+
+def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "good")
+    record(tmp_path / "odd")
+    monkeypatch.setattr(listing, "last_word", lambda view, _: ("", "") if view.root.name == "good" else 1 // 0)
+    found = {row["run"]: row["state"] for row in ask(tmp_path, "list_runs")["runs"]}
+    assert found == {"good": "finished", "odd": "unreadable"}
 
 
 def test_many_runs_are_cut_and_the_rest_is_a_page_away(tmp_path: Path) -> None:

@@ -203,3 +203,20 @@ def test_hostile_words_are_only_shown(run_of: Callable[[str], Path]) -> None:
     assert result.exit_code == 3
     assert "\x1b[2J" not in result.stdout
     assert "[red]x[/red]" in result.stdout
+
+
+@pytest.mark.parametrize("link", ["postmortems", "postmortems/step-0000005.png"])
+def test_nothing_is_written_where_a_link_leads(tmp_path: Path, link: str) -> None:
+    with steadyrun.record(tmp_path / "run") as run:
+        for _ in range(10):
+            run.log(loss=1.0)
+    (tmp_path / "outside").mkdir()
+    target = tmp_path / "run" / link
+    target.parent.mkdir(exist_ok=True)
+    target.symlink_to(tmp_path / "outside")
+    result = typed("postmortem", tmp_path / "run", "--step", 5, "--no-lesson", "--no-picture")
+    assert result.exit_code == 2
+    assert "is a link, or holds one" in result.stderr
+    assert list((tmp_path / "outside").iterdir()) == []
+    elsewhere = typed("postmortem", tmp_path / "run", "--step", 5, "--no-lesson", "--no-picture", "--out", tmp_path)
+    assert elsewhere.exit_code == 0, elsewhere.stderr

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from samples import ODD_RUNS
 from servers import eventually
 from starlette.testclient import TestClient
 
@@ -15,7 +17,7 @@ import steadyrun
 from steadyrun.live import index, rows
 from steadyrun.live.app import Live, application
 from steadyrun.records import Series
-from steadyrun.store.finding import Root
+from steadyrun.store.finding import Place, Root
 
 
 def made(path: Path, *losses: float) -> None:
@@ -98,6 +100,35 @@ def test_one_broken_run_hides_no_other(tmp_path: Path) -> None:
         "bad": "unreadable",
         "newer": "unreadable",
     }
+
+
+@pytest.mark.parametrize("make", ODD_RUNS.values(), ids=ODD_RUNS)
+def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    made(tmp_path / "good", 1.0)
+    made(tmp_path / "odd", 1.0)
+    make(tmp_path / "odd")
+    with client(tmp_path) as browser:
+        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+        figures = browser.get("/metrics")
+    assert set(found) == {"good", "odd"}
+    assert figures.status_code == 200
+    assert 'run="good"' in figures.text
+
+
+def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path / "good", 1.0)
+    made(tmp_path / "odd", 1.0)
+    first = rows.first
+
+    def broken(place: Place) -> rows.Row:
+        if place.name == "odd":
+            raise RecursionError
+        return first(place)
+
+    monkeypatch.setattr(rows, "first", broken)
+    with client(tmp_path) as browser:
+        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+    assert found["odd"]["state"] == "unreadable"
 
 
 def test_five_hundred_runs_are_listed(tmp_path: Path) -> None:

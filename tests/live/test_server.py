@@ -8,15 +8,18 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from servers import PATIENCE, Reader, Server, eventually, serving, writing
 from terminal import PROGRAM
 
 import steadyrun
+from steadyrun.live import serving as live_serving
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +184,29 @@ def test_bad_input_is_said_clearly(arguments: list[str], said: str) -> None:
     assert code == 2
     assert said in " ".join(messages.split())
     assert "Traceback" not in messages
+
+
+def test_a_request_that_is_never_finished_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_serving, "_ASKING", 0.3)
+    listening = live_serving.bound("127.0.0.1", 0)
+    application = live_serving.application(live_serving.Live(tmp_path, {}))
+    config = uvicorn.Config(application, http=live_serving._Prompt, log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    half = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    try:
+        for sent, answers in ((b"", 0), (half, 0), (half + b"\r\n" + half, 1)):
+            with socket.create_connection(listening.getsockname(), timeout=PATIENCE) as connection:
+                connection.sendall(sent)
+                assert _until_the_end(connection).count(b"HTTP/1.1 200") == answers
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+
+
+def _until_the_end(connection: socket.socket) -> bytes:
+    found = b""
+    while piece := connection.recv(65536):
+        found += piece
+    return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from steadyrun.agents.bounding import Answer, figure, page, short
 from steadyrun.agents.naming import name_of
-from steadyrun.errors import SteadyrunError
 from steadyrun.report.standing import last_word, started
 from steadyrun.store.finding import Place, Root
 from steadyrun.store.reader import open_run
+
+log = logging.getLogger("steadyrun.agents")
 
 _UNREADABLE = "unreadable"
 
@@ -37,7 +39,8 @@ def list_runs(root: Root, offset: int = 0, limit: int = 20) -> Answer:
 def _seen(place: Place) -> _Seen:
     try:
         began = started(open_run(place.path).manifest)
-    except (SteadyrunError, OSError):
+    except Exception as problem:  # one strange run must not hide the others
+        log.debug("reading %s failed: %s", place.name, problem)
         began = 0.0
     return _Seen(place, name_of(place), began)
 
@@ -57,7 +60,8 @@ def _row(seen: _Seen) -> dict[str, Any]:
             "verdict": verdict or None,
             "headline": short(headline, 40) or None,
         }
-    except (SteadyrunError, OSError):
+    except Exception as problem:
+        log.debug("reading %s failed: %s", seen.name, problem)
         empty = dict.fromkeys(("last_step", "last_loss", "verdict", "headline"))
         return {"run": seen.name, "state": _UNREADABLE, "started": _time(seen.began), **empty}
 

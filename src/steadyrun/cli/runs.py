@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NoReturn
 
 from steadyrun.cli.messages import as_typed, fail
 from steadyrun.errors import RunDirectoryError
+from steadyrun.store.jsonio import read_json
 
 _MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
 
@@ -32,7 +32,7 @@ def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
 def is_run(path: Path) -> bool:
     """Whether a folder holds a manifest that steadyrun wrote."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        manifest = read_json(path / "manifest.json")
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and isinstance(manifest.get("schema"), int)

@@ -6,7 +6,6 @@ Both are written beside their names and moved there when complete, the JSON last
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
-from steadyrun.store.jsonio import dumps, replace_file
+from steadyrun.store.jsonio import dumps, read_json, regular_size, replace_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,9 +59,9 @@ def load(base: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(seal, dict) or not isinstance(seal.get("sha256"), str):
         raise RunDirectoryError(f"{base.name}.json names no file of tensors: it was changed, or is no part of a run")
     try:
-        size = target.stat().st_size
+        size = regular_size(target)
     except OSError as problem:
-        raise RunDirectoryError(f"{target} is missing: {problem.strerror}") from problem
+        raise RunDirectoryError(f"{target} is missing: {problem.strerror or problem}") from problem
     if size != seal.get("bytes"):
         raise RunDirectoryError(
             f"{target} has {size} bytes and should have {seal.get('bytes')}: it was cut off or changed"
@@ -78,10 +77,10 @@ def load(base: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def load_json(path: Path) -> dict[str, Any]:
     """A JSON object of ours, or a clear error."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = read_json(path)
     except FileNotFoundError as problem:
         raise RunDirectoryError(f"{path} is missing") from problem
-    except (OSError, ValueError, RecursionError) as problem:
+    except (OSError, ValueError) as problem:
         raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
         raise RunDirectoryError(f"{path} is not a file of steadyrun's incidents: it has no schema number")

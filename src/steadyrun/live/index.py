@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from steadyrun.errors import SteadyrunError
 from steadyrun.live import rows
 from steadyrun.live.feed import Feed
 from steadyrun.live.patches import dumps
@@ -176,7 +175,8 @@ def _seen(place: Place, old: _Known | None) -> _Known:
         if old is not None and old.settled and old.manifest == manifest:
             return old
         row = rows.first(place)
-    except (SteadyrunError, OSError):
+    except Exception as problem:  # one strange run must not hide the others
+        log.debug("reading %s failed: %s", place.name, problem)
         manifest, row = None, Row(place.key, place.name, _UNREADABLE)
     if old is None:
         return _Known(place, row, manifest)

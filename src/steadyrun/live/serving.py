@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import uvicorn
 from sse_starlette.sse import SendTimeoutError
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from steadyrun.errors import UsageError
 from steadyrun.live.app import Live, application
@@ -17,6 +19,7 @@ from steadyrun.trees.walker import Changes
 
 _GRACE = 1  # seconds for open pages when the server ends
 _TRIED = 50  # ports after a taken one
+_ASKING = 10.0  # seconds in which a request must have come whole
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -48,11 +51,43 @@ def serve(
         log_level="warning",
         access_log=False,
         lifespan="on",
+        http=_Prompt,
         timeout_graceful_shutdown=_GRACE,
         server_header=False,
     )
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     _Server(config, live, started).run(sockets=[listening])
+
+
+class _Prompt(H11Protocol):
+    """Closes a connection on which no whole request has come in time; uvicorn waits for ever for the rest of one."""
+
+    _until: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._forget()
+        self._until = self.loop.call_later(_ASKING, self._let_go)
+
+    def _forget(self) -> None:
+        if self._until is not None:
+            self._until.cancel()
+
+    def _let_go(self) -> None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if not answering and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

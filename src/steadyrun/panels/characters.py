@@ -141,7 +141,8 @@ class _Grid:
         low, high = self._ends
         most = self._height * self._down - 1
         levels = np.log10(values) if self._log else values
-        share = (levels - low) / (high - low) if high > low else np.full(len(values), 0.5)
+        halves = levels / 2 - low / 2  # of the largest numbers the difference itself is infinite
+        share = halves / (high / 2 - low / 2) if high > low else np.full(len(values), 0.5)
         return np.clip(np.round(share * most), 0, most).astype(np.int64)
 
     def _level(self, value: float) -> float:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steadyrun.store.jsonio import number
+from steadyrun.store.jsonio import number, read_json
 
 _NAME = re.compile(r"step-(\d{7,})")
 _GRAVEST = ("non-finite", "exception", "out-of-memory", "fault", "asked", "spike")
 _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "model"})
-_LARGEST = 64 * 2**20  # bytes of a JSON file that is still read
 
 
 @dataclass(frozen=True)
@@ -153,14 +151,12 @@ def to_step(value: Any) -> int | None:
 
 def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
     try:
-        if not path.is_file():
+        if not path.exists():
             return {}
-        if path.stat().st_size > _LARGEST:
-            raise ValueError("it is too large")
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
-    except (OSError, ValueError, RecursionError) as problem:
+    except (OSError, ValueError) as problem:
         damaged.append(f"{path.name} could not be read: {problem}")
         return {}
     return found

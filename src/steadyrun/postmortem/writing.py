@@ -11,6 +11,7 @@ from steadyrun.postmortem import lessons
 from steadyrun.postmortem.document import Document, to_dict
 from steadyrun.postmortem.markdown import markdown
 from steadyrun.report.jsonform import dumps
+from steadyrun.store.finding import plain
 from steadyrun.store.jsonio import replace_file
 
 FOLDER = "postmortems"
@@ -43,6 +44,8 @@ def place(document: Document, to: Path | None) -> Path:
 def save(document: Document, to: Path | None = None, *, picture: bool = True, with_checklist: bool = False) -> Written:
     """Write the files; the JSON first, so that a Markdown file never names one that is not there."""
     target = place(document, to)
+    if to is None and not plain(target.parent):
+        raise UsageError(f"{target.parent} is a link, or holds one: nothing is written there. Give --out FOLDER.")
     target.parent.mkdir(exist_ok=True)
     image, problem = _picture(document, target.with_suffix(".png")) if picture else (None, "it was not asked for.")
     name = None if image is None else image.name

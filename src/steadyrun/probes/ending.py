@@ -43,7 +43,8 @@ def earlier_attempts(root: Path) -> list[dict[str, Any]]:
     last = {key: manifest[key] for key in _KEPT if key in manifest}
     if last.get("state") == "running":
         last["state"] = "killed"
-    return [*manifest.get("earlier_attempts", []), last]
+    before = manifest.get("earlier_attempts")
+    return [*(before if isinstance(before, list) else []), last]
 
 
 def kept_of_the_beginning(root: Path) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
     return open_run(root).last_step(rank)
 
 
-def _warn_of_another(root: Path, process: dict[str, Any]) -> None:
-    here = process.get("host") == platform.node() and process.get("pid") != os.getpid()
+def _warn_of_another(root: Path, process: Any) -> None:
+    here = isinstance(process, dict) and process.get("host") == platform.node() and process.get("pid") != os.getpid()
     if here and not process_is_gone(process):
         say(f"process {process['pid']} seems to be recording into {root} as well; both are kept as attempts")
 

@@ -5,7 +5,6 @@ They are data: a question is put together from what is written there, and nothin
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from steadyrun.questions.form import (
     Question,
     Threshold,
 )
-from steadyrun.store.jsonio import number
+from steadyrun.store.jsonio import number, read_json
 from steadyrun.trees.walker import Asked
 
 _KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
@@ -133,7 +132,7 @@ def replayed(root: Path) -> list[Asked]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(path.read_bytes()) if path.stat().st_size < _LARGEST else {}
+        held = read_json(path, _LARGEST)
     except (OSError, ValueError):
         return {}
     return held if isinstance(held, dict) else {}

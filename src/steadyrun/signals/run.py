@@ -148,7 +148,11 @@ class Signals:
         return loss.step_at(len(loss) - 1)
 
     def has(self, name: str) -> bool:
-        return name in self.names
+        return name in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
 
     def matching(self, pattern: str) -> list[str]:
         return fnmatch.filter(self.names, pattern)

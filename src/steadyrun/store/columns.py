@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,11 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.records import Dropped
+from steadyrun.store import footer
 from steadyrun.store.compact import REPLACES
+from steadyrun.store.jsonio import loads, regular_size
 from steadyrun.store.layout import parse_parquet, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader
 
 _Result = TypeVar("_Result")
+_MOST_ROWS, _MOST_CELLS = 20_000_000, 1_000_000_000  # of one table that are read
+_OPEN = 16  # files of a kind that are kept open
+_UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,13 @@ class DataFile:
     attempt: int
     part: int
     names: tuple[str, ...]
+    groups: int = 0  # of a Parquet file, how many row groups are read
+    sums: bytes = b""  # and the checksums of its columns
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each column stands; ours hold numbers alone, so the names are all of them, in order."""
+        return {name: place for place, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)
@@ -47,20 +60,16 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
     """The files to read, in order; segments that a Parquet file replaces are left out."""
     files: list[DataFile] = []
     replaced: set[str] = set()
-    for path in sorted(folder.glob("*.parquet")):
+    room: dict[str, int] = {}
+    for path in _regular(folder, "*.parquet", dropped):
         if (parsed := parse_parquet(path.name)) is None:
             continue
         try:
-            with _opened(path) as source:
-                schema = pq.read_schema(source)
-        except (pa.ArrowInvalid, OSError) as problem:
-            if not path.exists():
-                raise FileNotFoundError(path) from problem
-            dropped.append(Dropped(path.name, f"not readable as Parquet ({problem})", path.stat().st_size))
-            continue
-        replaced.update(json.loads((schema.metadata or {}).get(REPLACES, b"[]")))
-        files.append(DataFile(path, parsed[0], parsed[1], 0, tuple(schema.names)))
-    for path in sorted(folder.glob("*.arrow")):
+            files.append(_parquet_file(path, *parsed, room, replaced, dropped))
+        except _UNREADABLE as problem:
+            size = path.stat().st_size  # one that vanished meanwhile is not damaged
+            dropped.append(Dropped(path.name, f"not readable as Parquet ({problem})", size))
+    for path in _regular(folder, "*.arrow", dropped):
         parsed_segment = parse_segment(path.name)
         if parsed_segment is None or path.name in replaced:
             continue
@@ -70,8 +79,95 @@ def data_files(folder: Path, dropped: list[Dropped]) -> list[DataFile]:
     return sorted(files, key=lambda file: (file.table, file.attempt, file.part))
 
 
-Axes = dict[tuple[Path, int], tuple[pa.Array, pa.Array]]
-"""Steps and times that were read, by Parquet file and row group: every series of a table has the same."""
+def _regular(folder: Path, pattern: str, dropped: list[Dropped]) -> Iterator[Path]:
+    """The regular files; a pipe, a device or a link that leads nowhere is noted."""
+    for path in sorted(folder.glob(pattern)):
+        try:
+            regular_size(path)
+        except OSError as problem:
+            if isinstance(problem, FileNotFoundError) and not path.is_symlink():  # just compacted away
+                raise
+            dropped.append(Dropped(path.name, f"it cannot be read ({problem.strerror or problem})", 1, "file"))
+            continue
+        yield path
+
+
+def _parquet_file(
+    path: Path, table: str, attempt: int, room: dict[str, int], replaced: set[str], dropped: list[Dropped]
+) -> DataFile:
+    """What the footer says. `room` has the rows that may still be read of each table: a few bytes can say billions."""
+    sums = footer.check(path)
+    with _opened(path) as source:
+        metadata = pq.read_metadata(source)
+    schema = metadata.schema.to_arrow_schema()
+    names = _numbers(schema, path, dropped)
+    left = room.setdefault(table, min(_MOST_ROWS, _MOST_CELLS // len(schema)))
+    groups, rows = _fitting([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], left)
+    room[table] = left - rows
+    if rows < metadata.num_rows:
+        dropped.append(Dropped(path.name, "more than is read of one table", metadata.num_rows - rows, "rows"))
+    replaced |= _replaces(path, schema, dropped)
+    return DataFile(path, table, attempt, 0, names, groups, sums)
+
+
+def _fitting(sizes: list[int], most: int) -> tuple[int, int]:
+    """How many row groups, from the first on, have no more than so many rows; and how many they have."""
+    groups = rows = 0
+    for size in sizes:
+        if rows + size > most:
+            break
+        groups, rows = groups + 1, rows + size
+    return groups, rows
+
+
+def _numbers(schema: pa.Schema, path: Path, dropped: list[Dropped]) -> tuple[str, ...]:
+    """The columns that hold numbers, each name once; what has no steps or times is not a table of ours."""
+    counts = Counter(schema.names)
+    numeric = {
+        field.name for field in schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    } - {name for name, count in counts.items() if count > 1}
+    if STEP not in numeric or TIME not in numeric or not pa.types.is_integer(schema.field(STEP).type):
+        raise ValueError(f"it lacks a column of numbers {STEP!r} or {TIME!r}")
+    if other := [name for name in counts if name not in numeric]:
+        named = ", ".join(repr(name[:60]) for name in other[:5])
+        dropped.append(Dropped(path.name, f"not numbers, or of one name: {named}", len(other), "columns"))
+    return tuple(name for name in counts if name in numeric)
+
+
+def _replaces(path: Path, schema: pa.Schema, dropped: list[Dropped]) -> set[str]:
+    """The segments that a Parquet file stands for; if the list is damaged, all of its table and attempt."""
+    try:
+        named = loads((schema.metadata or {}).get(REPLACES, b"[]"))
+        if isinstance(named, list) and all(isinstance(name, str) for name in named):
+            return set(named)
+    except ValueError:
+        pass
+    dropped.append(Dropped(path.name, "the list of the segments that it replaces is damaged", 1, "list"))
+    mine = parse_parquet(path.name)
+    return {each.name for each in path.parent.glob("*.arrow") if (parse_segment(each.name) or ())[:2] == mine}
+
+
+class Axes:
+    """What readers of many series keep: the last open files, and the steps and times that all series of one share."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[Path, int], tuple[pa.Array, pa.Array]] = {}
+        self._files: dict[Path, pq.ParquetFile] = {}
+        self._segments: dict[Path, SegmentReader] = {}
+
+    def file(self, path: Path) -> pq.ParquetFile:
+        return _kept(self._files, path, lambda: pq.ParquetFile(_opened(path), page_checksum_verification=True))
+
+    def segment(self, path: Path) -> SegmentReader:
+        return _kept(self._segments, path, lambda: SegmentReader(path))
+
+
+def _kept(held: dict[Path, _Result], path: Path, make: Callable[[], _Result]) -> _Result:
+    if path not in held:
+        while len(held) >= _OPEN:
+            del held[next(iter(held))]
+        held[path] = make()
+    return held[path]
 
 
 def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | None = None) -> Points:
@@ -87,8 +183,9 @@ def read_on(
 ) -> tuple[Points, int]:
     """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
     if file.path.suffix == ".parquet":
-        return _points(file, _parquet_rows(file.path, name, dropped, axes)), start
-    reader = SegmentReader(file.path)
+        return _points(file, _parquet_rows(file, name, dropped, axes)), start
+    reader = (axes or Axes()).segment(file.path)
+    reader.dropped = []
     points = _points(file, _segment_rows(reader, name, start))
     dropped += reader.dropped
     return points, max(start, reader.position)
@@ -117,29 +214,43 @@ def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tupl
 
 
 def _parquet_rows(
-    path: Path, name: str, dropped: list[Dropped], axes: Axes | None
+    file: DataFile, name: str, dropped: list[Dropped], axes: Axes | None
 ) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    with _opened(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-        for group in range(file.num_row_groups):
-            known = None if axes is None else axes.get((path, group))
-            try:
-                table = file.read_row_group(group, columns=[name] if known else [STEP, TIME, name])
-            except (pa.ArrowInvalid, OSError) as problem:
-                rows = file.metadata.row_group(group).num_rows
-                dropped.append(Dropped(path.name, f"damaged ({problem})", rows, "rows"))
-                continue
-            step, at = known or (_whole(table[STEP]), _whole(table[TIME]))
-            if axes is not None:
-                axes[path, group] = step, at
-            yield step, at, _whole(table[name])
+    opened = (axes or Axes()).file(file.path)
+    for group in range(file.groups):
+        known = None if axes is None else axes.groups.get((file.path, group))
+        try:
+            table = _checked(file, opened, group, [name] if known else list(dict.fromkeys([STEP, TIME, name])))
+            step, at = known or (_whole(table[STEP], pa.int64()), _whole(table[TIME]))
+            value = _whole(table[name])
+            if step.null_count or not len(step) == len(at) == len(value):
+                raise ValueError("rows without a step, a time or a value")
+        except FileNotFoundError:
+            raise
+        except _UNREADABLE as problem:
+            rows = opened.metadata.row_group(group).num_rows
+            dropped.append(Dropped(file.path.name, f"damaged ({problem})", rows, "rows"))
+            continue
+        if axes is not None:
+            axes.groups[file.path, group] = step, at
+        yield step, at, value
+
+
+def _checked(file: DataFile, opened: pq.ParquetFile, group: int, names: list[str]) -> pa.Table:
+    """Some columns of a row group, once their checksums match."""
+    for name in names if file.sums else ():
+        footer.check_column(file.path, file.sums, opened.metadata, group, file.places[name])
+    return opened.read_row_group(group, columns=names)
 
 
 def _opened(path: Path) -> pa.OSFile:
     return pa.OSFile(os.fsencode(path))  # names need not be UTF-8
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _whole(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
+    """A column in one piece, as float64 or as `kind`; most are so already."""
+    whole = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return whole.cast(kind or pa.float64(), safe=kind is not None)
 
 
 def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:

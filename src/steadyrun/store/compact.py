@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.records import Dropped
+from steadyrun.store.footer import seal
 from steadyrun.store.layout import parquet_name, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader, schema_of
 
@@ -58,10 +59,11 @@ def _compact_table(target: Path, paths: list[Path]) -> list[Dropped]:
 
 
 def _write_groups(path: Path, schema: pa.Schema, groups: Iterator[pa.Table]) -> None:
-    with path.open("wb") as file:
+    with path.open("w+b") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
             for group in groups:
                 writer.write_table(group)
+        seal(file)
         file.flush()
         os.fsync(file.fileno())
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
+
+LARGEST = 64 * 2**20  # bytes of a JSON file of a run that is still read
+_DEEPEST = 100  # levels of nesting; none of our files comes near it
+_LONGEST_INT = 300  # digits that a float can hold
 
 
 def jsonable(value: Any) -> Any:
@@ -31,6 +36,49 @@ def jsonable(value: Any) -> Any:
 def number(value: Any) -> float:
     """A number read back from JSON, where "nan", "inf" and "-inf" stand for themselves."""
     return float(value)
+
+
+def regular_size(path: Path) -> int:
+    """The size of a regular file; an OSError for all else: a pipe is waited for, a device is read for ever."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path.name} is not a regular file")
+    return status.st_size
+
+
+def read_json(path: Path, largest: int = LARGEST) -> Any:
+    """What a JSON file of a run holds; an OSError or a ValueError, and nothing else, if it cannot be read."""
+    size = regular_size(path)
+    if size > largest:
+        raise ValueError(f"{size:,} bytes are more than the {largest:,} that are read")
+    with path.open("rb") as file:
+        return loads(file.read(size))
+
+
+def loads(data: bytes) -> Any:
+    """Parse JSON that anyone may have written: a ValueError, and nothing else, for what cannot be used."""
+    try:
+        found = json.loads(data, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("nested too deeply to parse") from None
+    if data.count(b"[") + data.count(b"{") > _DEEPEST and _is_deep(found):
+        raise ValueError("nested too deeply to parse")
+    return found
+
+
+def _integer(digits: str) -> int | float:
+    """An integer that no float can hold is infinite, as 1e999 is."""
+    return int(digits) if len(digits) <= _LONGEST_INT else float(digits)
+
+
+def _is_deep(found: Any) -> bool:
+    level = [found]
+    for _ in range(_DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:

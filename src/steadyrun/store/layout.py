@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import stat
+import time
 from pathlib import Path
 
 from steadyrun.errors import UsageError
@@ -12,9 +14,11 @@ MANIFEST = "manifest.json"
 ENDED = {"finished", "stopped", "crashed", "killed", "imported"}
 """States after which nothing more is recorded."""
 
-_SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})-(?P<part>\d{5,})\.arrow")
-_PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>\d{3,})\.parquet")
-_CLAIM = re.compile(r"attempt-(?P<attempt>\d{3,})")
+_SEGMENT = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>[0-9]{3,9})-(?P<part>[0-9]{5,9})\.arrow")
+_PARQUET = re.compile(r"(?P<table>[a-z_]+)-(?P<attempt>[0-9]{3,9})\.parquet")
+_CLAIM = re.compile(r"attempt-(?P<attempt>[0-9]{3,9})")
+_RANK = re.compile(r"rank-(?P<rank>[0-9]{5,9})")
+_STALE = 600  # seconds for which nothing was written to a temporary file
 _PLAIN_NAME = re.compile(r"[^/\\\0]{1,200}")
 
 
@@ -72,12 +76,26 @@ def claim_attempt(root: Path, rank: int) -> int:
             return attempt
 
 
+def remove_stale(root: Path, rank: int) -> None:
+    """Remove what killed processes left half written; a file that was touched a moment ago may be someone's work."""
+    folders = [metrics_folder(root, rank)]
+    if rank == 0:
+        folders += [root, root / "postmortems", *(root / "incidents").glob("*")]
+    for path in (path for folder in folders for path in folder.glob("*.tmp")):
+        try:
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _STALE:
+                path.unlink()
+        except OSError:  # gone already, or not ours to remove
+            continue
+
+
 def ranks(root: Path) -> list[int]:
     """The ranks that have written anything into this run directory."""
     folders = (root / "metrics").glob("rank-*")
     files = (root / "events").glob("rank-*.jsonl")
-    stems = {path.stem.removeprefix("rank-") for path in [*folders, *files]}
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    named = [_RANK.fullmatch(path.stem) for path in [*folders, *files]]
+    return sorted({int(found["rank"]) for found in named if found})
 
 
 def last_attempt(root: Path, rank: int) -> int:

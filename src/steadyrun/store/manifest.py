@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import NewerSchemaError, RunDirectoryError
-from steadyrun.store.jsonio import dumps, replace_file
+from steadyrun.store.jsonio import dumps, read_json, replace_file
 from steadyrun.store.layout import MANIFEST, SCHEMA
 
 
@@ -20,12 +19,12 @@ def read_manifest(root: Path) -> dict[str, Any]:
     """The manifest of the run in `root`; a clear error where it is none, damaged, or newer than this version."""
     path = root / MANIFEST
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{root} is not a run directory: it has no {MANIFEST}. Give the folder that steadyrun.record wrote."
         ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
+    except (OSError, ValueError) as problem:
         raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
     if not isinstance(found, dict) or not isinstance(found.get("schema"), int):
         raise RunDirectoryError(f"{path} was not written by steadyrun: it has no schema number")

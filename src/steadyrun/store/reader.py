@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import importlib
 import os
@@ -23,6 +24,7 @@ from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_
 from steadyrun.store.manifest import read_manifest
 
 _FIRST_TABLE = "steps"
+_NO_STEP = 2**63  # above every step
 _Item = TypeVar("_Item")
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -79,7 +81,7 @@ class RunView:
         """A view for one look at many series: which files and events there are is found out once."""
         view = RunView(self.root)
         view._kept = {}
-        view._axes = {}
+        view._axes = Axes()
         return view
 
     def last_step(self, rank: int = 0) -> int | None:
@@ -160,7 +162,10 @@ class RunView:
         )
 
     def _read_events(self, rank: int) -> list[Event]:
-        events, dropped = read_events(events_file(self.root, rank), rank)
+        path = events_file(self.root, rank)
+        events, dropped = read_events(path, rank)
+        if not events and not dropped and path.exists() and self._files(rank):  # it would name their attempt at least
+            dropped = [Dropped(path.name, "it is empty: what it held is lost", 1, "file")]
         self._dropped.update(dict.fromkeys(dropped))
         return events
 
@@ -188,16 +193,23 @@ class RunView:
         return read_points(file, name, dropped, self._axes)
 
     def _current(self, points: list[Points], rank: int) -> list[Points]:
-        newest = last_attempt(self.root, rank)
-        starts = {
-            a: step for a, step in _attempt_starts(self.events(rank=rank, every_attempt=True)).items() if a <= newest
-        }
+        seams = self._once("seams", rank, lambda: self._seams(rank))
         kept = []
         for part in points:
-            later = [start for attempt, start in starts.items() if attempt > part.attempt]
-            keep = part.steps < min(later) if later else slice(None)
+            later = bisect.bisect_right(seams, (part.attempt, _NO_STEP))
+            keep = part.steps < seams[later][1] if later < len(seams) else slice(None)
             kept.append(Points(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
         return kept
+
+    def _seams(self, rank: int) -> list[tuple[int, int]]:
+        """Of every attempt, in order, the first step that it or a later one recorded."""
+        newest, first = last_attempt(self.root, rank), _NO_STEP
+        found = []
+        for attempt, step in sorted(_attempt_starts(self.events(rank=rank, every_attempt=True)).items(), reverse=True):
+            if attempt <= newest:
+                first = min(first, step)
+                found.append((attempt, first))
+        return found[::-1]
 
     def _unknown(self, name: str, rank: int) -> UsageError:
         names = self.names(rank)
@@ -213,17 +225,19 @@ def _joined(parts: list[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
 def _attempt_starts(events: list[Event]) -> dict[int, int]:
     """The first step that each attempt recorded."""
     starts = [event for event in events if event.kind in {"start", "resume"} and event.step is not None]
-    return {int(event.fields.get("attempt", 1)): event.step for event in starts if event.step is not None}
+    return {event.fields.get("attempt", 1): event.step for event in starts if event.step is not None}
 
 
 def _without_repeated_steps(events: list[Event]) -> list[Event]:
     """Drop what an earlier attempt said of steps that a later attempt ran again."""
     kept: list[Event] = []
-    for event in events:
-        if event.kind == "resume" and (seam := event.step) is not None:
-            kept = [old for old in kept if old.kind != "validation" or old.step is None or old.step < seam]
-        kept.append(event)
-    return kept
+    seam = _NO_STEP
+    for event in reversed(events):
+        if event.kind == "resume" and event.step is not None:
+            seam = min(seam, event.step)
+        if event.kind != "validation" or event.step is None or event.step < seam:
+            kept.append(event)
+    return kept[::-1]
 
 
 def _validation_series(events: list[Event]) -> dict[str, list[Points]]:

@@ -18,11 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from steadyrun.records import Dropped
+from steadyrun.store.jsonio import regular_size
+from steadyrun.store.messages import plain_batch
 
 STEP, TIME = "step", "time"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _MESSAGE_START = b"\xff\xff\xff\xff"
-_UNREADABLE = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, OSError)
+_UNREADABLE = (pa.ArrowException, OSError)
+_LARGEST = 2**32  # bytes of a segment that are read; one is closed at a hundredth of it
+_SEARCHED = 2**28  # bytes behind damage in which the next batch is looked for
+_PIECE = 2**24
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -115,10 +120,18 @@ class SegmentReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.dropped: list[Dropped] = []
-        self._data = _map(path)
         self._head_size = 0
         self.position = 0  # up to here batches were read
         self.names: list[str] = []
+        try:
+            self._data, size = _map(path)
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            self._drop(1, f"it cannot be read ({problem})", "file")
+            return
+        if size > _LARGEST:
+            self._drop(size - len(self._data), "more than is read of one segment")
         source = pa.BufferReader(self._data)
         try:
             schema = pa.ipc.open_stream(source).schema
@@ -128,6 +141,8 @@ class SegmentReader:
         if not names or schema != schema_of(names[2:]):
             if len(self._data):
                 self._drop(len(self._data), "its header is damaged or incomplete")
+            else:
+                self._drop(1, "it is empty: what it held is lost, or is being written now", "file")
             return
         self._head_size = source.tell()
         self.names = names
@@ -138,6 +153,8 @@ class SegmentReader:
 
     def _first_batch_disagrees(self) -> bool:
         """Whether a first batch reads but says that the columns have other names: a flip in the header."""
+        if self._message_end(self._head_size) is None:
+            return False
         try:
             reader = pa.ipc.open_stream(self._data, options=pa.ipc.IpcReadOptions(included_fields=[0]))
             _, metadata = reader.read_next_batch_with_custom_metadata()
@@ -151,7 +168,8 @@ class SegmentReader:
 
         `start` is a `position` up to which an earlier reader of this file came, for those who follow it.
         """
-        present = [index for index, name in enumerate(self.names) if name in wanted]
+        chosen = frozenset(wanted)
+        present = [index for index, name in enumerate(self.names) if name in chosen]
         position: int | None = max(start, self._head_size)
         while self.names and position is not None and position < len(self._data):
             position = yield from self._run_of_batches(position, present)
@@ -162,6 +180,8 @@ class SegmentReader:
         reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=present))
         while True:
             position = self.position = source.tell() + offset
+            if len(self._data) - position > len(END_OF_STREAM) and self._message_end(position) is None:
+                return self._skip_damage(position)
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
             except StopIteration:
@@ -170,7 +190,7 @@ class SegmentReader:
                     if tail and bytes(self._data[position:]) != END_OF_STREAM:
                         self._drop(tail, "a torn or zero-filled tail")
                     return None
-                return self._skip_damage(position)
+                return position if position > start else self._skip_damage(position)
             except _UNREADABLE:
                 return self._skip_damage(position)
             if (checksums := self._trusted(batch, metadata)) is None:
@@ -181,11 +201,17 @@ class SegmentReader:
                 return self._next_batch(position + 8)
 
     def _stream_at(self, start: int) -> tuple[pa.BufferReader, int]:
-        """A source that reads the schema, then the batches from `start`; and what to add to its positions."""
+        """A source that reads the schema, then some batches from `start` on; and what to add to its positions."""
         if start == self._head_size:
             return pa.BufferReader(self._data), 0
-        rest = bytes(self._data[: self._head_size]) + bytes(self._data[start:])
-        return pa.BufferReader(rest), start - self._head_size
+        end = start
+        while end < start + _PIECE and (found := self._message_end(end)) is not None:
+            end = found
+        return self._joined(start, max(end, start + len(END_OF_STREAM))), start - self._head_size
+
+    def _joined(self, start: int, end: int) -> pa.BufferReader:
+        """The schema, and the bytes from `start` to `end`."""
+        return pa.BufferReader(bytes(self._data[: self._head_size]) + bytes(self._data[start:end]))
 
     def _skip_damage(self, start: int) -> int | None:
         """Drop what lies between `start` and the next batch that reads."""
@@ -193,25 +219,46 @@ class SegmentReader:
         if found is not None:
             self._drop(found - start, "damaged")
             return found
-        zero = not any(bytes(self._data[start:]))
+        zero = all(not any(piece) for _, piece in self._pieces(start))
         why = "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now"
         self._drop(len(self._data) - start, why)
         return None
 
     def _next_batch(self, start: int) -> int | None:
         """Where the next batch that reads begins, at or after `start`."""
-        position = start
-        data = bytes(self._data)
-        while (position := _find_aligned(data, position)) >= 0:
-            source, _ = self._stream_at(position)
-            try:
-                batch, metadata = pa.ipc.open_stream(source).read_next_batch_with_custom_metadata()
-            except (StopIteration, *_UNREADABLE):
-                metadata = None
-            if metadata is not None and self._trusted(batch, metadata) is not None:
-                return position
-            position += 8
+        tried = 0  # bytes: what looks like messages inside of each other must not be read again and again
+        for place, piece in self._pieces(start):
+            for position in _aligned(piece, place):
+                end = self._message_end(position)
+                if end is None or (tried := tried + end - position) > 2 * _SEARCHED:
+                    continue
+                if self._reads(position, end):
+                    return position
         return None
+
+    def _pieces(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """What lies behind `start`, as far as it is searched, and where each piece begins."""
+        end = min(len(self._data), start + _SEARCHED)
+        for place in range(start, end, _PIECE):
+            yield place, bytes(self._data[place : min(end, place + _PIECE)])
+
+    def _reads(self, position: int, end: int) -> bool:
+        try:
+            reader = pa.ipc.open_stream(self._joined(position, end))
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except (StopIteration, *_UNREADABLE):
+            return False
+        return self._trusted(batch, metadata) is not None
+
+    def _message_end(self, position: int) -> int | None:
+        """Where the batch that begins at `position` ends; None if there is none such as we write them."""
+        prefix = bytes(self._data[position : position + 8])
+        size = int.from_bytes(prefix[4:], "little", signed=True)
+        if not prefix.startswith(_MESSAGE_START) or not 0 < size <= len(self._data) - position - 8:
+            return None
+        body = plain_batch(bytes(self._data[position + 8 : position + 8 + size]))
+        end = None if body is None else position + 8 + size + body
+        return end if end is not None and end <= len(self._data) else None
 
     def _trusted(self, batch: pa.RecordBatch, metadata: Any) -> str | None:
         """The batch's column checksums, if its metadata fits the batch and this file; else None."""
@@ -250,16 +297,19 @@ def _sound(column: pa.Array, rows: int) -> bool:
     return enough and (not column.null_count or (validity is not None and validity.size >= (rows + 7) // 8))
 
 
-def _find_aligned(data: bytes, start: int) -> int:
-    """The next 8-byte aligned place at or after `start` where a message may begin, -1 where there is none."""
-    position = data.find(_MESSAGE_START, start)
-    while position >= 0 and position % 8:
-        position = data.find(_MESSAGE_START, position + 1)
-    return position
+def _aligned(piece: bytes, place: int) -> Iterator[int]:
+    """The places, a multiple of eight, at which a message may begin in a piece of the file that begins at `place`."""
+    found = piece.find(_MESSAGE_START)
+    while found >= 0:
+        if (place + found) % 8 == 0:
+            yield place + found
+        found = piece.find(_MESSAGE_START, found + 8 - (place + found) % 8)
 
 
-def _map(path: Path) -> pa.Buffer:
-    if path.stat().st_size == 0:
-        return pa.py_buffer(b"")
+def _map(path: Path) -> tuple[pa.Buffer, int]:
+    """The file as far as it is read, and its size."""
+    size = regular_size(path)
+    if size == 0:
+        return pa.py_buffer(b""), 0
     with pa.memory_map(os.fsencode(path)) as source:  # names need not be UTF-8
-        return source.read_buffer()
+        return source.read_buffer(_LARGEST), size

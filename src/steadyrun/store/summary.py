@@ -28,8 +28,10 @@ def describe(run: RunView) -> str:
 
 
 def _why(run: RunView) -> str:
-    failure = run.manifest.get("failure") or {}
-    return printable(f" ({failure.get('type')}: {failure.get('message')})") if failure else ""
+    failure = run.manifest.get("failure")
+    if not isinstance(failure, dict) or not failure:
+        return ""
+    return printable(f" ({failure.get('type')}: {failure.get('message')})")
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from steadyrun.records import Dropped
-from steadyrun.store.columns import DataFile, Points, read_on
+from steadyrun.store.columns import Axes, DataFile, Points, read_on
 from steadyrun.store.layout import MANIFEST, events_file, metrics_folder
 from steadyrun.store.reader import RunView
 
@@ -47,7 +47,7 @@ class TailView(RunView):
         self._sizes: Fingerprint = {}
         self._standing: tuple[Fingerprint, str] | None = None
         super().__init__(root)
-        self._kept, self._axes = {}, {}
+        self._kept, self._axes = {}, Axes()
 
     def look(self) -> bool:
         """Take notice of what is there now; whether anything has changed since the last look."""
@@ -55,7 +55,7 @@ class TailView(RunView):
         if standing == self._standing:
             return False
         self._standing, self._sizes = standing, standing[0]
-        self._kept, self._axes, self._dropped = {}, {}, {}
+        self._kept, self._axes, self._dropped = {}, Axes(), {}
         self._parts = {key: part for key, part in self._parts.items() if key[0] in self._sizes}
         return True
 

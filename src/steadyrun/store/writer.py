@@ -11,7 +11,7 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError
 from steadyrun.store.compact import compact
 from steadyrun.store.events import EventLog
-from steadyrun.store.layout import MANIFEST, claim_attempt, claim_file, events_file, metrics_folder
+from steadyrun.store.layout import MANIFEST, claim_attempt, claim_file, events_file, metrics_folder, remove_stale
 from steadyrun.store.manifest import read_manifest, write_manifest
 from steadyrun.store.table import Table
 
@@ -37,6 +37,7 @@ class RunWriter:
         try:
             self.attempt = claim_attempt(root, rank)
             self._events = EventLog(self._events_file)
+            remove_stale(root, rank)
         except OSError as problem:
             raise RunDirectoryError(
                 f"cannot write to {root}: {problem}. Choose a folder you may write to."
