@@ -105,8 +105,8 @@ class RunWriter:
     # -- the run directory, or a part of it, was deleted while the run goes on --------------------------
 
     def _restore(self) -> None:
-        if not self._given_up and self._files_deleted():
-            self._try("the run directory", self._begin_again)
+        if not self._given_up:  # a file system that fails may raise where it is asked whether a file exists
+            self._try("the run directory", lambda: self._begin_again() if self._files_deleted() else None)
 
     def _files_deleted(self) -> bool:
         known = [claim_file(self._folder, self.attempt), self._events_file]
