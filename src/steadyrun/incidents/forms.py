@@ -155,7 +155,8 @@ def _outcome(row: Row, start: int) -> str:
         return row.note if row.note.startswith("not tested") else f"not told ({row.note})"
     numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
     tried = row.starts[-1:] if row.gone else row.starts
-    elsewhere = f"from step {', '.join(map(str, tried))} on" if tried and tried != (start,) else ""
+    before = any(row.before) and tried != (start,)  # else it began at the step that the table names, or the bad one
+    elsewhere = f"from step {', '.join(map(str, tried))} on" if before else ""
     notes = [row.note] if row.note else [elsewhere] if elsewhere else []
     return f"{numbers} {'gone' if row.gone else 'still there'}{f' ({notes[0]})' if notes else ''}"
 

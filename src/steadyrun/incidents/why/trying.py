@@ -207,13 +207,13 @@ class Experiments:
         return alone(incident.batch(self.moment, device), shows)
 
     def _alone(self, part: Any) -> tuple[float, bool]:
-        """The loss of the bad step with a part of a batch, and whether it shows the incident."""
+        """The loss of the bad step with a part of a batch (NaN: none that compares), and whether it shows the incident."""
         self._restore(self.moment)
         try:
             loss = float(self.session.execute(self.moment, part))
         except Exception as problem:
             return math.nan, self._judge.raises(type(problem).__name__) is True
-        return loss, self._judge.shows(loss) or not _finite(self.session)
+        return (loss, self._judge.shows(loss)) if _finite(self.session) else (math.nan, True)
 
     # -- states ------------------------------------------------------------------------------------
 
@@ -239,8 +239,11 @@ class Experiments:
     def _as_without_change(self) -> bool:
         """Whether the weights are those with which the bad step was made: then no change has reached it."""
         tensors = self._states[self.moment].tensors if self.moment in self._states else self.session.incident.state[1]
-        weights = self.session.task.model.named_parameters()
-        return all(torch.equal(held.detach().cpu(), tensors[f"parameters.{clean(name)}"]) for name, held in weights)
+        for name, held in self.session.task.model.named_parameters():
+            before = tensors.get(f"parameters.{clean(name)}")
+            if before is None or not torch.equal(held.detach().cpu(), before):
+                return False
+        return True
 
 
 def _untested(factor: Factor, why: str) -> Row:
