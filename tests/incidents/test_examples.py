@@ -59,13 +59,17 @@ def test_rows_that_show_it_alone() -> None:
     batch = {"x": torch.tensor([1.0, 9.0, 1.0, 8.0]), "idx": torch.tensor([7, 6, 5, 4])}
     assert alone(batch, lambda part: bool((part["x"] > 5).any())) == (Example(1, 6), Example(3, 4))
     assert alone({"x": torch.zeros(4), "y": torch.zeros(3)}, lambda _part: True) == ()
-    assert alone(torch.zeros(1), lambda _part: True) == ()  # the only row is the batch
+    assert alone(torch.zeros(3), lambda _part: True) == ()  # it is the whole batch
+    assert alone(torch.zeros(65), lambda part: bool(part == 1)) == ()
 
 
 def test_words() -> None:
     assert str(Example(3)) == "row 3 of the batch"
     assert str(Example(3, 41, "cat.png", 1)) == "row 3 of micro-batch 1 (dataset index 41, cat.png)"
-    assert in_words([Example(each) for each in range(7)]).endswith("row 4 of the batch and 2 more")
+    assert in_words([Example(3)]) == "row 3 of the batch"
+    assert in_words([Example(each) for each in range(7)]) == "rows 0, 1, 2, 3, 4 and 2 more of the batch"
+    known = "row 1 of the batch (dataset index 6), row 3 of the batch (dataset index 4)"
+    assert in_words([Example(1, 6), Example(3, 4)]) == known
 
 
 def test_a_nan_picture_is_named(tmp_path: Path) -> None:

@@ -34,11 +34,10 @@ def not_finite(batch: Any, entry: str, parts: int) -> tuple[Example, ...]:
 
 
 def alone(batch: Any, shows: Callable[[Any], bool]) -> tuple[Example, ...]:
-    """The examples that show the incident as a batch of their own."""
-    total = row_count(batch)
-    if total is None or not 1 < total <= _MOST:
-        return ()
-    return tuple(_told(batch, row, row) for row in range(total) if shows(rows_of(batch, [row])))
+    """The examples that show the incident as a batch of their own; none if all do: then it is the whole batch."""
+    apart = rows_apart(batch)
+    found = [row for row, part in enumerate(apart) if shows(part)]
+    return tuple(_told(batch, row, row) for row in found) if len(found) < len(apart) else ()
 
 
 def rows_apart(batch: Any) -> list[Any]:
@@ -48,9 +47,11 @@ def rows_apart(batch: Any) -> list[Any]:
 
 
 def in_words(examples: Sequence[Example]) -> str:
-    """`row 3 of the batch`, and what is known of it; of many the first."""
-    more = f" and {len(examples) - _SHOWN} more" if len(examples) > _SHOWN else ""
-    return ", ".join(map(str, examples[:_SHOWN])) + more
+    """`row 3 of the batch`, `rows 3, 5 of the batch`, or each with what is known of it; of many the first."""
+    shown, more = examples[:_SHOWN], f" and {len(examples) - _SHOWN} more" if len(examples) > _SHOWN else ""
+    if len(examples) > 1 and all(each == Example(each.row) for each in examples):
+        return f"rows {', '.join(str(each.row) for each in shown)}{more} of the batch"
+    return ", ".join(map(str, shown)) + more
 
 
 def _bad_rows(batch: Any, entry: str) -> list[int]:

@@ -207,7 +207,7 @@ class Experiments:
         return alone(incident.batch(self.moment, device), shows)
 
     def _alone(self, part: Any) -> tuple[float, bool]:
-        """The loss of the bad step with a part of a batch (NaN: none that compares), and whether it shows the incident."""
+        """The loss of the bad step with a part of a batch (NaN: not to be compared), and whether it is bad."""
         self._restore(self.moment)
         try:
             loss = float(self.session.execute(self.moment, part))
