@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from steadyrun.incidents.outcome import Replay
     from steadyrun.incidents.reading import Incident
     from steadyrun.incidents.violence import Change
-    from steadyrun.incidents.why import Why
+    from steadyrun.incidents.why import Row, Why
 
 SCHEMA = 1
 
@@ -44,7 +44,7 @@ def as_json(result: Replay) -> dict[str, Any]:
         "experiments": None if result.why is None else result.why.to_dict(),
         "first_bad": result.first_bad,
         "raised": result.raised or None,
-        "culprit": None if result.culprit is None else asdict(result.culprit),
+        "culprit": None if result.culprit is None else {"step": result.first_bad, **asdict(result.culprit)},
         "precision": None if result.precision is None else asdict(result.precision),
         "violent": None if result.violent is None else {**asdict(result.violent), "times": result.violent.times},
         "token_losses": _quantiles(result.token_losses),
@@ -144,13 +144,21 @@ def _why(why: Why) -> list[str]:
     rows += why.isolation.rows if why.isolation is not None else []
     width = max((len(row.words) for row in rows), default=0)
     lines = [f"Experiments, changed from step {why.start} on:"] if rows else []
-    for row in rows:
-        gone = {True: "gone", False: "still there", None: "not told"}[row.gone]
-        numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
-        lines.append(f"  {row.words:<{width}}  {numbers} {gone}{f' ({row.note})' if row.note else ''}")
+    lines += [f"  {row.words:<{width}}  {_outcome(row, why.start)}" for row in rows]
     if why.isolation is not None:
         lines.append(f"Carried by: {why.isolation.carries}: {why.isolation.why}")
     return [*lines, f"Verdict: {why.verdict}: {why.why}"]
+
+
+def _outcome(row: Row, start: int) -> str:
+    if row.gone is None:
+        return row.note if row.note.startswith("not tested") else f"not told ({row.note})"
+    numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
+    tried = row.starts[-1:] if row.gone else row.starts
+    before = any(row.before) and tried != (start,)  # else it began at the step that the table names, or the bad one
+    elsewhere = f"from step {', '.join(map(str, tried))} on" if before else ""
+    notes = [row.note] if row.note else [elsewhere] if elsewhere else []
+    return f"{numbers} {'gone' if row.gone else 'still there'}{f' ({notes[0]})' if notes else ''}"
 
 
 def _unusual(facts: dict[str, Any]) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from steadyrun.errors import UsageError
 from steadyrun.incidents import state as training
+from steadyrun.incidents.examples import in_words, not_finite
 from steadyrun.incidents.forms import as_json
-from steadyrun.incidents.hunt import fp32, hunt
+from steadyrun.incidents.hunt import Culprit, fp32, hunt
 from steadyrun.incidents.hunt.precision import as_float32
 from steadyrun.incidents.outcome import Precision, Replay
 from steadyrun.incidents.reading import Incident, choose
@@ -96,11 +99,20 @@ def _hunt(session: Session, result: Replay) -> None:
     restore()
     batch = session.incident.batch(step, session.device)
     with suppress(*([Exception] if result.raised else [])):  # the step raises again, as it did
-        result.culprit = hunt(session.task, lambda: session.execute(step, batch), batch)
+        found = hunt(session.task, lambda: session.execute(step, batch), batch)
+        result.culprit = found and _with_examples(found, batch, session.incident.recorded("backwards").get(step, 1))
     restore()
     if not result.raised:
         result.precision = _in_float32(session, step)
         restore()
+
+
+def _with_examples(culprit: Culprit, batch: Any, parts: float) -> Culprit:
+    """A batch that came in with a NaN: in which of its examples."""
+    found = not_finite(batch, culprit.module, int(parts)) if culprit.stage == "data" else ()
+    if not found:
+        return culprit
+    return replace(culprit, examples=found, message=f"{culprit.message} Not finite: {in_words(found)}.")
 
 
 def _in_float32(session: Session, step: int) -> Precision:

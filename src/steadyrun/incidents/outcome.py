@@ -65,8 +65,7 @@ class Replay:
         """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
         from steadyrun.incidents.why import explain_incident
 
-        self.why = explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
-        return self.why
+        return explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
 
     def export(self, folder: str | os.PathLike[str]) -> list[str]:
         """Write the smallest script and data that show the incident without steadyrun; returns what was done."""

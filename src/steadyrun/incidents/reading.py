@@ -15,11 +15,11 @@ from steadyrun.incidents import files
 from steadyrun.incidents.folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
 from steadyrun.incidents.packing import unpack
 from steadyrun.incidents.randomness import RandomState, from_tensors
+from steadyrun.store.gravity import gravity
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunView, open_run
 
 _NAME = re.compile(r"step-(\d{7,})")
-_ORDER = ("non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike")
 
 
 class Incident:
@@ -185,12 +185,6 @@ def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryErro
     return found, damaged
 
 
-def _gravity(incident: Incident) -> tuple[int, float, int]:
-    """Sorts the gravest first."""
-    kind = _ORDER.index(incident.kind) if incident.kind in _ORDER else len(_ORDER)
-    return kind, -incident.severity, incident.step
-
-
 def choose(run: Path, step: int | None = None) -> Incident:
     """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
     found, damaged = readable_incidents(run)
@@ -203,7 +197,7 @@ def choose(run: Path, step: int | None = None) -> Incident:
             "on a non-finite or jumping loss, a fault, an exception, or run.incident(why)"
         )
     if step is None:
-        return min(found, key=_gravity)
+        return min(found, key=lambda each: gravity(each.kind, each.severity, each.step))
     if not at:
         known = ", ".join(f"{each.step} ({each.kind})" for each in found)
         raise UsageError(f"{run} has no incident at step {step}; it has: {known}")

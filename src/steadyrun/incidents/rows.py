@@ -15,17 +15,17 @@ def smallest(batch: Any, fails: Fails) -> tuple[Any, tuple[int, int]]:
 
     A batch whose tensors have no common first dimension, or that fails in no half, stays whole.
     """
-    total = _rows(batch)
+    total = row_count(batch)
     if total is None:
         return batch, (1, 1)
     keep = list(range(total))
     while len(keep) > 1:
         middle = len(keep) // 2
-        half = next((part for part in (keep[:middle], keep[middle:]) if _fails(fails, _taken(batch, part))), None)
+        half = next((part for part in (keep[:middle], keep[middle:]) if _fails(fails, rows_of(batch, part))), None)
         if half is None:
             break
         keep = half
-    return (batch if len(keep) == total else _taken(batch, keep)), (len(keep), total)
+    return (batch if len(keep) == total else rows_of(batch, keep)), (len(keep), total)
 
 
 def _fails(fails: Fails, batch: Any) -> bool:
@@ -35,7 +35,7 @@ def _fails(fails: Fails, batch: Any) -> bool:
         return False
 
 
-def _rows(batch: Any) -> int | None:
+def row_count(batch: Any) -> int | None:
     """The first dimension that all tensors of one batch share; None where there is no such thing."""
     sizes = {tensor.shape[0] if tensor.dim() else None for tensor in _tensors(batch)}
     return sizes.pop() if len(sizes) == 1 else None
@@ -51,14 +51,15 @@ def _tensors(held: Any) -> list[Tensor]:
     return []
 
 
-def _taken(held: Any, rows: list[int]) -> Any:
+def rows_of(held: Any, rows: list[int]) -> Any:
+    """A batch with these rows alone."""
     if isinstance(held, Tensor):
         return held[rows]
     if isinstance(held, dict):
-        return type(held)({key: _taken(item, rows) for key, item in held.items()})
+        return type(held)({key: rows_of(item, rows) for key, item in held.items()})
     if isinstance(held, list):
-        return [_taken(item, rows) for item in held]
+        return [rows_of(item, rows) for item in held]
     if isinstance(held, tuple):
-        items = [_taken(item, rows) for item in held]
+        items = [rows_of(item, rows) for item in held]
         return type(held)(*items) if hasattr(held, "_fields") else tuple(items)
     return held

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from steadyrun.store.gravity import gravity
 from steadyrun.store.jsonio import number, read_json
 
 _NAME = re.compile(r"step-(\d{7,})")
-_GRAVEST = ("non-finite", "exception", "out-of-memory", "fault", "asked", "spike")
 _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "model"})
 
 
@@ -115,13 +115,9 @@ def gravest(run: Path) -> Proofs | None:
     return min(readable, key=_gravity, default=None)
 
 
-def _gravity(each: Proofs) -> tuple[int, float, str]:
-    severity = to_number(each.incident.get("severity"))
-    return _rank(text(each.incident, "kind")), -severity if severity is not None else 0.0, str(each.folder)
-
-
-def _rank(kind: str) -> int:
-    return _GRAVEST.index(kind) if kind in _GRAVEST else len(_GRAVEST)
+def _gravity(each: Proofs) -> tuple[int, float, int]:
+    step = to_step(each.incident.get("step"))
+    return gravity(each.incident.get("kind"), each.incident.get("severity"), -1 if step is None else step)
 
 
 def text(content: Mapping[str, Any], key: str) -> str:

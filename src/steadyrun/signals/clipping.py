@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from steadyrun.errors import UsageError
-from steadyrun.records import Event
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import Floats
-from steadyrun.store.jsonio import number
+from steadyrun.store.gravity import gravity
 
 if TYPE_CHECKING:
     from steadyrun.store.reader import RunView
@@ -68,14 +66,7 @@ def _opened(run: str | os.PathLike[str] | RunView) -> RunView:
 
 
 def _gravest_incident(view: RunView) -> int | None:
-    """The step of the gravest, and of those the first; one that says nothing of its gravity is as grave as can be."""
-    told = [event for event in view.events("incident") if event.step is not None]
-    worst = min(told, key=lambda event: (-_severity(event), event.step), default=None)
-    return None if worst is None else worst.step
-
-
-def _severity(event: Event) -> float:
-    try:
-        return number(event.fields.get("severity", "inf"))
-    except (TypeError, ValueError):
-        return math.inf
+    """The step of the gravest, in the order in which replay chooses."""
+    told = [(event, event.step) for event in view.events("incident") if event.step is not None]
+    ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in told]
+    return min(ranked)[-1] if ranked else None

@@ -29,6 +29,22 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Example:
+    """One example of a batch, and what the batch itself tells of it. `row` is its index in the (micro-)batch."""
+
+    row: int
+    dataset_index: int | None = None
+    file: str | None = None
+    micro_batch: int | None = None
+
+    def __str__(self) -> str:
+        index = "" if self.dataset_index is None else f"dataset index {self.dataset_index}"
+        known = ", ".join(filter(None, (index, self.file)))
+        part = "the batch" if self.micro_batch is None else f"micro-batch {self.micro_batch}"
+        return f"row {self.row} of {part}{f' ({known})' if known else ''}"
+
+
+@dataclass(frozen=True)
 class Culprit:
     """The origin of a NaN or infinity that reached the loss, a gradient or a parameter; `asdict` makes it JSON.
 
@@ -36,7 +52,8 @@ class Culprit:
     model itself (`stage` and `module_type` tell which). In the stages "data", "state" and "update" it is the name of
     the batch entry or the parameter. `parameter` is the first parameter whose gradient or value is not finite, where
     one is. `operation` is what torch ran there; in backward it is the forward operation that was differentiated.
-    `where` is the line of the program that called it, as far as that can be told.
+    `where` is the line of the program that called it, as far as that can be told. `examples` are those of the batch
+    that were not finite, in the stage "data".
     """
 
     stage: Stage
@@ -51,3 +68,4 @@ class Culprit:
     cause: str
     message: str
     fix: str
+    examples: tuple[Example, ...] = ()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,12 @@ Change = Callable[[Session, int], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Factor:
-    """One change. Without `change` it is a change of the batch: `place` says of which."""
+    """One change. Without `change` it is a change of the batch: `place` says of which.
+
+    `by_updates`: it changes no loss of its own step, only those that come after an update; nor its gradients, unless
+    `in_backward`. `softens`: it makes training milder, the more so the longer it lasts, so it is tried from several
+    steps on.
+    """
 
     name: str
     group: str
@@ -35,6 +41,9 @@ class Factor:
     change: Change | None = None
     place: str = ""
     usable: Callable[[Session], bool] = lambda _session: True
+    by_updates: bool = False
+    in_backward: bool = False
+    softens: bool = False
 
 
 REPEAT = Factor("repeat", "none", "a plain repeat")
@@ -49,23 +58,32 @@ def factors_for(session: Session, before: bool) -> tuple[list[Factor], list[Fact
 
 def _factors() -> tuple[Factor, ...]:
     """All changes, fast to invasive."""
+    milder = partial(Factor, by_updates=True, softens=True)
+    update = partial(Factor, by_updates=True)
     return (
-        Factor("lr-held", RATE, "the learning rate of the step before, held", _held, usable=_rate_moves),
-        Factor("lr/3", RATE, "the learning rate divided by 3", _rate(lambda _done: 1 / 3)),
-        Factor("lr/10", RATE, "the learning rate divided by 10", _rate(lambda _done: 1 / 10)),
-        Factor("warmup", RATE, f"a warmup over {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
+        milder("lr-held", RATE, "the learning rate of the step before, held", _held, usable=_rate_moves),
+        milder("lr/3", RATE, "the learning rate divided by 3", _rate(lambda _done: 1 / 3)),
+        milder("lr/10", RATE, "the learning rate divided by 10", _rate(lambda _done: 1 / 10)),
+        milder("warmup", RATE, f"a warmup over {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
         Factor("fp32", PRECISION, "float32 instead of the narrower format", _float32, usable=_is_narrow),
-        Factor("loss-scale", PRECISION, "the loss scale divided by 1,024", _loss_scale, usable=_is_scaled),
-        Factor("clip-0.5", "clip", f"gradients clipped to a norm of {_CLIP}", _clip),
+        update(
+            "loss-scale",
+            PRECISION,
+            "the loss scale divided by 1,024",
+            _loss_scale,
+            usable=_is_scaled,
+            in_backward=True,
+        ),
+        milder("clip-0.5", "clip", f"gradients clipped to a norm of {_CLIP}", _clip),
         Factor("other-batch", DATA, "another batch in its place", place="other"),
         Factor("other-batch-before", DATA, "another batch at the step that changed the weights", place="before"),
         Factor("batch-elsewhere", DATA, "the same batch at an earlier step", place="elsewhere"),
-        Factor(
+        update(
             "earlier-moments", OPTIMIZER, "the moments of the checkpoint before", _earlier_moments, usable=_has_moments
         ),
-        Factor("moments-before-seam", OPTIMIZER, "the moments from before the resume", _seam_moments, usable=_has_seam),
-        Factor("fresh-moments", OPTIMIZER, "moments that begin anew", _fresh_moments, usable=_has_moments),
-        Factor("epsilon", "epsilon", "the optimizer's epsilon a thousand times larger", _epsilon, usable=_has_epsilon),
+        update("moments-before-seam", OPTIMIZER, "the moments from before the resume", _seam_moments, usable=_has_seam),
+        update("fresh-moments", OPTIMIZER, "moments that begin anew", _fresh_moments, usable=_has_moments),
+        update("epsilon", "epsilon", "the optimizer's epsilon a thousand times larger", _epsilon, usable=_has_epsilon),
         Factor("no-dropout", MODEL, "dropout off", _no_dropout, usable=_has_dropout),
     )
 

@@ -30,6 +30,7 @@ class Trial:
     parameters_finite: bool
     raised: str
     series: dict[str, Series]
+    acted: bool = True  # whether the change reached the bad step at all
 
     @property
     def peak_loss(self) -> float:
@@ -43,7 +44,7 @@ class Trial:
 class Judge:
     """Knows what the incident was."""
 
-    def __init__(self, incident: Incident, first_bad: int | None, raised: bool) -> None:
+    def __init__(self, incident: Incident, first_bad: int | None, raised: str) -> None:
         self._incident = incident
         self.code = str(incident.content.get("found", {}).get("code", ""))
         self._non_finite, self._raised = first_bad is not None and not raised, raised
@@ -63,18 +64,22 @@ class Judge:
         """The first step whose loss is bad."""
         return self._incident.step if self.spike is None else self.spike.start_step
 
-    def gone(self, trial: Trial, start: int) -> bool:
-        """Whether the trial shows the incident no more."""
-        if trial.raised:
-            return False
+    def gone(self, trial: Trial, start: int) -> bool | None:
+        """Whether the trial shows the incident no more; None if it ended in an error of its own."""
         if not trial.parameters_finite or not all(map(math.isfinite, trial.losses.values())):
             return False
+        if trial.raised:
+            return False if self.raises(trial.raised) else None
         if self._non_finite or self._raised:
             return True
         if self.spike is not None:
             limit = self.spike.level + SIGMAS * self.spike.deviation
             return max(trial.losses.values()) <= max(limit, self._quiet)
         return not self._still_found(trial, start)
+
+    def raises(self, raised: str) -> bool | None:
+        """Whether an exception is that of the incident; None if it is another: then it says nothing."""
+        return True if self._raised and raised.partition(":")[0] == self._raised.partition(":")[0] else None
 
     def shows(self, loss: float) -> bool:
         """Whether a single loss is as bad as that of the incident, by its rule."""

@@ -25,14 +25,14 @@ def run_in_processes(result: Replay, steps: Plan, usable: list[Factor], jobs: in
         result.factory_name,
         steps,
         result.first_bad,
-        bool(result.raised),
+        result.raised,
     )
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(jobs, len(usable)), initializer=_begin, initargs=setting) as pool:
         yield from pool.imap(_row, [factor.name for factor in usable])
 
 
-def _begin(run: str, step: int, factory: str, steps: Plan, first_bad: int | None, raised: bool) -> None:
+def _begin(run: str, step: int, factory: str, steps: Plan, first_bad: int | None, raised: str) -> None:
     from steadyrun.incidents.investigating import session_of
     from steadyrun.incidents.reading import choose
     from steadyrun.incidents.why.judging import Judge

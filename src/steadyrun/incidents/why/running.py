@@ -7,12 +7,14 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from steadyrun.incidents.examples import in_words
+from steadyrun.incidents.forms import as_json
 from steadyrun.incidents.outcome import Replay
 from steadyrun.incidents.why.factors import REPEAT, Factor, factors_for
 from steadyrun.incidents.why.isolating import isolate
 from steadyrun.incidents.why.judging import Judge
 from steadyrun.incidents.why.parallel import run_in_processes
-from steadyrun.incidents.why.table import NOT_REPRODUCIBLE, UNDECIDED, Row, Why
+from steadyrun.incidents.why.table import DATA, NOT_REPRODUCIBLE, UNDECIDED, Row, Why
 from steadyrun.incidents.why.trying import Experiments, plan
 from steadyrun.incidents.why.verdict import Rows, decide
 from steadyrun.store.jsonio import dumps, replace_file
@@ -33,13 +35,16 @@ def explain_incident(
 ) -> Why:
     """Find the cause of a replayed incident by experiment; the table is left in its folder as experiments.json.
 
+    It is in replay.json as well.
     With `everything` the experiments go on after they have decided; with `isolating` a smaller model and made-up data
     are tried, too. `jobs` processes share the experiments.
     """
     found = _explained(result, everything, jobs, on_row or (lambda *_: None))
     if isolating and found.baseline is not None:
         found = replace(found, isolation=isolate(result, found.moment, found.verdict))
+    result.why = found
     replace_file(result.incident.folder / FILE, dumps(found.to_dict(), indent=1))
+    replace_file(result.incident.folder / "replay.json", dumps(as_json(result), indent=1))
     return found
 
 
@@ -51,7 +56,7 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
         differences = "; ".join(each.message for each in result.proof.differences) or "what differs is not known"
         why = f"the replay is not what was recorded: {differences}"
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
-    judge = Judge(incident, result.first_bad, bool(result.raised))
+    judge = Judge(incident, result.first_bad, result.raised)
     if judge.cannot_tell:
         return Why(**at, **nowhere, verdict=UNDECIDED, why=judge.cannot_tell)
     steps = plan(result, judge)
@@ -62,9 +67,24 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
         why = "a plain repeat of the same steps does not show it"
         return Why(**at, verdict=NOT_REPRODUCIBLE, why=why, baseline=baseline)
     usable, unusable = factors_for(result.session, steps.start != steps.moment)
+    experiments.on_start = lambda factor, start: on_row(
+        usable.index(factor), len(usable), f"{factor.words}, from step {start} on"
+    )
     run = run_in_processes(result, steps, usable, jobs) if jobs > 1 else map(experiments.run, usable)
     with closing(_closable(run)) as rows:
-        return _table(result, at, baseline, usable, unusable, rows, everything, on_row)
+        found = _table(result, at, baseline, usable, unusable, rows, everything, on_row)
+    return _with_examples(found, result, experiments) if found.verdict == DATA else found
+
+
+def _with_examples(found: Why, result: Replay, experiments: Experiments) -> Why:
+    """Which examples of the batch do it: those that are not finite, else those that do it alone."""
+    if result.culprit is not None and result.culprit.examples:
+        return replace(found, examples=result.culprit.examples)
+    if not any(row.factor == "other-batch" and row.gone for row in found.table):
+        return found
+    alone = experiments.examples_alone()
+    why = f"{found.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it" if alone else found.why
+    return replace(found, examples=alone, why=why)
 
 
 def _closable(rows: Iterator[Row]) -> Generator[Row, None, None]:
@@ -102,6 +122,12 @@ def _table(
 
 def _why_undecided(rows: list[Row]) -> str:
     removing = [row.words for row in rows if row.gone]
-    if not removing:
+    if removing:
+        return f"the table does not separate: {', '.join(removing)} remove it"
+    untested = [row.words for row in rows if row.gone is None]
+    if not untested:
         return "no single change removes it"
-    return f"the table does not separate: {', '.join(removing)} remove it"
+    tested = (
+        "none of the changes that could be tested removes it" if len(untested) < len(rows) else "nothing was tested"
+    )
+    return f"{tested}; not tested: {', '.join(untested)}"

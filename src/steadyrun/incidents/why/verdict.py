@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from steadyrun.incidents.examples import in_words
 from steadyrun.incidents.hunt import Culprit
+from steadyrun.incidents.hunt.fixes import CAUSES
 from steadyrun.incidents.why.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE, UNDECIDED, Row
 
 Decision = tuple[str, str, str | None]
@@ -29,6 +31,16 @@ class Rows:
         """Whether each of these was tried, or cannot be."""
         return all(name in self._rows or name not in self._left for name in names)
 
+    def keep_it(self, *names: str) -> bool:
+        """Whether one of these was tested, and none of them removes the incident."""
+        known = [row.gone for name in names if (row := self._rows.get(name)) is not None and row.gone is not None]
+        return bool(known) and not any(known)
+
+    def untested(self, *names: str) -> str:
+        """Why none of these could be tested; empty if one was, or none was tried."""
+        rows = [row for name in names if (row := self._rows.get(name)) is not None]
+        return rows[0].note if rows and all(row.gone is None for row in rows) else ""
+
     def shows(self, name: str) -> bool | None:
         """Whether the incident is still there; None where it was not tried or could not be told."""
         row = self._rows.get(name)
@@ -36,22 +48,25 @@ class Rows:
 
 
 def decide(rows: Rows, culprit: Culprit | None, structural: bool) -> Decision | None:
-    """The verdict that the rows carry so far; None where more of them are needed, or none does."""
+    """The verdict that the rows carry so far; None where more of them are needed, or none does.
+
+    A smaller rate that must begin long before the bad loss has trained another model by then. That is a cause of
+    numbers that grow too large, and not of an operation that fails on ordinary ones, or of a format that is too narrow.
+    """
+    if culprit is not None and culprit.stage == "data":
+        which = f": {in_words(culprit.examples)}" if culprit.examples else ""
+        return DATA, f"the batch itself is not finite ({culprit.module}{which})", None
     if not rows.tried(*_RATES, "fp32", "loss-scale"):
         return None
     rate = rows.removed(*_RATES)
+    at_once = [row for row in rate if not row.early]
     precise = rows.removed("fp32", "loss-scale")
-    if precise and not rate:
-        return PRECISION, f"{_said(precise)} removes it, and no smaller learning rate does", None
-    if culprit is not None and culprit.stage == "data":
-        return DATA, f"the batch itself is not finite ({culprit.module})", None
-    if culprit is not None and structural and culprit.stage in {"forward", "loss", "backward"} and not rate:
+    if precise and not at_once:
+        return PRECISION, f"{_said(precise)} removes it; {_rates(rows)}", None
+    in_model = culprit is not None and structural and culprit.stage in {"forward", "loss", "backward"}
+    if culprit is not None and in_model and not at_once and not (rate and _grew(culprit)):
         where = culprit.module or "the loss function"
-        return (
-            MODEL,
-            f"{culprit.operation} in {where} does it, in float32, too; no smaller learning rate removes it",
-            None,
-        )
+        return MODEL, f"{culprit.operation} in {where} does it, in float32, too; {_rates(rows)}", None
     if not rows.tried(*_BATCHES, "batch-elsewhere"):
         return None
     batch = rows.removed(*_BATCHES)
@@ -61,10 +76,31 @@ def decide(rows: Rows, culprit: Culprit | None, structural: bool) -> Decision | 
         return None
     moments = rows.removed(*_MOMENTS) or rows.removed("epsilon")
     if moments:
-        return OPTIMIZER, f"{_said(moments)} removes it; another batch does not", None
+        return OPTIMIZER, f"{_said(moments)} removes it" + _not(rows, {"another batch": _BATCHES}), None
     if rate:
-        return RATE, f"{_said(rate)} removes it; another batch and other moments do not", None
+        others = {"another batch": _BATCHES, "other moments": (*_MOMENTS, "fresh-moments")}
+        return RATE, f"{_said(rate)} removes it" + _not(rows, others), None
     return None
+
+
+def _grew(culprit: Culprit) -> bool:
+    return culprit.cause in CAUSES and CAUSES[culprit.cause].overflow
+
+
+def _rates(rows: Rows) -> str:
+    """What is known of smaller learning rates."""
+    rate = rows.removed(*_RATES)
+    if rate:
+        return f"with {_said(rate)} it does not come in the replayed steps"
+    if rows.keep_it(*_RATES):
+        return "no smaller learning rate removes it"
+    why = rows.untested(*_RATES)
+    return f"smaller learning rates were {why}" if why else "smaller learning rates were not tested"
+
+
+def _not(rows: Rows, groups: Mapping[str, Sequence[str]]) -> str:
+    kept = [words for words, names in groups.items() if rows.keep_it(*names)]
+    return f"; {' and '.join(kept)} {'do' if len(kept) > 1 else 'does'} not" if kept else ""
 
 
 def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
@@ -79,4 +115,7 @@ def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
 
 
 def _said(rows: Sequence[Row]) -> str:
-    return rows[0].words
+    row = rows[0]
+    if not row.early:
+        return row.words
+    return f"{row.words} from step {row.starts[-1]} on, {row.before[-1]} steps before the bad loss,"
