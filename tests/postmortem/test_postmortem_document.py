@@ -155,7 +155,10 @@ def test_the_same_batch_elsewhere_counts_the_other_way_round(tmp_path: Path) -> 
     tests["table"] = [row]
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
     assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "supported"
-    tests["table"] = [row | {"gone": True}]
+    tests["table"] = [row | {"gone": True}]  # the batch alone is not enough; whether it is needed was not tested
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    assert standing(document_of(tmp_path, spiky()), "unusual-batch") != "ruled out"
+    tests["table"] += [{"factor": "other-batch", "group": "data", "words": "another batch", "gone": False}]
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
     assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "ruled out"
 

@@ -84,6 +84,9 @@ def _save(document: Document, to: Path | None, picture: bool, lesson: bool, chec
 def _add_lesson(document: Document) -> None:
     from steadyrun.postmortem import writing
 
+    if not document.root.known:
+        say("no lesson was added to lessons.md: the cause is not proved")
+        return
     try:
         path = writing.add_lesson(document)
     except OSError as problem:
