@@ -11,7 +11,7 @@ import numpy as np
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.postmortem.moment import Moment, choose
-from steadyrun.postmortem.proofs import Proofs, entries, text, to_step
+from steadyrun.postmortem.proofs import Proofs, entries, part, text, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report import thresholds
 from steadyrun.report.checking import Report, examined
@@ -72,6 +72,12 @@ class Case:
         """The step that broke, where a replay found it; else the incident's own."""
         found = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
         return self.moment.step if found is None else found
+
+    @property
+    def clean_until(self) -> int:
+        """The step before which nothing had gone wrong: weights may be torn long before a loss is infinite."""
+        violent = to_step(part(self.proofs.replay, "violent").get("step")) if self.proofs.reproduced else None
+        return self.moment.began if violent is None else min(violent, self.moment.began)
 
     @property
     def faults(self) -> list[Asked]:

@@ -77,7 +77,8 @@ def carried_by(hypothesis: Hypothesis) -> str:
 def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
     """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
     parts = [first.cause.sentence(look).strip()]
-    place = next((each for each in rest if carried_by(each) == BY_REPLAY), None)
+    struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
+    place = next((each for each in struck if carried_by(each) == BY_REPLAY), None)
     if place is not None:
         parts.append(f"It struck here: {place.cause.sentence(look).strip()}")
     held = look.case.proofs.experiments

@@ -33,7 +33,7 @@ def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
     """All that can be asked of a repaired run."""
     found = [*_seed(case), *_past(case), *_finite(case)]
     if case.moment.non_finite:
-        found += _after(case, numbers)
+        found += _after(case)
     elif not case.moment.raised:
         found += [*_loss(case, numbers), *_gradient(case, numbers)]
     return [*found, *_walk(case)]
@@ -63,20 +63,19 @@ def _past(case: Case) -> Iterator[Expectation]:
         yield {"kind": "gets_past", "step": case.moment.step, "how": "the step at which this run broke"}
 
 
-def _after(case: Case, numbers: Numbers) -> Iterator[Expectation]:
+def _after(case: Case) -> Iterator[Expectation]:
     """After a NaN: that the loss is not merely finite.
 
     At the step itself nothing is known of how large it should be: where the log of zero was, a repaired run has the
     largest loss of all.
     """
-    loss = case.signals.maybe("loss")
-    early = 0 if loss is None else int(np.sum(loss.steps < case.moment.began))
-    last, highest = until(case), numbers.highest_loss_before
-    if highest is None or early < _ENOUGH or last - case.moment.step < _ENOUGH:
+    loss, last = case.signals.maybe("loss"), until(case)
+    early = np.empty(0) if loss is None else loss.values[loss.steps < case.clean_until]
+    if len(early) < _ENOUGH or last - case.moment.step < _ENOUGH:
         return
-    how = "the highest finite loss before the incident; a repair may move the level, so nothing stricter"
+    how = f"the highest loss before step {case.clean_until}; a repair may move the level, so nothing stricter"
     window = {"first": case.moment.step + 1, "last": last}
-    yield {"kind": "median_at_most", "series": "loss", **window, "limit": highest, "how": how}
+    yield {"kind": "median_at_most", "series": "loss", **window, "limit": float(np.max(early)), "how": how}
 
 
 def _finite(case: Case) -> Iterator[Expectation]:

@@ -200,6 +200,6 @@ def _times(now: float, usual: float) -> float:
 
 def against(now: float, usual: float) -> str:
     """A value beside its mean before, in words."""
-    if not np.isfinite(now):
-        return f"{now}, its mean before {shown(usual)}"
+    if not np.isfinite(now) or not usual:
+        return f"{shown(now)}, its mean before {shown(usual)}"
     return f"{shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"

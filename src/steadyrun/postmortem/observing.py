@@ -45,13 +45,14 @@ Seen = Mapping[str, Observation]
 def observe(case: Case, numbers: Numbers) -> Seen:
     """Everything that was seen, by key; the strongest kinds of evidence first."""
     found = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
-    return {each.key: each for each in [*found, *_unseen(found)]}
+    return {each.key: each for each in [*found, *_unseen(case, found)]}
 
 
-def _unseen(found: list[Observation]) -> Iterator[Observation]:
+def _unseen(case: Case, found: list[Observation]) -> Iterator[Observation]:
     """The panels of which nothing was recorded at the incident."""
     seen = {each.panel for each in found if each.source in {PANEL, BATCH}}
-    absent = [f"{number} ({name})" for number, name in PANELS.items() if number not in seen]
+    panels = PANELS if case.has_tokens else PANELS | {7: "loss by class"}
+    absent = [f"{number} ({name})" for number, name in panels.items() if number not in seen]
     if absent:
         yield Observation("unseen", RECORD, None, f"nothing at these steps on panel {', '.join(absent)}")
 

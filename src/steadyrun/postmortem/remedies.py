@@ -9,7 +9,7 @@ import numpy as np
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measuring import Numbers
-from steadyrun.postmortem.proofs import part, to_step
+from steadyrun.postmortem.proofs import to_step
 from steadyrun.questions.form import shown
 from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.smoothing import Floats
@@ -87,7 +87,7 @@ def back_to_checkpoint(case: Case, numbers: Numbers, known: bool = False) -> Rem
     clean = _checkpoint(case)
     if clean is not None:
         step, path = clean
-        why = f"taken before step {step}; the trouble began at step {case.moment.began}"
+        why = f"taken before step {step}; the trouble began at step {case.clean_until}"
         return Remedy(
             RECOVERY,
             "Go back to the most recent checkpoint that is clean; what came later is lost.",
@@ -109,8 +109,7 @@ def smaller_rate(case: Case, numbers: Numbers, text: str, by: float = _SAFER) ->
 
 def _checkpoint(case: Case) -> tuple[int, str] | None:
     """Of what the run saved and what was captured, the latest from before the trouble; its step and its place."""
-    violent = to_step(part(case.proofs.replay, "violent").get("step")) if case.proofs.reproduced else None
-    began = case.moment.began if violent is None else min(violent, case.moment.began)
+    began = case.clean_until
     saved = [event for event in case.signals.events("checkpoint") if event.step is not None and event.step < began]
     found = [
         ((event.step or 0) + 1, str(event.fields.get("path") or f"your checkpoint of step {event.step}"))

@@ -118,8 +118,8 @@ def _unusual_remedies(look: Look) -> list[Remedy]:
 
 def _guard(look: Look) -> Remedy:
     """Leave out the examples that are not finite where they are read."""
-    which = examples(look)
-    said = f"Leave out {which or f'the examples of {_batch(look)} that are not finite'}, or mend the file."
+    which = f": {examples(look)}" if examples(look) else ""
+    said = f"Leave out what is not finite in {_batch(look)}{which}; or mend the data it is from."
     entry = _entry(look)
     part = f"each[{entry}]" if entry.isdigit() else f"each[{entry!r}]" if entry.isidentifier() else "each"
     change = f"examples = [each for each in examples if torch.isfinite({part}).all()]   # first line of collate_fn"

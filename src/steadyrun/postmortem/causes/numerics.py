@@ -84,7 +84,8 @@ def _operation_lesson(look: Look) -> str:
     named = f"`{text(culprit, 'operation')}`" if text(culprit, "operation") else "an operation"
     where = text(culprit, "where") or text(culprit, "module") or "the model"
     what = "was given numbers for which it has no finite answer or gradient"
-    return f"In {where}, {named} {what}; {_stable(look) or text(culprit, 'fix') or 'guard it'}."
+    guard = f"`{_stable(look)}`" if _stable(look) else text(culprit, "fix").removesuffix(".") or "guard it"
+    return f"In {where}, {named} {what}; {guard}."
 
 
 OPERATION = Cause(

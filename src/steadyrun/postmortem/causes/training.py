@@ -82,7 +82,7 @@ def _rate_lesson(look: Look) -> str:
     if rise is None or rise.share <= _JUMP:
         did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "made a spike"
         used = "" if look.numbers.rate is None else f" of {shown(look.numbers.rate)}"
-        return f"A learning rate{used} {did}; {_rate_remedies(look)[0].change}."
+        return f"A learning rate{used} {did}; lower it, or warm up longer (`{_rate_remedies(look)[0].change}`)."
     cost = (
         f"took the loss from {shown(level)} to {shown(peak[1])}" if peak and level is not None else "undid many others"
     )

@@ -86,7 +86,7 @@ def _fault_remedies(look: Look) -> list[Remedy]:
 
 def _fault_lesson(look: Look) -> str:
     asked = named_fault(look)
-    return "" if asked is None else f"{asked.answer.message.removesuffix('.')}; {asked.answer.fix}"
+    return "" if asked is None else f"{asked.answer.message.removesuffix('.')}. {asked.answer.fix}"
 
 
 def _fault_words(look: Look) -> tuple[str, str, int | None]:
