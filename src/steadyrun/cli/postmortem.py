@@ -31,7 +31,10 @@ def postmortem(
         bool, typer.Option("--picture/--no-picture", help="A picture of the panels; needs steadyrun\\[png].")
     ] = True,
     lesson: Annotated[
-        bool, typer.Option("--lesson/--no-lesson", help="Once the cause is proved, add the lesson to lessons.md beside the run.")
+        bool,
+        typer.Option(
+            "--lesson/--no-lesson", help="Once the cause is proved, add the lesson to lessons.md beside the run."
+        ),
     ] = True,
 ) -> None:
     """Write the post-mortem of an incident: seven sections, Markdown and JSON.
