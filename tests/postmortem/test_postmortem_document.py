@@ -19,6 +19,7 @@ from steadyrun.postmortem.changes import _CHANGES
 from steadyrun.postmortem.document import Document, compose, to_dict
 from steadyrun.postmortem.markdown import markdown
 from steadyrun.postmortem.remedies import lower_than
+from steadyrun.postmortem.writing import add_lesson
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, Answer
 from steadyrun.records import Event
@@ -149,13 +150,36 @@ def test_a_fault_of_the_walk_stands_beside_undecided_experiments(tmp_path: Path)
     assert "by experiment (undecided): no single change removes it" in document.root.sentence
 
 
+def test_only_what_was_tested_is_ruled_out(tmp_path: Path) -> None:
+    tests = experiments("model")
+    rates = [row for row in tests["table"] if row["group"] == "learning-rate"]
+    rates[0] |= {"gone": None, "note": "the loss is infinite before any update"}
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit()), experiments=tests)
+    document = document_of(tmp_path, broken())
+    assert standing(document, "learning-rate") == "not tested"
+    assert standing(document, "optimizer-state") == "ruled out"
+    text = markdown(document, "x.json", None, with_checklist=True)
+    assert "Not tested by experiment: experiment: with another learning-rate: not tested; the loss is infinite" in text
+    assert "| another learning-rate | learning-rate | nan | 1 | not tested | the loss is infinite before any" in text
+    assert "not tested: the loss is infinite before any update" in sections(text)["Lesson"]  # the checklist is below it
+    tests["table"].append(rates[0] | {"factor": "lr/10", "gone": False, "note": ""})
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit()), experiments=tests)
+    assert standing(document_of(tmp_path, broken()), "learning-rate") == "ruled out"
+    tests["table"].append(rates[0] | {"factor": "warmup", "gone": True, "note": ""})
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit()), experiments=tests)
+    assert standing(document_of(tmp_path, broken()), "learning-rate") not in {"ruled out", "not tested"}
+
+
 def test_the_same_batch_elsewhere_counts_the_other_way_round(tmp_path: Path) -> None:
     tests = experiments("undecided")
     row = {"factor": "batch-elsewhere", "group": "data", "words": "the same batch at an earlier step", "gone": False}
     tests["table"] = [row]
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
     assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "supported"
-    tests["table"] = [row | {"gone": True}]
+    tests["table"] = [row | {"gone": True}]  # the batch alone is not enough; whether it is needed was not tested
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    assert standing(document_of(tmp_path, spiky()), "unusual-batch") != "ruled out"
+    tests["table"] += [{"factor": "other-batch", "group": "data", "words": "another batch", "gone": False}]
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
     assert standing(document_of(tmp_path, spiky()), "unusual-batch") == "ruled out"
 
@@ -220,6 +244,43 @@ def test_the_hunt_proves_a_cause(tmp_path: Path) -> None:
     assert any("incidents/step-0000200/checkpoint.safetensors" in each.change for each in document.remedies)
 
 
+def test_examples_that_are_not_finite_are_named_and_left_out(tmp_path: Path) -> None:
+    rows = [{"row": 3, "dataset_index": 323, "file": "cat.png"}, {"row": 5, "dataset_index": None, "file": None}]
+    guilty = culprit(stage="data", module="image", operation="", examples=[*rows, {"row": ""}])
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=guilty, first_bad=200), batch={"step": 200})
+    document = document_of(tmp_path, broken())
+    fix = document.remedies[0]
+    assert document.root.cause == "unusual-batch"
+    assert "row 3 of the batch (dataset index 323, cat.png), row 5 of the batch;" in fix.text
+    assert "torch.isfinite(each['image']).all()" in fix.change
+    assert "row 3 of the batch (dataset index 323, cat.png)" in document.lesson
+    text = markdown(document, "x.json", None, with_checklist=True)
+    assert not [word for word in ("tratified", "token", "clip: ") if word in text]
+
+
+def test_an_overflow_of_float32_is_no_cause_by_itself(tmp_path: Path) -> None:
+    guilty = culprit(operation="mse_loss", cause="float32-overflow", fix="The numbers have exploded.")
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=guilty, first_bad=200))
+    document = document_of(tmp_path, broken())
+    assert not document.root.known
+    assert standing(document, "model-numerics") == "supported"
+
+
+def test_a_stable_form_in_half_precision_is_one_there(tmp_path: Path) -> None:
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit(dtype="float16"), first_bad=200))
+    assert "clamp_min(1e-4)" in document_of(tmp_path, broken()).remedies[0].change
+
+
+@pytest.mark.parametrize("violent", [None, 145])
+def test_a_checkpoint_of_torn_weights_is_not_clean(tmp_path: Path, violent: int | None) -> None:
+    change = None if violent is None else {"step": violent, "parameter": "w", "ratio": 9.0, "typical": 0.1}
+    incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit(), violent=change))
+    source = broken()
+    source._events += [Event("checkpoint", step, 0.0, fields={"path": f"ckpt-{step}.pt"}) for step in (140, 180)]
+    changes = [each.change for each in document_of(tmp_path, source).remedies]
+    assert f"resume from: ckpt-{180 if violent is None else 140}.pt" in changes
+
+
 def test_a_replay_that_is_not_the_same_proves_nothing(tmp_path: Path) -> None:
     differences = [{"what": "threads", "message": "4 threads then, 1 now"}]
     proof = {"verdict": "not-reproducible", "compared": 9, "largest": 0.5, "differences": differences}
@@ -278,6 +339,26 @@ def test_an_exception(tmp_path: Path) -> None:
     document = document_of(tmp_path, spiky(height=2.2))
     assert document.root.cause == "exception"
     assert document.remedies[0].change == "t.py:3"
+    assert "at t.py:3 ended the run" in document.lesson
+    incident(tmp_path, 200, incident=told, experiments=experiments("data"))
+    document = document_of(tmp_path, spiky(height=2.2))
+    assert document.root.cause == "unusual-batch"
+    assert document.remedies[0].change.startswith("t.py:3: check what the batch holds")
+    assert not [each for each in document.remedies if each.change.startswith("clip")]
+
+
+def test_a_fault_that_says_it_more_sharply_is_no_contradiction(tmp_path: Path) -> None:
+    source = spiky(steps=200, at=150, height=2.4)
+    shown = {"what": "label", "smallest": 0, "largest": 3, "size": 3}
+    source.manifest |= {"failure": {"type": "IndexError", "message": "out", "shown": shown}, "last_step": 199}
+    told = {"step": 200, "kind": "exception", "why": "IndexError: out"}
+    raised = replayed(raised="IndexError: out", first_bad=200)
+    for tests in ({}, {"experiments": experiments("data")}):
+        incident(tmp_path, 200, incident=told, replay=raised, **tests)
+        document = document_of(tmp_path, source)
+        assert document.root.cause == "walk-fault"
+        assert document.root.sentence.startswith("A label is outside of the classes")
+        assert "labels from 0 to classes - 1" in document.remedies[0].change
 
 
 def test_unusual_tokens_are_quoted(tmp_path: Path) -> None:
@@ -300,6 +381,12 @@ def test_a_healthy_run_is_nothing_to_write_about(tmp_path: Path) -> None:
     assert document.case.moment.kind == "chosen"
     with pytest.raises(UsageError, match="has no step 9000"):
         case_of(quiet, tmp_path, 9000)
+
+
+def test_gradients_that_were_zero_before(tmp_path: Path) -> None:
+    norms = np.zeros(400)
+    norms[200] = 47.2
+    assert "47.2, its mean before 0" in markdown(document_of(tmp_path, spiky(grad_norm=norms)), "x.json", None)
 
 
 def test_noise_that_was_captured_is_nothing_either(tmp_path: Path) -> None:
@@ -437,3 +524,43 @@ def test_a_lower_clip_is_offered_with_a_data_cause(tmp_path: Path) -> None:
     incident(tmp_path, 200, replay=replayed(), experiments=experiments("data"))
     document = document_of(tmp_path, spiky())
     assert any(each.change.startswith("clip: 1 -> 0.") for each in document.remedies)
+
+
+def test_a_clip_that_an_experiment_found_useless_is_not_advised(tmp_path: Path) -> None:
+    tests = experiments("data")
+    tests["table"].append({"factor": "clip-0.5", "group": "clip", "words": "clipped to 0.5", "gone": False})
+    incident(tmp_path, 200, replay=replayed(), experiments=tests)
+    assert not [each for each in document_of(tmp_path, spiky()).remedies if each.change.startswith("clip")]
+
+
+def test_what_is_rare_is_spread_and_other_batches_are_looked_at(tmp_path: Path) -> None:
+    incident(tmp_path, 200, replay=replayed(), experiments=experiments("data"))
+    plain = document_of(tmp_path, spiky())
+    assert "--export DIR" in plain.remedies[0].change
+    assert "token" not in markdown(plain, "x.json", None, with_checklist=True)
+    token = {"token": 7, "text": "tten", "in_batch": 9, "before": 5, "expected": 0.1}
+    incident(tmp_path, 200, batch={"step": 200, "unusual_tokens": [token]})
+    rare = document_of(tmp_path, spiky())
+    assert "StratifiedBatchSampler" in rare.remedies[0].change
+    assert "spread rare tokens" in rare.lesson
+
+
+@pytest.mark.parametrize(
+    ("classes", "asked"), [((), True), (("Conv2d", "Linear"), False), (("Embedding", "Linear"), True)]
+)
+def test_tokens_are_spoken_of_where_there_are_tokens(tmp_path: Path, classes: tuple[str, ...], asked: bool) -> None:
+    source = spiky(tokens=np.full(400, 64.0))
+    source.manifest["model"] = {"modules": [{"path": str(at), "class": name} for at, name in enumerate(classes)]}
+    document = document_of(tmp_path, source)
+    assert ("unusual_tokens" in {each.key for each in document.symptoms}) == asked
+    assert any("tokenizer" in each for each in document.root.would_decide) == asked
+
+
+def test_no_lesson_without_a_cause(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    document = document_of(run, spiky())
+    assert document.lesson.startswith("No lesson is written: the cause is not proved.")
+    assert add_lesson(document) is None
+    incident(run, 200, replay=replayed(), experiments=experiments("data"))
+    assert add_lesson(document_of(run, spiky())) == tmp_path / "runs" / "lessons.md"

@@ -14,10 +14,10 @@ def lines(folder: Path) -> list[str]:
 
 
 def test_added_once(tmp_path: Path) -> None:
-    assert lessons.add(tmp_path, "mine", 312, "2026-01-02", "Mix rare examples.", closed=True)
-    assert not lessons.add(tmp_path, "mine", 312, "2026-01-03", "Other words.", closed=True)
-    assert lessons.add(tmp_path, "mine", 400, "", "Another.", closed=True)
-    assert lessons.add(tmp_path, "mine2", 312, "", "A third.", closed=True)
+    assert lessons.add(tmp_path, "mine", 312, "2026-01-02", "Mix rare examples.")
+    assert not lessons.add(tmp_path, "mine", 312, "2026-01-03", "Other words.")
+    assert lessons.add(tmp_path, "mine", 400, "", "Another.")
+    assert lessons.add(tmp_path, "mine2", 312, "", "A third.")
     assert len(lines(tmp_path)) == 3
     assert lines(tmp_path)[0].startswith("- 2026-01-02, mine, step 312: Mix rare examples. <!--")
 
@@ -25,37 +25,37 @@ def test_added_once(tmp_path: Path) -> None:
 def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     mine = b"# My notes\r\n\r\n- \xff my own lesson"
     (tmp_path / lessons.NAME).write_bytes(mine)
-    assert lessons.add(tmp_path, "mine", 1, "", "New.", closed=True)
+    assert lessons.add(tmp_path, "mine", 1, "", "New.")
     content = (tmp_path / lessons.NAME).read_bytes()
     assert content.startswith(mine)
     reworded = content.replace(b"New.", b"In my words.")
     (tmp_path / lessons.NAME).write_bytes(reworded)
-    assert not lessons.add(tmp_path, "mine", 1, "", "New.", closed=True)
+    assert not lessons.add(tmp_path, "mine", 1, "", "New.")
     assert (tmp_path / lessons.NAME).read_bytes() == reworded
 
 
-def test_an_open_lesson_is_replaced_when_the_cause_is_known(tmp_path: Path) -> None:
-    assert lessons.add(tmp_path, "mine", 1, "", "Not known yet.", closed=False)
-    assert not lessons.add(tmp_path, "mine", 1, "", "Not known yet.", closed=False)
-    assert lessons.add(tmp_path, "mine", 1, "", "The batch.", closed=True)
-    assert len(lines(tmp_path)) == 1
-    assert "The batch." in lines(tmp_path)[0]
-    assert "(open)" not in lines(tmp_path)[0]
+def test_a_line_without_a_cause_is_replaced_when_the_cause_is_known(tmp_path: Path) -> None:
+    earlier = "- (open) mine, step 1: Not known yet. <!-- steadyrun mine 1 -->\n"
+    (tmp_path / lessons.NAME).write_text(f"# Lessons\n\n{earlier}")
+    assert lessons.add(tmp_path, "mine", 1, "", "The batch, with an (open) end.")
+    assert not lessons.add(tmp_path, "mine", 1, "", "Other words.")
+    (line,) = lines(tmp_path)
+    assert line.startswith("- mine, step 1: The batch")
 
 
 def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
     for _ in range(2):
-        lessons.add(tmp_path, HOSTILE.replace("/", "") + " -->", 1, "", HOSTILE, closed=True)
+        lessons.add(tmp_path, HOSTILE.replace("/", "") + " -->", 1, "", HOSTILE)
     (line,) = lines(tmp_path)
     assert "<script>" not in line
     assert line.count("<!-- steadyrun ") == 1
 
 
-@given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.integers(0, 3), st.text(max_size=20), st.booleans())))
-def test_one_line_per_run_and_step(tmp_path_factory: object, added: list[tuple[str, int, str, bool]]) -> None:
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.integers(0, 3), st.text(max_size=20))))
+def test_one_line_per_run_and_step(tmp_path_factory: object, added: list[tuple[str, int, str]]) -> None:
     folder = tmp_path_factory.mktemp("lessons")  # type: ignore[attr-defined]
-    for run, step, lesson, closed in added:
-        lessons.add(folder, run, step, "", lesson, closed=closed)
-        assert not lessons.add(folder, run, step, "", lesson, closed=closed)
+    for run, step, lesson in added:
+        lessons.add(folder, run, step, "", lesson)
+        assert not lessons.add(folder, run, step, "", lesson)
     if added:
         assert len(lines(folder)) == len({(run, step) for run, step, *_ in added})

@@ -21,6 +21,8 @@ def held(expected: dict[str, Any], **series: Any) -> str:
 
 
 WINDOW = {"kind": "max_in_window", "series": "grad_norm", "first": 2, "last": 4, "limit": 3.0}
+PAST = {"kind": "gets_past", "step": 2}
+MEDIAN = {"kind": "median_at_most", "series": "loss", "first": 2, "last": 4, "limit": 3.0}
 CURVE = {"kind": "within", "series": "loss", "span": 3, "first": 2, "until": 5, "of": 2.0, "tolerance": 0.1}
 
 
@@ -44,6 +46,21 @@ CURVE = {"kind": "within", "series": "loss", "span": 3, "first": 2, "until": 5, 
         ({"kind": "loss_at_most", "step": 1, "limit": 2.5}, {"loss": [1, 2.6, 1]}, FAILS),
         ({"kind": "loss_at_most", "step": 1, "limit": 2.5}, {"loss": [1, float("nan"), 1]}, FAILS),
         ({"kind": "loss_at_most", "step": 7, "limit": 2.5}, {"loss": [1, 1]}, CANNOT),
+        (PAST, {"loss": [1, 2, 3, 4]}, HOLDS),
+        (PAST, {"loss": [1, 2, 3]}, HOLDS),
+        (PAST, {"loss": ([0, 1, 3], [1, 2, 3])}, HOLDS),
+        (PAST, {"loss": [1, 2, 3, float("nan")]}, HOLDS),
+        (PAST, {"loss": [1, 2, float("inf"), 4]}, FAILS),
+        (PAST, {"loss": [1, float("nan"), 3, 4]}, FAILS),
+        (PAST, {"loss": [1, float("inf"), 3, 4], "skipped": [0, 1, 0, 0]}, HOLDS),
+        (PAST, {"loss": ([0, 1, 3], [1, 2, float("nan")])}, FAILS),
+        (PAST, {"loss": [1, 2]}, CANNOT),
+        (PAST, {"grad_norm": [1, 2, 3]}, CANNOT),
+        (MEDIAN, {"loss": [9, 9, 1, 90, 2]}, HOLDS),
+        (MEDIAN, {"loss": [1, 1, 4, 1, 5]}, FAILS),
+        (MEDIAN, {"loss": [1, 1, 1, float("nan"), float("nan")]}, FAILS),
+        (MEDIAN, {"loss": [1, 1, 1, 1]}, CANNOT),
+        (MEDIAN, {"loss": [1]}, CANNOT),
         (WINDOW, {"grad_norm": [9, 9, 3, 3, 3, 9]}, HOLDS),
         (WINDOW, {"grad_norm": [1, 1, 3, 3.1, 3, 1]}, FAILS),
         (WINDOW, {"grad_norm": [1, 1, 3, float("nan"), 3, 1]}, FAILS),
@@ -61,10 +78,31 @@ CURVE = {"kind": "within", "series": "loss", "span": 3, "first": 2, "until": 5, 
         ({"kind": "question_passes", "code": "D1.1", "was": "non-finite"}, {"loss": [1, float("nan")]}, FAILS),
         ({"kind": "question_passes", "code": "D2.3", "was": "lr-jump"}, {"loss": [1, 2]}, CANNOT),
         ({"kind": "question_passes", "code": "X9.9", "was": "anything"}, {"loss": [1, 2]}, CANNOT),
+        ({"kind": "question_passes", "code": "D1.3", "was": "loss-first"}, {"loss": [1, 2]}, HOLDS),
+        ({"kind": "question_passes", "code": "R1.1", "was": "log-of-zero"}, {"loss": [1, 2]}, HOLDS),
+        ({"kind": "question_passes", "code": "R1.1", "was": "log-of-zero"}, {"loss": [1, float("nan")]}, CANNOT),
+        ({"kind": "question_passes", "code": "P3.2", "was": "squashed"}, {"loss": [1, 2]}, CANNOT),
+        ({"kind": "question_passes", "code": "C2.1", "was": "never-stepped"}, {"loss": [1, 2], "lr/0": [1, 1]}, CANNOT),
     ],
 )
 def test_expectations(expected: dict[str, Any], run: dict[str, Any], verdict: str) -> None:
     assert held(expected, **run) == verdict
+
+
+def test_what_cannot_arise_says_so() -> None:
+    run = examined(Synthetic(loss=[1.0, 2.0]))
+    for code, why in (("D1.3", "nothing that was recorded is non-finite"), ("R1.1", "nothing to replay")):
+        found = hold({"kind": "question_passes", "code": code, "was": "x"}, *run)
+        assert found.measured == "does not arise"
+        assert "cannot arise in the new run" in found.why
+        assert why in found.why
+
+
+def test_a_run_that_ends_with_an_exception_does_not_get_past_it() -> None:
+    run = Synthetic(loss=[1.0, 2.0])
+    run.manifest["failure"] = {"type": "IndexError", "message": "x"}
+    found = hold(PAST, *examined(run))
+    assert (found.verdict, found.measured) == (FAILS, "ended after step 1 with IndexError")
 
 
 @pytest.mark.parametrize("non_finite", [False, True])
@@ -78,7 +116,8 @@ def test_the_broken_run_fails_and_a_repaired_one_passes(tmp_path: Path, non_fini
     signals, report = examined(repaired)
     found = Verification("d", "r", tuple(hold(each, signals, report) for each in document.expectations))
     assert found.verdict == HOLDS, [each for each in found.checked if each.verdict != HOLDS]
-    assert {"seed", "finite", "loss_at_most", "max_in_window"} <= {each.kind for each in found.checked}
+    asked = {"gets_past", "median_at_most"} if non_finite else {"loss_at_most", "max_in_window"}
+    assert {"seed", "finite"} | asked <= {each.kind for each in found.checked}
 
 
 def test_one_failure_outweighs_what_cannot_be_told() -> None:

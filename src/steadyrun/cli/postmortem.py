@@ -31,7 +31,10 @@ def postmortem(
         bool, typer.Option("--picture/--no-picture", help="A picture of the panels; needs steadyrun\\[png].")
     ] = True,
     lesson: Annotated[
-        bool, typer.Option("--lesson/--no-lesson", help="Add the lesson to lessons.md beside the run, once.")
+        bool,
+        typer.Option(
+            "--lesson/--no-lesson", help="Once the cause is proved, add the lesson to lessons.md beside the run."
+        ),
     ] = True,
 ) -> None:
     """Write the post-mortem of an incident: seven sections, Markdown and JSON.
@@ -84,6 +87,9 @@ def _save(document: Document, to: Path | None, picture: bool, lesson: bool, chec
 def _add_lesson(document: Document) -> None:
     from steadyrun.postmortem import writing
 
+    if not document.root.known:
+        say("no lesson was added to lessons.md: the cause is not proved")
+        return
     try:
         path = writing.add_lesson(document)
     except OSError as problem:

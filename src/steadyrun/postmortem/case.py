@@ -11,7 +11,7 @@ import numpy as np
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.postmortem.moment import Moment, choose
-from steadyrun.postmortem.proofs import Proofs, to_step
+from steadyrun.postmortem.proofs import Proofs, entries, part, text, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report import thresholds
 from steadyrun.report.checking import Report, examined
@@ -56,6 +56,28 @@ class Case:
     def batch_is_of_the_beginning(self) -> bool:
         """Whether the batch that was kept is the one with which trouble began, and not a later one."""
         return to_step(self.proofs.batch.get("step")) in {None, self.moment.began}
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the data are tokens: an embedding looks them up, or a tokenizer found them in the batch."""
+        if "unusual_tokens" in self.proofs.batch or "token_losses" in self.proofs.batch:
+            return True
+        model = self.signals.about("model")
+        modules = entries(model, "modules")
+        embeds = any("Embed" in text(each, "class") for each in modules)
+        return self.signals.has("tokens") and (embeds or not modules or bool(model.get("modules_left_out")))
+
+    @property
+    def trouble(self) -> int:
+        """The step that broke, where a replay found it; else the incident's own."""
+        found = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
+        return self.moment.step if found is None else found
+
+    @property
+    def clean_until(self) -> int:
+        """The step before which nothing had gone wrong: weights may be torn long before a loss is infinite."""
+        violent = to_step(part(self.proofs.replay, "violent").get("step")) if self.proofs.reproduced else None
+        return self.moment.began if violent is None else min(violent, self.moment.began)
 
     @property
     def faults(self) -> list[Asked]:

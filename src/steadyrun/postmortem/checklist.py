@@ -55,14 +55,13 @@ def _repro(case: Case) -> Tick:
 
 def _data(case: Case, numbers: Numbers) -> Tick:
     item = "Checks of the data?"
-    hashed, looked = numbers.neighbours is not None, "unusual_tokens" in case.proofs.batch
-    said = [
-        "the batch was compared with its neighbours" if hashed else "batches were not hashed",
-        "its tokens were counted" if looked else "its tokens were not looked at",
-    ]
+    hashed, looked = numbers.repeats is not None, "unusual_tokens" in case.proofs.batch
+    said = ["the batch was compared with its neighbours" if hashed else "batches were not hashed"]
     todo = [] if hashed else ["give run.step its batch"]
-    todo += [] if looked else ["give run.watch the tokenizer (or check the examples of the batch by hand)"]
-    return Tick(item, hashed and looked, "; ".join(said), "; ".join(todo))
+    if case.has_tokens:
+        said.append("its tokens were counted" if looked else "its tokens were not looked at")
+        todo += [] if looked else ["give run.watch the tokenizer (or check the examples of the batch by hand)"]
+    return Tick(item, not todo, "; ".join(said), "; ".join(todo))
 
 
 def _telemetry(case: Case) -> Tick:
@@ -94,7 +93,9 @@ def _tried(case: Case) -> Tick:
     if rows:
         said = "; ".join(f"{row.words}: {'gone' if row.gone else 'still there'}" for row in rows)
         return Tick(item, True, said)
-    return Tick(item, False, "no experiment changed them", f"`{_replay(case)}`, or one run with each change")
+    untested = next((row for row in _rows(case) if row.group in _TRIED), None)
+    said = "no experiment changed them" if untested is None else f"not tested: {untested.note or untested.words}"
+    return Tick(item, False, said, f"`{_replay(case)}`, or one run with each change")
 
 
 def _rows(case: Case) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.causes.form import PROVED, PROVES, Hypothesis, Look
+from steadyrun.postmortem.causes.walk import NAMED_FAULT, says_the_same
 from steadyrun.postmortem.observing import EXPERIMENT, REPLAY
 from steadyrun.postmortem.proofs import text
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -59,9 +60,12 @@ def decide(look: Look, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothe
         return _unknown(look, ranked), None
     first = best[0]
     others = [each for each in best[1:] if carried_by(each) == BY_WALK and carried_by(first) != BY_WALK]
-    if others:
+    sharper = [each for each in others if each.cause is NAMED_FAULT and says_the_same(look, first.cause.key)]
+    if len(others) > len(sharper):
         return _contradiction(look, first, others), None
-    return RootCause(True, _sentence(look, first, best[1:]), carried_by(first), first.cause.key), first
+    named = sharper[0] if sharper else first
+    rest = [each for each in best if each not in (first, named)]
+    return RootCause(True, _sentence(look, named, rest), carried_by(first), named.cause.key), named
 
 
 def carried_by(hypothesis: Hypothesis) -> str:
@@ -73,7 +77,8 @@ def carried_by(hypothesis: Hypothesis) -> str:
 def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
     """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
     parts = [first.cause.sentence(look).strip()]
-    place = next((each for each in rest if carried_by(each) == BY_REPLAY), None)
+    struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
+    place = next((each for each in struck if carried_by(each) == BY_REPLAY), None)
     if place is not None:
         parts.append(f"It struck here: {place.cause.sentence(look).strip()}")
     held = look.case.proofs.experiments
@@ -131,7 +136,7 @@ def _would_decide(case: Case) -> Iterator[str]:
         yield f"change one factor at a time: `steadyrun replay {run} --step {case.moment.step}`"
     else:
         yield "vary what the experiments left out, or train again from the checkpoint with one change at a time"
-    if "unusual_tokens" not in proofs.batch:
+    if case.has_tokens and "unusual_tokens" not in proofs.batch:
         yield "give run.watch the tokenizer: then the batch is kept as text with its unusual tokens"
     for name in ("grad_norm", "lr/*"):
         if not case.signals.matching(name):

@@ -11,13 +11,21 @@ from typing import Any
 from steadyrun.postmortem import expectations as expecting
 from steadyrun.postmortem.case import Case, open_case
 from steadyrun.postmortem.causes import CATALOGUE, Hypothesis, Look, weigh
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT
+from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
 from steadyrun.postmortem.checklist import Tick, checklist
 from steadyrun.postmortem.deciding import RootCause, decide
 from steadyrun.postmortem.holding import FAILS, HOLDS, hold
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.observing import EXPERIMENT, WALK, Observation, Seen, observe
-from steadyrun.postmortem.remedies import CANDIDATE, NEXT, Remedy, back_to_checkpoint, lower_clip, smaller_rate
+from steadyrun.postmortem.remedies import (
+    CANDIDATE,
+    NEXT,
+    Remedy,
+    back_to_checkpoint,
+    can_help,
+    lower_clip,
+    smaller_rate,
+)
 from steadyrun.postmortem.symptoms import Symptom, symptoms
 from steadyrun.questions.spiking import stays
 
@@ -109,14 +117,18 @@ def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
 
 def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
     """The smallest change that fixes the cause; where that is not known, what would decide and what contains it."""
-    back = [back_to_checkpoint(look.case, look.numbers)] if look.case.moment.non_finite or _stayed(look) else []
+    case, numbers = look.case, look.numbers
+    lasting = case.moment.non_finite or _stayed(look)
+    back = [back_to_checkpoint(case, numbers, known=cause is not None)] if lasting else []
     if cause is not None:
-        return cause.cause.remedies(look) + back or [smaller_rate(look.case, look.numbers, "Contain it.")]
+        return cause.cause.remedies(look) + back or [smaller_rate(case, numbers, "Contain it.")]
     first = [Remedy(NEXT, "No change is proved to fix it: first decide.", root.would_decide[0], "section 4")]
     if likely.weight > 0 and not likely.cause.mechanism:
         first += [replace(each, purpose=CANDIDATE) for each in likely.cause.remedies(look)]
-    found = first + back + (lower_clip(look.numbers) if len(first) == 1 else [])
-    return found if len(found) > 1 else [*found, smaller_rate(look.case, look.numbers, "If it must go on: contain it.")]
+    found = first + back + (lower_clip(case, numbers) if len(first) == 1 else [])
+    if len(found) > 1 or case.moment.raised or not can_help(case, "learning-rate"):
+        return found
+    return [*found, smaller_rate(case, numbers, "If it must go on: contain it.")]
 
 
 def _stayed(look: Look) -> bool:
@@ -136,20 +148,12 @@ def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
 
 
 def _lesson(look: Look, root: RootCause, cause: Hypothesis | None) -> str:
+    """What was learned; where no cause is proved nothing was, and that is said."""
     if cause is not None:
-        return cause.cause.lesson(look)
+        lesson = cause.cause.lesson(look)
+        return f"{lesson[:1].upper()}{lesson[1:]}"
     first = root.would_decide[0] if root.would_decide else "one change at a time"
-    return f"{_what(look.case)} at step {look.case.moment.step}, cause not known yet; what would decide it: {first}."
-
-
-def _what(case: Case) -> str:
-    kinds = {
-        "spike": "A loss spike",
-        "non-finite": "A non-finite value",
-        "exception": "An exception",
-        "fault": "A fault",
-    }
-    return kinds.get(case.moment.kind, "An incident")
+    return f"No lesson is written: the cause is not proved. What would decide it: {first}."
 
 
 def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
@@ -204,6 +208,7 @@ def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
         "weight": each.weight,
         "supported_by": listed(PROVES, FAVOURS),
         "contradicted_by": listed(RULES_OUT, AGAINST),
+        "not_tested": listed(UNTESTED),
     }
 
 

@@ -14,6 +14,7 @@ from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.remedies import lower_than
 from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.report.recorded import REPLAYED
 from steadyrun.signals import around
 from steadyrun.signals.schedule import number
 
@@ -23,13 +24,19 @@ _ROOM = 2.0  # times the largest gradient norm before
 _LEAD = 10  # steps before the incident at which a window begins
 _FAR = 200  # steps after the peak up to which the loss is followed
 _CLOSE = 0.05  # the template's tolerance
+_ENOUGH = 10  # losses before a NaN, and steps after it, for a level to be asked of
 _NOISE = 3  # deviations of the moving average
 _UNCERTAIN = frozenset({"noise"})
 
 
 def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
     """All that can be asked of a repaired run."""
-    return [*_seed(case), *_finite(case), *_loss(case, numbers), *_gradient(case, numbers), *_walk(case)]
+    found = [*_seed(case), *_past(case), *_finite(case)]
+    if case.moment.non_finite:
+        found += _after(case)
+    elif not case.moment.raised:
+        found += [*_loss(case, numbers), *_gradient(case, numbers)]
+    return [*found, *_walk(case)]
 
 
 def until(case: Case, name: str = "loss") -> int:
@@ -50,6 +57,27 @@ def _seed(case: Case) -> Iterator[Expectation]:
         yield {"kind": "seed", "value": int(seed), "how": "the seed of this run: same order of batches, same weights"}
 
 
+def _past(case: Case) -> Iterator[Expectation]:
+    """A run that broke off in a NaN or an exception has to get past that step."""
+    if case.moment.non_finite or case.moment.raised:
+        yield {"kind": "gets_past", "step": case.moment.step, "how": "the step at which this run broke"}
+
+
+def _after(case: Case) -> Iterator[Expectation]:
+    """After a NaN: that the loss is not merely finite.
+
+    At the step itself nothing is known of how large it should be: where the log of zero was, a repaired run has the
+    largest loss of all.
+    """
+    loss, last = case.signals.maybe("loss"), until(case)
+    early = np.empty(0) if loss is None else loss.values[loss.steps < case.clean_until]
+    if len(early) < _ENOUGH or last - case.moment.step < _ENOUGH:
+        return
+    how = f"the highest loss before step {case.clean_until}; a repair may move the level, so nothing stricter"
+    window = {"first": case.moment.step + 1, "last": last}
+    yield {"kind": "median_at_most", "series": "loss", **window, "limit": float(np.max(early)), "how": how}
+
+
 def _finite(case: Case) -> Iterator[Expectation]:
     for name in ("loss", "grad_norm"):
         if case.signals.has(name):
@@ -65,12 +93,6 @@ def _finite(case: Case) -> Iterator[Expectation]:
 
 def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     at = case.moment
-    if at.non_finite:
-        highest = numbers.highest_loss_before
-        if highest is not None:
-            how = "the highest finite loss before the incident; a repair may move the level, so nothing stricter"
-            yield {"kind": "loss_at_most", "step": at.step, "limit": highest, "was": "nan", "how": how}
-        return
     if not _about_level(case) or numbers.peak is None or numbers.spike_limit is None:
         return
     how = f"3 deviations above the mean of the {WINDOW} losses before step {at.began} (the rule of D2.1)"
@@ -116,6 +138,8 @@ def _gradient(case: Case, numbers: Numbers) -> Iterator[Expectation]:
 def _walk(case: Case) -> Iterator[Expectation]:
     """The questions that found something about this incident must not find it again."""
     for asked in case.report.walk.path:
+        if asked.question.code.startswith(REPLAYED):  # found by a replay of this very incident: no other run has it
+            continue
         telling = asked.answer.kind == FAULT or (asked.answer.kind == NOTE and asked.question.code == "D2.3")
         if telling and asked.answer.outcome not in _UNCERTAIN and (asked.answer.kind == FAULT or case.concerns(asked)):
             how = f"the walk answered {asked.answer.kind} ({asked.answer.outcome}) here"

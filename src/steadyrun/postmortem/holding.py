@@ -10,9 +10,10 @@ import numpy as np
 
 from steadyrun.postmortem.expectations import seed_of
 from steadyrun.postmortem.proofs import text, to_number
-from steadyrun.questions.form import CANNOT_TELL, FAULT, shown
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, shown
 from steadyrun.records import Series
 from steadyrun.report.checking import Report
+from steadyrun.report.recorded import REPLAYED
 from steadyrun.signals import around
 from steadyrun.signals.run import Signals
 from steadyrun.signals.smoothing import Floats
@@ -64,6 +65,35 @@ def _finite(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
     return _long_enough("finite", words, "0 not finite", "0 not finite", series, last)
 
 
+def _gets_past(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
+    step = int(_num(expected, "step"))
+    words = f"gets past step {step} with a finite loss"
+    series = _series(signals, "loss")
+    if series is None or not len(series):
+        return Checked("gets_past", words, "finite", "", CANNOT, "the new run has no series loss")
+    end = int(series.steps[-1])
+    reached = int(series.steps[min(int(np.searchsorted(series.steps, step)), len(series) - 1)])
+    bad = np.setdiff1d(signals.not_finite("loss")[0], _skipped(signals))
+    if len(bad) and bad[0] <= reached:
+        return Checked("gets_past", words, "finite", f"not finite at step {bad[0]}", FAILS)
+    if reached < step and (failure := signals.about("failure")):
+        return Checked("gets_past", words, "finite", f"ended after step {end} with {failure.get('type')}", FAILS)
+    return _long_enough("gets_past", words, "finite", f"finite at step {reached}", series, step)
+
+
+def _median_at_most(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
+    name, first, last, limit = text(expected, "series"), *(_num(expected, key) for key in ("first", "last", "limit"))
+    words, shown_limit = f"median of {name}, steps {first:.0f} to {last:.0f}", f"at most {shown(limit)}"
+    series = _series(signals, name)
+    there = None if series is None else _taken(signals, series, first, last)
+    if series is None or there is None or not len(there):
+        return Checked("median_at_most", words, shown_limit, "", CANNOT, f"the new run has no {name} in these steps")
+    middle = float(np.median(np.where(np.isfinite(there), there, np.inf)))
+    if middle > limit:
+        return Checked("median_at_most", words, shown_limit, shown(middle), FAILS)
+    return _long_enough("median_at_most", words, shown_limit, shown(middle), series, last)
+
+
 def _loss_at_most(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
     step, limit = int(_num(expected, "step")), _num(expected, "limit")
     words, shown_limit = f"loss at step {step}{_was(expected)}", f"at most {shown(limit)}"
@@ -112,15 +142,30 @@ def _within(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
     return _long_enough("within", words, limit, f"{shown(highest[1])} at step {highest[0]}", signals.raw(name), last)
 
 
-def _question(expected: Mapping[str, Any], _signals: Signals, report: Report) -> Checked:
+def _question(expected: Mapping[str, Any], signals: Signals, report: Report) -> Checked:
     code, was = text(expected, "code"), text(expected, "was")
     words, limit = f"{code} does not find it again", f"not {was}, no fault"
     asked = next((each for each in report.walk.path if each.question.code == code), None)
-    if asked is None or asked.answer.kind == CANNOT_TELL:
-        why = "it was not asked" if asked is None else asked.answer.message
-        return Checked("question_passes", words, limit, "cannot tell", CANNOT, why)
-    bad = asked.answer.kind == FAULT or asked.answer.outcome == was
-    return Checked("question_passes", words, limit, asked.answer.outcome, FAILS if bad else HOLDS)
+    if asked is None:
+        return _unasked(code, words, limit, signals)
+    answer = asked.answer
+    if answer.kind == CANNOT_TELL or (answer.kind == NOT_APPLICABLE and answer.missing):
+        return Checked("question_passes", words, limit, "cannot tell", CANNOT, answer.message)
+    if answer.kind == NOT_APPLICABLE:
+        why = f"it cannot arise in the new run: {answer.message}"
+        return Checked("question_passes", words, limit, "does not arise", HOLDS, why)
+    bad = answer.kind == FAULT or answer.outcome == was
+    return Checked("question_passes", words, limit, answer.outcome, FAILS if bad else HOLDS)
+
+
+def _unasked(code: str, words: str, limit: str, signals: Signals) -> Checked:
+    """A question that the walk does not ask: only a replay finds its fault, or preflight before the run."""
+    broke = signals.first_nonfinite is not None or bool(signals.about("failure"))
+    if code.startswith(REPLAYED) and not broke:
+        why = "it cannot arise in the new run: nothing is non-finite and nothing raised, so there is nothing to replay"
+        return Checked("question_passes", words, limit, "does not arise", HOLDS, why)
+    why = "replay the new run to know" if code.startswith(REPLAYED) else "it was not asked of the new run"
+    return Checked("question_passes", words, limit, "cannot tell", CANNOT, why)
 
 
 def _skipped(signals: Signals) -> Any:
@@ -173,6 +218,8 @@ class _Kind:
 KINDS = {
     "seed": _Kind(_seed, ("value",)),
     "finite": _Kind(_finite, ("until",), ("series",)),
+    "gets_past": _Kind(_gets_past, ("step",)),
+    "median_at_most": _Kind(_median_at_most, ("first", "last", "limit"), ("series",)),
     "loss_at_most": _Kind(_loss_at_most, ("step", "limit")),
     "max_in_window": _Kind(_max_in_window, ("first", "last", "limit"), ("series",)),
     "within": _Kind(_within, ("first", "until", "of", "tolerance", "span"), ("series",)),

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Hypothesis, Sign
+from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
 from steadyrun.postmortem.document import TOLD, Document, Evidence
 from steadyrun.postmortem.observing import EXPERIMENT, PANELS, Observation
 from steadyrun.postmortem.proofs import Experiments
@@ -97,7 +97,9 @@ def _quoted(each: Hypothesis) -> Iterator[str]:
     if contrary:
         verb = "Ruled out by" if any(sign.bearing == RULES_OUT for sign in contrary) else "Against it"
         yield f"   - {verb}: {_quotes(contrary)}"
-    if not support and not contrary:
+    if untested := each.of(UNTESTED):
+        yield f"   - Not tested by experiment: {_quotes(untested)}"
+    elif not support and not contrary:
         yield "   - Nothing that was recorded speaks for or against it."
 
 
@@ -167,7 +169,7 @@ def _table(held: Experiments) -> Iterator[str]:
         yield f"| nothing changed | | {shown(held.peak_loss)} | | no | |"
     for row in held.rows:
         numbers = ["" if value is None else shown(value) for value in (row.peak_loss, row.peak_grad_norm)]
-        gone = {True: "yes", False: "no", None: "cannot tell"}[row.gone]
+        gone = {True: "yes", False: "no", None: "not tested"}[row.gone]
         cells = (escape(row.words), escape(row.group), *numbers, gone, escape(row.note))
         yield f"| {' | '.join(cells)} |"
 
@@ -225,6 +227,11 @@ def expectation_words(each: dict[str, object]) -> str:
     return {
         "seed": lambda: f"seed {each.get('value')}",
         "finite": lambda: f"every {each.get('series')} to step {each.get('until')} is finite",
+        "gets_past": lambda: f"gets past step {each.get('step')} with a finite loss",
+        "median_at_most": lambda: (
+            f"median of {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"at most {number['limit']}"
+        ),
         "loss_at_most": lambda: f"loss at step {each.get('step')}: at most {number['limit']}{was}",
         "max_in_window": lambda: (
             f"largest {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "

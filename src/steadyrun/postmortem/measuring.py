@@ -17,6 +17,7 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Points
 
 _LEAD = 11  # steps before the incident in which a jump of the learning rate counts
+RECENT = 16  # steps: how far back a batch may be repeated, as D2.3 has it
 _SETTLED = 5  # losses of which the recovery is the mean
 
 
@@ -167,12 +168,16 @@ class Numbers:
         return around.value_at(self._run.raw(name), step) if self._run.has(name) else None
 
     @cached_property
-    def neighbours(self) -> tuple[bool, ...] | None:
-        """Whether the incident's batch equals the one before and the one after it, as far as they are hashed."""
+    def repeats(self) -> tuple[int, ...] | None:
+        """Steps around the incident that have its batch, too; None where it or its neighbours are not hashed."""
         mine = self.recorded("batch_hash", self._at.step)
-        others = [self.recorded("batch_hash", self._at.step + way) for way in (-1, 1)]
-        known = [each for each in others if each is not None]
-        return tuple(each == mine for each in known) if mine is not None and known else None
+        if mine is None:
+            return None
+        series = self._run.raw("batch_hash")
+        near = (series.steps >= self._at.step - RECENT) & (series.steps <= self._at.step + 1)
+        steps, hashes = series.steps[near], series.values[near]
+        known = steps != self._at.step
+        return tuple(int(step) for step in steps[known & (hashes == mine)]) if np.any(known) else None
 
     def largest(self, pattern: str) -> tuple[str, float, float, bool] | None:
         """Of a family such as `activation/*` the member that stands out most at the incident.
@@ -195,6 +200,6 @@ def _times(now: float, usual: float) -> float:
 
 def against(now: float, usual: float) -> str:
     """A value beside its mean before, in words."""
-    if not np.isfinite(now):
-        return f"{now}, its mean before {shown(usual)}"
+    if not np.isfinite(now) or not usual:
+        return f"{shown(now)}, its mean before {shown(usual)}"
     return f"{shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"

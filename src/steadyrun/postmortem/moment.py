@@ -37,6 +37,11 @@ class Moment:
     def non_finite(self) -> bool:
         return self.kind == NON_FINITE
 
+    @property
+    def raised(self) -> bool:
+        """Whether the step ended with an exception, so that it has no loss."""
+        return self.kind in {"exception", "out-of-memory"}
+
 
 def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tuple[Moment, Proofs]:
     """The moment at `step`; without one the gravest incident, or else what the walk found. An error where nothing is.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
-from steadyrun.postmortem.measuring import Numbers, against
-from steadyrun.postmortem.proofs import part, text, to_number, to_step
+from steadyrun.postmortem.measuring import RECENT, Numbers, against
+from steadyrun.postmortem.proofs import entries, part, text, to_number, to_step
 from steadyrun.questions.form import FAULT, NOTE, shown
 from steadyrun.report import words
 
@@ -45,13 +45,14 @@ Seen = Mapping[str, Observation]
 def observe(case: Case, numbers: Numbers) -> Seen:
     """Everything that was seen, by key; the strongest kinds of evidence first."""
     found = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
-    return {each.key: each for each in [*found, *_unseen(found)]}
+    return {each.key: each for each in [*found, *_unseen(case, found)]}
 
 
-def _unseen(found: list[Observation]) -> Iterator[Observation]:
+def _unseen(case: Case, found: list[Observation]) -> Iterator[Observation]:
     """The panels of which nothing was recorded at the incident."""
     seen = {each.panel for each in found if each.source in {PANEL, BATCH}}
-    absent = [f"{number} ({name})" for number, name in PANELS.items() if number not in seen]
+    panels = PANELS if case.has_tokens else PANELS | {7: "loss by class"}
+    absent = [f"{number} ({name})" for number, name in panels.items() if number not in seen]
     if absent:
         yield Observation("unseen", RECORD, None, f"nothing at these steps on panel {', '.join(absent)}")
 
@@ -67,8 +68,12 @@ def _experiments(case: Case) -> Iterator[Observation]:
     if held.isolation:
         yield Observation("isolation", EXPERIMENT, None, f"in isolation: {held.isolation}")
     for place, row in enumerate(held.rows):
-        gone = {True: "the incident is gone", False: "it is still there", None: "it could not be told"}[row.gone]
-        peak = "" if row.peak_loss is None else f" (peak loss {shown(row.peak_loss)}{_was(held.peak_loss)})"
+        gone = {True: "the incident is gone", False: "it is still there", None: "not tested"}[row.gone]
+        peak = (
+            ""
+            if row.peak_loss is None or row.gone is None
+            else f" (peak loss {shown(row.peak_loss)}{_was(held.peak_loss)})"
+        )
         note = f"; {row.note}" if row.note else ""
         value = None if row.gone is None else float(row.gone)
         yield Observation(f"experiment:{place}", EXPERIMENT, None, f"with {row.words}: {gone}{peak}{note}", value)
@@ -86,7 +91,7 @@ def _replay(case: Case) -> Iterator[Observation]:
         yield Observation(
             "proof", REPLAY, None, f"executed again: {case.proofs.proof}, {count} losses compared{differ}"
         )
-        for place, each in enumerate(_listed(proof, "differences")):
+        for place, each in enumerate(entries(proof, "differences")[:_SHOWN]):
             what = f"{text(each, 'what')}: {text(each, 'message')}"
             yield Observation(f"differs:{place}", REPLAY, None, f"what differs: {what}")
     if said := text(replay, "raised"):
@@ -100,19 +105,12 @@ def _replay(case: Case) -> Iterator[Observation]:
     yield from _violent(part(replay, "violent"))
 
 
-def _listed(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = content.get(key)
-    held = found if isinstance(found, list) else []
-    entries: list[Mapping[str, Any]] = [each for each in held if isinstance(each, dict)]
-    return entries[:_SHOWN]
-
-
 def _violent(change: Mapping[str, Any]) -> Iterator[Observation]:
     step, ratio, typical = to_step(change.get("step")), to_number(change.get("ratio")), to_number(change.get("typical"))
     if step is None or ratio is None:
         return
     moved = f"moves by {shown(ratio)} of its norm" if math.isfinite(ratio) else "is destroyed"
-    usual = "" if typical is None else f", {shown(typical)} in the middle of the steps before"
+    usual = "" if typical is None else f", median of the steps before {shown(typical)}"
     said = f"the first violent change of a parameter is at step {step}: {text(change, 'parameter')} {moved}{usual}"
     yield Observation("violent", REPLAY, 5, said, ratio)
 
@@ -188,10 +186,13 @@ def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
         said = f"losses of {len(losses)} tokens: {spread}"
         lost = f"; {len(losses) - len(finite)} are not finite" if len(finite) < len(losses) else ""
         yield Observation("tokens", BATCH, 7, f"{said}{lost}", middle)
-    if numbers.neighbours is not None:
-        same = any(numbers.neighbours)
-        said = "the batch equals a neighbour's" if same else "the batch differs from the one before and the one after"
-        yield Observation("hash", BATCH, None, f"{said} (hashes, step {case.moment.step})", float(same))
+    if numbers.repeats is not None:
+        said = (
+            f"the batch equals that of step {', '.join(map(str, numbers.repeats))}"
+            if numbers.repeats
+            else f"the batch differs from the {RECENT} before it and from the next, as far as they were hashed"
+        )
+        yield Observation("hash", BATCH, None, f"{said} (step {case.moment.step})", float(bool(numbers.repeats)))
     yield from _counter(case)
     if numbers.dtype:
         yield Observation("dtype", "manifest", None, f"the run computes in {numbers.dtype}")

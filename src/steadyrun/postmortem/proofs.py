@@ -81,8 +81,12 @@ class Proofs:
     @property
     def unusual(self) -> list[Mapping[str, Any]]:
         """The unusual tokens of the incident's batch."""
-        found = self.batch.get("unusual_tokens")
-        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        return entries(self.batch, "unusual_tokens")
+
+    @property
+    def examples(self) -> list[Mapping[str, Any]]:
+        """The rows of the batch that are not finite, or that fail by themselves: `row`, `dataset_index`, `file`."""
+        return [each for each in entries(self.culprit, "examples") if to_step(each.get("row")) is not None]
 
     @property
     def token_losses(self) -> list[float]:
@@ -129,6 +133,12 @@ def text(content: Mapping[str, Any], key: str) -> str:
 def part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = content.get(key)
     return found if isinstance(found, dict) else {}
+
+
+def entries(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects of a list in a JSON object; none where it is no list."""
+    found = content.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def to_number(value: Any) -> float | None:

@@ -41,9 +41,22 @@ def lower_than(norms: Floats, clip: float | None) -> float | None:
     return found if np.isfinite(found) and (clip is None or found < clip) else None
 
 
-def lower_clip(numbers: Numbers) -> list[Remedy]:
-    """A lower clip threshold, where the run's own norms leave room for one."""
+def can_help(case: Case, group: str) -> bool:
+    """Whether a change of this group is worth advising: an experiment that tried it did not leave the incident."""
+    held = case.proofs.experiments
+    tried = [] if held is None else [row.gone for row in held.rows if row.group == group and row.gone is not None]
+    return not tried or any(tried)
+
+
+def lower_clip(case: Case, numbers: Numbers) -> list[Remedy]:
+    """A lower clip threshold, where it can help and the run's own norms leave room for one.
+
+    A threshold bounds a finite gradient. It does nothing about a NaN, an exception, or a loss that is bad before any
+    update; whether it keeps numbers from growing until they are infinite, only an experiment can tell.
+    """
     norms, clip = numbers.gradients_before, numbers.clip
+    if case.moment.non_finite or case.moment.raised or not can_help(case, "clip"):
+        return []
     new = None if norms is None else lower_than(norms.values, clip)
     if new is None or norms is None:
         return []
@@ -66,19 +79,25 @@ def tried_clip(case: Case, numbers: Numbers) -> list[Remedy]:
     ]
 
 
-def back_to_checkpoint(case: Case, numbers: Numbers) -> Remedy:
-    """The most recent checkpoint from before the trouble; without one, a restart with a smaller learning rate."""
+def back_to_checkpoint(case: Case, numbers: Numbers, known: bool = False) -> Remedy:
+    """The most recent checkpoint from before the trouble; without one, a restart.
+
+    Where the cause is not known, and no experiment spoke against it, the restart has a smaller learning rate.
+    """
     clean = _checkpoint(case)
     if clean is not None:
         step, path = clean
-        why = f"taken before step {step}; the trouble began at step {case.moment.began}"
+        why = f"taken before step {step}; the trouble began at step {case.clean_until}"
         return Remedy(
             RECOVERY,
             "Go back to the most recent checkpoint that is clean; what came later is lost.",
             f"resume from: {path}",
             why,
         )
-    return smaller_rate(case, numbers, "Restart from the beginning: no clean checkpoint was kept.")
+    said = "Restart from the beginning: no clean checkpoint was kept."
+    if known or not can_help(case, "learning-rate"):
+        return Remedy(RECOVERY, said, "train again from step 0, with the change", "what was saved later is not clean")
+    return smaller_rate(case, numbers, said)
 
 
 def smaller_rate(case: Case, numbers: Numbers, text: str, by: float = _SAFER) -> Remedy:
@@ -90,7 +109,7 @@ def smaller_rate(case: Case, numbers: Numbers, text: str, by: float = _SAFER) ->
 
 def _checkpoint(case: Case) -> tuple[int, str] | None:
     """Of what the run saved and what was captured, the latest from before the trouble; its step and its place."""
-    began = case.moment.began
+    began = case.clean_until
     saved = [event for event in case.signals.events("checkpoint") if event.step is not None and event.step < began]
     found = [
         ((event.step or 0) + 1, str(event.fields.get("path") or f"your checkpoint of step {event.step}"))

@@ -44,10 +44,11 @@ def _lines(case: Case, numbers: Numbers) -> Iterator[Symptom]:
     yield _known("lr", "learning rate there", numbers.rate, f"series lr/*, step {at.began}", unused)
     yield _dtype(numbers)
     yield _index(case, numbers)
-    yield _hashes(case, numbers)
-    yield _tokens(case)
+    yield _hashes(numbers)
+    if case.has_tokens:
+        yield _tokens(case)
     for pattern, key, label in _FAMILIES:
-        yield _family(numbers, pattern, key, label)
+        yield _family(case, numbers, pattern, key, label)
 
 
 _FAMILIES = (
@@ -131,12 +132,11 @@ def _index(case: Case, numbers: Numbers) -> Symptom:
     return Symptom("batch_index", "batch index", found, words, "series batch_index")
 
 
-def _hashes(case: Case, numbers: Numbers) -> Symptom:
-    same, step = numbers.neighbours, case.moment.step
-    if same is None:
+def _hashes(numbers: Numbers) -> Symptom:
+    equal = numbers.repeats
+    if equal is None:
         words, value = "not recorded: give run.step its batch", None
     else:
-        equal = [step + way for way, each in zip((-1, 1), same, strict=False) if each]
         words = f"equal to that of step {', '.join(map(str, equal))}" if equal else "differs from its neighbours'"
         value = bool(equal)
     return Symptom("batch_repeats", "batch hash", value, words, "series batch_hash")
@@ -157,10 +157,12 @@ def _tokens(case: Case) -> Symptom:
     return Symptom("unusual_tokens", "unusual tokens in that batch", value, words, "batch.json")
 
 
-def _family(numbers: Numbers, pattern: str, key: str, label: str) -> Symptom:
+def _family(case: Case, numbers: Numbers, pattern: str, key: str, label: str) -> Symptom:
     found = numbers.largest(pattern)
     if found is None:
         how = "not measured at that step: `steadyrun replay` measures every step of the window"
+        if case.replayed is not None:
+            how = "not measured: neither the run nor its replay has a part of the model to measure at that step"
         return Symptom(key, label, None, how, f"series {pattern}")
     name, now, usual, replayed = found
     words = f"{name}: {against(now, usual)}"

@@ -66,9 +66,13 @@ def _picture(document: Document, target: Path) -> tuple[Path | None, str]:
 
 
 def add_lesson(document: Document) -> Path | None:
-    """Add the lesson to `lessons.md` beside the run; the file, or None where the lesson was there already."""
+    """Add the lesson to `lessons.md` beside the run.
+
+    The file, or None where the lesson was there already, or where no cause is proved: then nothing was learned.
+    """
     case = document.case
+    if not document.root.known:
+        return None
     runs = case.run.resolve().parent
-    closed = document.root.known
-    changed = lessons.add(runs, case.name, case.moment.step, case.date, document.lesson, closed=closed)
+    changed = lessons.add(runs, case.name, case.moment.step, case.date, document.lesson)
     return runs / lessons.NAME if changed else None

@@ -13,7 +13,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     tied = model.get("tied")
     declared = any(run.config.get(name) is True for name in ("tied", "tie_word_embeddings", "tie_weights"))
     if not declared and told is not True:
-        raise NotApplicable("the run does not declare tied weights")
+        raise NotApplicable("the run does not declare tied weights", "tied")
     if not model:
         raise MissingSignal("model", "the model was not recorded", "call run.watch(model, optimizer) before training")
     who = "the run's config" if declared else "the model's config"

@@ -48,7 +48,9 @@ def _against_scheduler(seen: Seen, limit: Limits) -> Finding:
     if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, seen.run.declared("lr_max") or seen.peak):
         return warmup_missing(seen, warmup)
     if seen.dry is None:
-        raise NotApplicable("no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry")
+        raise NotApplicable(
+            "no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry", "schedule"
+        )
     counts = seen.counts
     if counts is None:
         counts = rates.steps - rates.steps[0]

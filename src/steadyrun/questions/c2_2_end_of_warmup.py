@@ -28,7 +28,7 @@ _NEAR = 0.1  # of the warmup
 def find(run: Signals, limit: Limits) -> Finding:
     warmup, peak = run.declared("warmup_steps"), run.declared("lr_max")
     if warmup is None or warmup < 1:
-        raise NotApplicable("no warmup is declared (config warmup_steps)")
+        raise NotApplicable("no warmup is declared (config warmup_steps)", "warmup_steps")
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
     rates = {name: path_of(run).along(points) for name, points in rates_of(run).items()}

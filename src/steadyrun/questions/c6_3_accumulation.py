@@ -29,7 +29,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     observed = float(np.median(backwards.values)) if backwards is not None else None
     count = declared if declared is not None else observed
     if count is None:
-        raise NotApplicable("no accumulation is declared, and backward passes are not recorded")
+        raise NotApplicable("no accumulation is declared, and backward passes are not recorded", "accumulation")
     if count < 2:
         raise NotApplicable("gradients are not accumulated: one backward pass per step")
     if run.config.get("reduction") == "sum":

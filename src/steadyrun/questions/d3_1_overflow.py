@@ -14,7 +14,8 @@ from steadyrun.signals.run import Signals
 def find(run: Signals, _limit: Limits) -> Finding:
     found = regime(run)
     if found not in {"fp16", "bf16"}:
-        raise NotApplicable(f"the run computes in {found or 'an unknown format'}, not in fp16 or bf16")
+        why = f"the run computes in {found or 'an unknown format'}, not in fp16 or bf16"
+        raise NotApplicable(why, *([] if found else ["dtype"]))
     if not run.has("grad_norm"):
         raise MissingSignal("grad_norm")
     norms = run.raw("grad_norm")

@@ -24,8 +24,9 @@ from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    if regime(run) != "fp16":
-        raise NotApplicable(f"only fp16 needs a loss scale; the run computes in {regime(run) or 'an unknown format'}")
+    if (found := regime(run)) != "fp16":
+        why = f"only fp16 needs a loss scale; the run computes in {found or 'an unknown format'}"
+        raise NotApplicable(why, *([] if found else ["dtype"]))
     if not run.has("loss_scale"):
         raise MissingSignal(
             "loss_scale",

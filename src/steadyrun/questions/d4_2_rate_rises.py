@@ -28,7 +28,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     seen = look(run)
     rates = seen.rates.from_step(stretch.loss.steps[0])
     if len(rates) < 2:
-        raise NotApplicable("no learning rates are recorded in this stretch")
+        raise NotApplicable("no learning rates are recorded in this stretch", "lr/*")
     first, last = float(rates.values[0]), float(rates.values[-1])
     times = last / first if first > 0 else float("inf") if last > 0 else 1.0
     plan = seen.plan

@@ -28,7 +28,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     changes = {name: change_in(points, start) for name, points in run.family("block_param_norm/*").items()}
     known = {name: change for name, change in changes.items() if change}
     if not known:
-        raise NotApplicable("no weight norm is recorded at both ends of this stretch")
+        raise NotApplicable("no weight norm is recorded at both ends of this stretch", "block_param_norm/*")
     worst = max(known, key=lambda name: abs(math.log(known[name])))
     times = known[worst]
     measured = {"times": times}

@@ -77,7 +77,14 @@ class Answer:
 
 
 class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
-    """The question does not arise in this run; the message says why."""
+    """The question does not arise in this run; the message says why.
+
+    `missing` names what the run would have to record or declare for it to arise; empty where it cannot arise.
+    """
+
+    def __init__(self, why: str, *missing: str) -> None:
+        super().__init__(why)
+        self.missing = missing
 
 
 class Limits:
@@ -122,7 +129,7 @@ class Question:
         except MissingSignal as missing:
             return Answer(CANNOT_TELL, "missing", str(missing), missing=(missing.name,), how_to_record=missing.how)
         except NotApplicable as why:
-            return Answer(NOT_APPLICABLE, "not-applicable", str(why))
+            return Answer(NOT_APPLICABLE, "not-applicable", str(why), missing=why.missing)
         outcome = self.outcome(finding.outcome)
         return Answer(
             outcome.answer,

@@ -43,7 +43,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if causal:
         none_there(run, "attention")
         raise MissingSignal("future_attention/*", "causal is declared; no self-attention was recorded")
-    raise NotApplicable("neither baseline_loss nor causal is declared")
+    raise NotApplicable("neither baseline_loss nor causal is declared", "baseline_loss")
 
 
 def _ahead(run: Signals) -> dict[str, float]:

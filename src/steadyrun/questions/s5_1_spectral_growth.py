@@ -15,7 +15,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     shapes = {str(entry.get("name")): entry.get("shape") for entry in run.listed("initial_weights")}
     growth = {name: _growth(points, shapes.get(name)) for name, points in norms.items()}
     if not growth:
-        raise NotApplicable("no spectral norm was sampled twice")
+        raise NotApplicable("no spectral norm was sampled twice", "spectral_norm/*")
     worst = max(growth, key=lambda name: growth[name])
     times, points = growth[worst], norms[worst]
     plain = [float(points.values[-1]) > limit["usual"] * float(points.values[0]) for points in norms.values()]

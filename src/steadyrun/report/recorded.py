@@ -29,6 +29,7 @@ from steadyrun.trees.walker import Asked
 _KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
 _LARGEST = 4 * 2**20  # bytes of a replay's JSON that is still read
 _REPRODUCED = ("bit-equal", "within-tolerance")
+REPLAYED = "R"  # codes of what replays have found begin with it
 _FOLLOWS = ("C", "D", "S", "A3.8")
 
 
@@ -150,7 +151,7 @@ def _culprit(replay: dict[str, Any]) -> Asked | None:
     meaning = "the first number that is not finite, found by executing the moment again"
     outcome = Outcome(cause, FAULT, meaning, fix, explains=_FOLLOWS)
     question = Question(
-        "R1.1",
+        f"{REPLAYED}1.1",
         "the moment, executed again",
         "Where does the first number that is not finite come from?",
         "",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
+import shlex
+
+from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign, examples, raised_at
 from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip, tried_clip
 from steadyrun.questions.form import shown
@@ -15,7 +17,7 @@ _HARD = 1.5  # times the loss before: of a batch whose tokens are hard as a whol
 
 def _weigh_unusual(look: Look) -> list[Sign]:
     signs = look.experiments("data") + look.fault("D2.3", "long-tail-batch")
-    if text(look.case.proofs.culprit, "stage") == "data" and look.case.proofs.reproduced:
+    if _not_finite(look):
         signs += look.sign("culprit", PROVES)
     count, times = look.value("unusual"), look.value("gradient")
     if look.numbers.level is None:  # at the very beginning every batch is new
@@ -55,25 +57,45 @@ def _weigh_losses(look: Look) -> list[Sign]:
     return signs
 
 
-def _tokens(look: Look) -> str:
-    named = [f"{text(each, 'text')!r} {each.get('in_batch')} times" for each in look.case.proofs.unusual[:3]]
-    return ", ".join(named)
+def _not_finite(look: Look) -> bool:
+    """Whether the batch itself held a NaN or an infinity when it came."""
+    return text(look.case.proofs.culprit, "stage") == "data" and look.case.proofs.reproduced
+
+
+def _raised(look: Look) -> str:
+    """The exception with which the step ended; "" where it did not."""
+    return text(look.case.proofs.incident, "why") if look.case.moment.raised else ""
+
+
+def _rare(look: Look) -> str:
+    """The rare or crowded tokens of the batch with which trouble began; "" where it is not about tokens."""
+    found = look.case.proofs.unusual if look.case.batch_is_of_the_beginning else []
+    finite = not _not_finite(look) and not _raised(look)
+    return ", ".join(f"{text(each, 'text')!r} {each.get('in_batch')} times" for each in found[:3]) if finite else ""
 
 
 def _in_brackets(look: Look) -> str:
-    return f" ({_tokens(look)})" if _tokens(look) else ""
+    said = _rare(look) or examples(look)
+    return f" ({said})" if said else ""
 
 
 def _batch(look: Look) -> str:
-    index = look.numbers.recorded("batch_index", look.case.moment.step)
-    return (
-        f"batch {index:.0f} (step {look.case.moment.step})"
-        if index is not None
-        else f"the batch of step {look.case.moment.step}"
-    )
+    step = look.case.trouble
+    index = look.numbers.recorded("batch_index", step)
+    return f"batch {index:.0f} (step {step})" if index is not None else f"the batch of step {step}"
+
+
+def _entry(look: Look) -> str:
+    """The part of the batch that is not finite, by its name."""
+    return text(look.case.proofs.culprit, "module") if _not_finite(look) else ""
 
 
 def _unusual_sentence(look: Look) -> str:
+    if _not_finite(look):
+        named = f" in {_entry(look)!r}" if _entry(look) else ""
+        return f"The data are not finite: {_batch(look)} holds a NaN or an infinity{named}{_in_brackets(look)}."
+    if raised := _raised(look):
+        return f"The data of {_batch(look)} make the step raise {raised.removesuffix('.')}{_in_brackets(look)}."
     times = look.numbers.gradient_times
     stands_out = times is not None and times >= _HARDLY
     gradient = f", with a gradient norm {shown(times)} times the mean before" if stands_out else ""
@@ -81,14 +103,40 @@ def _unusual_sentence(look: Look) -> str:
 
 
 def _unusual_remedies(look: Look) -> list[Remedy]:
-    first = Remedy(
+    if _not_finite(look):
+        return [_guard(look)]
+    if _rare(look):
+        return [_spread(look), *_clip(look)]
+    which = examples(look) or f"the examples of {_batch(look)}"
+    said = f"Look at {which}: mend or leave out what is broken, and limit the range of what is merely far out."
+    run, step = shlex.quote(str(look.case.run)), look.case.moment.step
+    if raised := _raised(look):
+        return [Remedy(FIX, said, f"{raised_at(look)}: check what the batch holds before this line", raised)]
+    why = f"with other data in its place the step is harmless{_left(look)}"
+    return [Remedy(FIX, said, f"steadyrun replay {run} --step {step} --export DIR   # writes them", why), *_clip(look)]
+
+
+def _guard(look: Look) -> Remedy:
+    """Leave out the examples that are not finite where they are read."""
+    which = f": {examples(look)}" if examples(look) else ""
+    said = f"Leave out what is not finite in {_batch(look)}{which}; or mend the data it is from."
+    entry = _entry(look)
+    part = f"each[{entry}]" if entry.isdigit() else f"each[{entry!r}]" if entry.isidentifier() else "each"
+    change = f"examples = [each for each in examples if torch.isfinite({part}).all()]   # first line of collate_fn"
+    return Remedy(FIX, said, change, text(look.case.proofs.culprit, "message"))
+
+
+def _spread(look: Look) -> Remedy:
+    return Remedy(
         FIX,
-        f"Look at the examples of {_batch(look)} and take out what is broken; spread what is rare over all batches "
-        "(steadyrun.data).",
+        f"Look at the examples of {_batch(look)} and spread what is rare over all batches (steadyrun.data).",
         f"loader = DataLoader(dataset, batch_sampler=StratifiedBatchSampler(token_ids, {_sampler(look)}))",
-        f"the batch holds {_tokens(look) or 'what the model had hardly seen'}{_left(look)}",
+        f"the batch holds {_rare(look)}{_left(look)}",
     )
-    return [first, *(tried_clip(look.case, look.numbers) or lower_clip(look.numbers))]
+
+
+def _clip(look: Look) -> list[Remedy]:
+    return tried_clip(look.case, look.numbers) or lower_clip(look.case, look.numbers)
 
 
 def _sampler(look: Look) -> str:
@@ -103,25 +151,40 @@ def _left(look: Look) -> str:
 
 
 def _unusual_lesson(look: Look) -> str:
+    if _not_finite(look):
+        part = f"{_entry(look)!r} of {_batch(look)}" if _entry(look) else _batch(look)
+        return f"{part} held a NaN or an infinity{_in_brackets(look)}; check torch.isfinite when examples are read."
+    if raised := _raised(look):
+        return f"{_batch(look)}{_in_brackets(look)} made the step raise {raised}; check examples when they are read."
     times = look.numbers.gradient_times
     size = (
         f" drove the gradient norm to {shown(times)} times its mean"
         if times is not None and times >= _HARDLY
         else " made the loss jump"
     )
-    remedy = "mix rare examples into all batches and look at what a batch holds"
-    return f"One batch that is unlike the others{_in_brackets(look)}{size}; {remedy}."
+    remedy = "spread rare tokens over all batches" if _rare(look) else "look for outliers when examples are read"
+    return f"{_batch(look)}{_in_brackets(look)}{size}; {remedy}."
+
+
+def _unusual_words(look: Look) -> tuple[str, str, int | None]:
+    if _not_finite(look):
+        return "A batch that is not finite", "the data held a NaN or an infinity before the step began", None
+    if look.case.moment.raised:
+        return "A batch that breaks the step", "one batch holds something that the program cannot take", None
+    title = "A rare token or an unusual batch" if look.case.has_tokens else "An unusual batch"
+    return title, "one batch is unlike the others: its loss is high, and its gradient drives the update", 3
 
 
 UNUSUAL_BATCH = Cause(
     "unusual-batch",
-    "A rare token or an unusual batch",
-    "one batch is unlike the others: its loss is high, and its gradient drives the update",
+    "An unusual batch",
+    "one batch is unlike the others",
     3,
     _weigh_unusual,
     _unusual_sentence,
     _unusual_remedies,
     _unusual_lesson,
+    named=_unusual_words,
 )
 
 

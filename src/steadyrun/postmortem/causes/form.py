@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measuring import Numbers
 from steadyrun.postmortem.observing import Observation, Seen
+from steadyrun.postmortem.proofs import part, text, to_step
 from steadyrun.postmortem.remedies import Remedy
 from steadyrun.questions.form import FAULT
 
-PROVES, FAVOURS, AGAINST, RULES_OUT = "proves", "favours", "speaks against", "rules out"
+PROVES, FAVOURS, AGAINST, RULES_OUT, UNTESTED = "proves", "favours", "speaks against", "rules out", "does not test"
 PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"
+NOT_TESTED = "not tested"
+_NAMED = 3  # rows of a batch that are named
 _UPSIDE_DOWN = frozenset({"batch-elsewhere"})  # the batch is to blame where it does the same elsewhere, too
-_WEIGHTS = {PROVES: 100.0, FAVOURS: 1.0, AGAINST: -1.0, RULES_OUT: -100.0}
+_WEIGHTS = {PROVES: 100.0, FAVOURS: 1.0, AGAINST: -1.0, RULES_OUT: -100.0, UNTESTED: 0.0}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Look:
     def experiments(self, *groups: str, exhaustive: bool = True) -> list[Sign]:
         """What the experiments say of these groups of factors.
 
-        Where all of a group leave the incident as it is, they rule it out, unless the group is not `exhaustive`.
+        They rule it out only where a change was tested, left the incident as it is, and no other of the group removed
+        it; a group that is not `exhaustive` is never ruled out. Where nothing of it was tested, that is said.
         """
         held = self.case.proofs.experiments
         if held is None:
@@ -68,14 +73,35 @@ class Look:
         known = [(key, row) for key, row in rows if row.gone is not None]
         helped = {key for key, row in known if row.gone == (row.factor not in _UPSIDE_DOWN)}
         signs = self.sign("verdict", PROVES) if held.decided and held.verdict in groups else []
+        if not known:
+            signs += [sign for key, _row in rows for sign in self.sign(key, UNTESTED)]
         for key, row in known:
             if key in helped:
                 signs += self.sign(key, FAVOURS, 3.0)
-            elif not helped:
-                signs += self.sign(key, RULES_OUT) if exhaustive else self.sign(key, AGAINST)
-            elif row.factor in _UPSIDE_DOWN:  # otherwise one change that helps is enough
+            elif row.factor in _UPSIDE_DOWN:  # harmless elsewhere: the batch alone is not enough, and may be needed
                 signs += self.sign(key, AGAINST, 3.0)
+            elif not helped:  # otherwise one change that helps is enough
+                signs += self.sign(key, RULES_OUT) if exhaustive else self.sign(key, AGAINST)
         return signs
+
+
+def examples(look: Look) -> str:
+    """The guilty rows of the batch with where they are from, as far as a replay named them; "" where it did not."""
+    found = look.case.proofs.examples
+    said = ", ".join(_example(each) for each in found[:_NAMED])
+    return said + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+
+def _example(each: Mapping[str, Any]) -> str:
+    index, file = to_step(each.get("dataset_index")), text(each, "file")
+    origin = ", ".join([*([] if index is None else [f"dataset index {index}"]), *([file] if file else [])])
+    return f"row {each['row']} of the batch{f' ({origin})' if origin else ''}"
+
+
+def raised_at(look: Look) -> str:
+    """The line of the program that raised."""
+    found = part(look.case.proofs.incident, "code")
+    return f"{found.get('file')}:{found.get('line')}" if found.get("file") else "the line of the traceback"
 
 
 @dataclass(frozen=True)
@@ -124,6 +150,8 @@ class Hypothesis:
             return PROVED
         if RULES_OUT in bearings:
             return RULED_OUT
+        if self.weight <= 0 and UNTESTED in bearings:
+            return NOT_TESTED
         return SUPPORTED if self.weight > 0 else UNLIKELY if self.weight < 0 else OPEN
 
     def of(self, *bearings: str) -> list[Sign]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
+from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign, examples
 from steadyrun.postmortem.proofs import part, text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy
 
 _PROGRAM = frozenset({"forward", "loss", "backward", "update", "state"})
+_GROWN_NUMBERS = frozenset({"float32-overflow", "bf16-overflow"})  # where it struck; why they grew is another matter
 _GROWN = 3.0  # times its mean before: panel 4's band
 
 
@@ -16,8 +17,11 @@ def _weigh_operation(look: Look) -> list[Sign]:
     proofs, signs = look.case.proofs, look.experiments("model", exhaustive=False)
     outcome = text(part(proofs.replay, "precision"), "outcome")
     if text(proofs.culprit, "stage") in _PROGRAM and proofs.reproduced:
-        signs += look.sign("culprit", FAVOURS if outcome == "overflow" else PROVES)
+        grown = text(proofs.culprit, "cause") in _GROWN_NUMBERS
+        signs += look.sign("culprit", FAVOURS, 3.0) if outcome == "overflow" or grown else look.sign("culprit", PROVES)
         signs += look.sign("precision", RULES_OUT if outcome == "overflow" else FAVOURS)
+    if text(proofs.culprit, "stage") == "data" and proofs.reproduced:
+        return signs + look.sign("culprit", AGAINST, 3.0)
     if not look.case.moment.non_finite:
         return signs + _finite(look)
     signs += look.sign("walk:D1.3", FAVOURS, 2.0)
@@ -38,15 +42,18 @@ def _operation_sentence(look: Look) -> str:
     return f"{said}{place}." if said else "The model itself makes it."
 
 
+_SAFE = {"float16": {"eps": "1e-4", "large": "10"}}  # 1e-12 is zero there, and exp(12) is infinite
+_ELSEWHERE = {"eps": "1e-12", "large": "80"}
 _STABLE = {
-    "log": "x.log() -> x.clamp_min(1e-12).log(); where x is a softmax, log_softmax of the logits",
-    "div": "a / b -> a / b.clamp_min(1e-12)",
-    "sqrt": "x.sqrt() -> (x + 1e-12).sqrt()",
-    "rsqrt": "x.rsqrt() -> (x + 1e-12).rsqrt()",
-    "norm": "x.norm() -> (x.square().sum() + 1e-12).sqrt()",
-    "exp": "x.exp() -> (x - x.amax(-1, keepdim=True)).exp()",
+    "log": "x.log() -> x.clamp_min({eps}).log(); where x is a softmax, log_softmax of the logits",
+    "div": "a / b -> a / b.clamp_min({eps})",
+    "sqrt": "x.sqrt() -> (x + {eps}).sqrt()",
+    "rsqrt": "x.rsqrt() -> (x + {eps}).rsqrt()",
+    "norm": "x.norm() -> (x.square().sum() + {eps}).sqrt()",
+    "linalg_vector_norm": "x.norm() -> (x.square().sum() + {eps}).sqrt()",
+    "exp": "x.exp() -> x.clamp(max={large}).exp(); where a softmax is meant, softmax or logsumexp of x",
     "softmax": "leave at least one position of every row unmasked",
-    "pow": "x.pow(p) -> x.clamp_min(1e-12).pow(p)",
+    "pow": "x.pow(p) -> x.clamp_min({eps}).pow(p)",
     "acos": "x.acos() -> x.clamp(-1 + 1e-6, 1 - 1e-6).acos()",
 }
 
@@ -58,9 +65,18 @@ def _operation_remedies(look: Look) -> list[Remedy]:
         said = "Change the model where the experiments point."
         return [Remedy(FIX, said, "the factor that made it go away, section 3", _operation_sentence(look))]
     place = text(culprit, "where") or text(culprit, "module") or "the loss function"
-    stable = _STABLE.get(operation.removeprefix("_").rstrip("_"), operation)
-    why = f"{operation} made the first {text(culprit, 'value')}"
-    return [Remedy(FIX, fix, f"{place}: {stable}", why)]
+    which = f", for {examples(look)}" if examples(look) else ""
+    why = f"{operation} made the first {text(culprit, 'value')}{which}"
+    return [Remedy(FIX, fix, f"{place}: {_stable(look) or f'keep what {operation} is given in range, as above'}", why)]
+
+
+def _stable(look: Look) -> str:
+    """The operation in a form that has a finite answer; "" where there is none to write down."""
+    culprit = look.case.proofs.culprit
+    if text(culprit, "cause").endswith("-overflow") and text(culprit, "cause") != "exp-overflow":
+        return ""  # the numbers have exploded: no guard of this operation keeps them small
+    known = _STABLE.get(text(culprit, "operation").removeprefix("_").rstrip("_"), "")
+    return known.format_map(_SAFE.get(text(culprit, "dtype"), _ELSEWHERE))
 
 
 def _operation_lesson(look: Look) -> str:
@@ -68,7 +84,8 @@ def _operation_lesson(look: Look) -> str:
     named = f"`{text(culprit, 'operation')}`" if text(culprit, "operation") else "an operation"
     where = text(culprit, "where") or text(culprit, "module") or "the model"
     what = "was given numbers for which it has no finite answer or gradient"
-    return f"In {where}, {named} {what}; guard it, or use a stable form."
+    guard = f"`{_stable(look)}`" if _stable(look) else text(culprit, "fix").removesuffix(".") or "guard it"
+    return f"In {where}, {named} {what}; {guard}."
 
 
 OPERATION = Cause(

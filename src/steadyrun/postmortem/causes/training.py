@@ -41,7 +41,8 @@ def _rate_fault(look: Look) -> str:
 def _rate_sentence(look: Look) -> str:
     fault, rise = _rate_fault(look), look.numbers.rise
     if not fault:
-        return "The learning rate was too high for this moment."
+        used = "" if look.numbers.rate is None else f" ({shown(look.numbers.rate)})"
+        return f"The learning rate{used} was too high."
     meant = "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
     return f"{fault[:1].upper()}{fault[1:]}{meant}"
 
@@ -79,7 +80,9 @@ def _longer(look: Look) -> str:
 def _rate_lesson(look: Look) -> str:
     rise, peak, level = look.numbers.rise, look.numbers.peak, look.numbers.level
     if rise is None or rise.share <= _JUMP:
-        return "A rate at the edge of what the model bears makes spikes; lower the peak, or make the warmup longer."
+        did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "made a spike"
+        used = "" if look.numbers.rate is None else f" of {shown(look.numbers.rate)}"
+        return f"A learning rate{used} {did}; lower it, or warm up longer (`{_rate_remedies(look)[0].change}`)."
     cost = (
         f"took the loss from {shown(level)} to {shown(peak[1])}" if peak and level is not None else "undid many others"
     )
