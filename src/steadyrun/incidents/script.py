@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here / "code"))
-from {module} import {function} as factory  # noqa: E402
+{arguments}from {module} import {function} as factory  # noqa: E402
 
 facts = json.loads((here / "facts.json").read_text())
 t = load_file(here / "tensors.safetensors")
@@ -110,6 +110,7 @@ class Script:
     moments: bool
     scaled: bool
     cuda: bool
+    arguments: list[str]
 
     def text(self) -> str:
         batch = literal(self.batch, self.device)
@@ -128,6 +129,7 @@ class Script:
             scaler='task.scaler.load_state_dict(facts["scaler"])\n' if self.scaled else "",
             cuda='    torch.cuda.set_rng_state(t[when + ".cuda"])\n' if self.cuda else "",
             batch=batch,
+            arguments=f"sys.argv[1:] = {self.arguments!r}\n" if self.arguments else "",
             lines="\n".join(step_lines(self.step)),
         )
 
