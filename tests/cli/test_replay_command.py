@@ -193,8 +193,8 @@ def test_an_exported_script_has_the_arguments(script: str) -> None:
 @pytest.mark.parametrize(
     ("words", "printed", "given"),
     [
-        ([], "error: the following arguments are required: --width", "Its arguments were: none"),
-        (["--", "--wide", "5"], "error: the following arguments are required: --width", "were: --wide 5"),
+        ([], "error: the following arguments are required: --width", "its arguments: none"),
+        (["--", "--wide", "5"], "error: the following arguments are required: --width", "its arguments: --wide 5"),
         (["--", "--help"], "usage: parsing.py", "exited with status 0"),
     ],
 )

@@ -53,7 +53,7 @@ SHOWN: dict[str, list[Command]] = {
 
 
 def documented() -> dict[str, str]:
-    """Each line once, and a place where it stands. Messages that fill in the extra's name have pages with the same line."""
+    """Each line once, and a file that has it. Messages that fill in the extra's name repeat a line of a page."""
     found: dict[str, str] = {"steadyrun": "pyproject.toml"}
     for file in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]:
         for name, more in LINE.findall(file.read_text(encoding="utf-8")):

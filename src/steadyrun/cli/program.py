@@ -20,7 +20,7 @@ class TakesProgram(TyperCommand):
         return super().parse_args(ctx, args[:end])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
+        return [*super().collect_usage_pieces(ctx), "[-- SCRIPT_ARGUMENTS]"]
 
 
 def script_arguments(context: typer.Context) -> list[str]:

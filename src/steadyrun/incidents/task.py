@@ -188,4 +188,4 @@ def _exited(left: SystemExit) -> str:
     """How user code ended the process, as it does where it rejects its command line, and what to do."""
     how = f"with the message {left.code!r}" if isinstance(left.code, str) else f"with status {left.code or 0}"
     given = shlex.join(sys.argv[1:]) or "none"
-    return f"exited {how}, and what it printed is above. Its arguments were: {given}; {_PASSING}"
+    return f"exited {how} (its arguments: {given}; what it printed is above): {_PASSING}"
