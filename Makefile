@@ -29,6 +29,7 @@ test-machines: $(READY) browser
 # where none of them is installed.
 test-frameworks: $(FRAMEWORKS)/.ready
 	$(ONE_THREAD) $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/frameworks
+	$(ONE_THREAD) $(FRAMEWORKS)/bin/python tests/frameworks/install_lines.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -40,7 +40,8 @@ def test_the_readmes_program_runs(tmp_path: Path) -> None:
     assert "✗" not in done.stdout.decode()
     view = steadyrun.open_run(tmp_path / "experiments" / "my-run")
     assert view.state == "finished"
-    assert {"loss", "val_loss", "lr/0", "grad_norm", "clipped", "batch_hash"} <= set(view.names())
+    series = {"loss", "val_loss", "lr/0", "grad_norm", "clipped", "batch_hash", "example_hash/val"}
+    assert series <= set(view.names())
     assert view.events("probe-failed") == []
 
 

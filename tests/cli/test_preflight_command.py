@@ -1,13 +1,16 @@
 """`steadyrun preflight` as people type it."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+import steadyrun
 from steadyrun.cli import app
 
 PROGRAM = """
@@ -184,3 +187,107 @@ def test_help_teaches_by_example() -> None:
     assert result.exit_code == 0
     assert "steadyrun preflight train:task" in result.stdout
     assert "Exit codes" in result.stdout
+
+
+ARGV = """
+import argparse
+import sys
+import torch
+from torch import nn
+import steadyrun
+
+{parsing}
+
+def task():
+    model = nn.Linear(20, int(classes))
+    loader = [(x, x[:, :5].argmax(1)) for x in torch.randn(6, 32, 20)]
+    loss_fn = lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
+    return steadyrun.Task(model, torch.optim.AdamW(model.parameters(), lr=3e-3), loss_fn, loader=loader)
+"""
+PARSING = {
+    "argparse": """
+parser = argparse.ArgumentParser()
+parser.add_argument("--classes", required=True)
+classes = parser.parse_args().classes
+""",
+    "exits": """
+if sys.argv[1:2] != ["--classes"]:
+    sys.exit("say --classes N")
+classes = sys.argv[2]
+""",
+    "reads": "classes = sys.argv[2]",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("argparse", "importing argparse_script.py exited with status 2"),
+        ("exits", "importing exits_script.py exited with the message 'say --classes N'"),
+        ("reads", "importing reads_script.py raised IndexError: list index out of range (reads_script.py:8)"),
+    ],
+)
+def test_a_script_with_a_command_line_of_its_own(kind: str, says: str) -> None:
+    Path(f"{kind}_script.py").write_text(ARGV.format(parsing=PARSING[kind]))
+    before = list(sys.argv)
+    result = preflight(f"{kind}_script.py:task", "--only", "P1.2")
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "pass its arguments after --" in result.stderr
+    result = preflight(f"{kind}_script.py:task", "--only", "P1.2", "--", "--classes", "3")
+    assert result.exit_code == 1, result.output
+    assert "label 4 among scores for 3 classes" in result.stdout
+    assert result.stdout.rstrip().endswith(f"preflight {kind}_script.py:task --only P1.2 -- --classes 3")
+    assert sys.argv == before
+
+
+def test_a_function_that_parses_the_command_line() -> None:
+    text = ARGV.format(parsing="").replace("def task():", f"def task():{PARSING['argparse']}".replace("\n", "\n    "))
+    Path("function_script.py").write_text(text)
+    result = preflight("function_script.py:task")
+    assert result.exit_code == 2
+    assert "function_script.py:task exited with status 2" in result.stderr
+    assert preflight("function_script.py:task", "--only", "P1.2", "--", "--classes", "5").exit_code == 0
+
+
+RECORDS = """
+with steadyrun.record("run"):
+    pass
+"""
+STEPS = """
+optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1)
+for step in range(3):
+    try:
+        optimizer.step()
+    except Exception:
+        pass
+print("trained")
+"""
+
+
+@pytest.mark.parametrize(("name", "body"), [("records", RECORDS), ("steps", STEPS)])
+def test_a_script_that_trains_at_import_is_stopped(name: str, body: str) -> None:
+    Path(f"{name}.py").write_text(PROGRAM + body)
+    result = preflight(f"{name}.py:task")
+    assert result.exit_code == 2, result.output
+    line = len(PROGRAM.splitlines()) + (2 if name == "records" else 5)
+    assert f"importing {name}.py starts to train ({name}.py:{line})" in result.stderr
+    assert 'under if __name__ == "__main__":' in result.stderr
+    assert "trained" not in result.stderr
+    assert not Path("run").exists()
+    with steadyrun.record("run"):  # afterwards all is as before
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1)
+        optimizer.step()
+
+
+def test_a_file_with_relative_imports_is_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Path("project/deep")
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").write_text("")
+    (inner / "parts.py").write_text(PROGRAM)
+    (inner / "train.py").write_text("from .parts import task\n")
+    result = preflight("project/deep/train.py:task")
+    assert result.exit_code == 2
+    assert f"name it project.deep.train:task, in the folder {Path.cwd()}" in result.stderr
+    assert preflight("project.deep.train:task").exit_code == 0

@@ -14,6 +14,7 @@ from steadyrun.cli.importing import import_
 from steadyrun.cli.mcp import mcp
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
+from steadyrun.cli.program import TakesProgram
 from steadyrun.cli.replay import replay
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, preflight, check, dashboard, serve, top, replay, postmortem, verify, explain, mcp):
-    app.command()(command)
+    app.command(cls=TakesProgram if command in (preflight, replay) else None)(command)
 app.command("import")(import_)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import forms
 from steadyrun.cli.messages import as_typed, fail, say, stderr
+from steadyrun.cli.program import as_script, script_arguments
 from steadyrun.cli.runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
 
 
 def preflight(
+    context: typer.Context,
     factory: Annotated[
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION.",
+            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. "
+            "Arguments of the script come after --.",
         ),
     ],
     config: Annotated[
@@ -61,6 +62,9 @@ def preflight(
 
     Everything a probe does is undone, bit for bit. Nothing is written.
 
+    Arguments after -- are passed to the script: it sees them, and nothing
+    else, in its sys.argv.
+
     \b
     Examples:
       steadyrun preflight train:task
@@ -69,6 +73,7 @@ def preflight(
       steadyrun preflight train:task --only P1 --only P3.2
       steadyrun preflight train:task --resumed experiments/mine
       steadyrun preflight train:task --json | jq .headline.fix
+      steadyrun preflight train.py:task -- --data shards --layers 4
 
     \b
     such as, in train.py:
@@ -81,12 +86,13 @@ def preflight(
     Exit codes: 0 healthy, 1 fault found, 2 bad input, 3 cannot tell,
     130 stopped with Ctrl-C.
     """
+    arguments = script_arguments(context)
     form = forms.chosen(as_json, junit, markdown)
     try:
         _require_torch()
         given = None if config is None else _config(config)
-        with redirect_stdout(sys.stderr):  # what the program prints is no part of the report
-            report = _tried(factory, given, deep, only or [], resumed, assignments or [])
+        with as_script(factory, arguments):
+            report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
     except RunDirectoryError as problem:
         no_run(problem, "preflight", resumed or "")
     except (SteadyrunError, OSError) as problem:
@@ -99,7 +105,13 @@ def preflight(
 
 
 def _tried(
-    factory: str, config: dict[str, Any] | None, deep: bool, only: list[str], resumed: str | None, assigned: list[str]
+    factory: str,
+    config: dict[str, Any] | None,
+    deep: bool,
+    only: list[str],
+    resumed: str | None,
+    assigned: list[str],
+    arguments: list[str],
 ) -> Report:
     """Build the program and try it, with a bar on stderr."""
     from steadyrun.incidents.task import build_task, load_factory
@@ -122,7 +134,7 @@ def _tried(
         return run(
             task,
             name=factory,
-            again=_again(factory, deep, only),
+            again=_again(factory, deep, only, arguments),
             resumed=resumed,
             deep=deep,
             only=only,
@@ -131,9 +143,10 @@ def _tried(
         )
 
 
-def _again(factory: str, deep: bool, only: list[str]) -> str:
+def _again(factory: str, deep: bool, only: list[str], arguments: list[str]) -> str:
     words = ["preflight", factory, *(["--deep"] if deep else [])]
-    return shlex.join(words + [word for code in only for word in ("--only", code)])
+    words += [word for code in only for word in ("--only", code)]
+    return shlex.join([*words, *(["--", *arguments] if arguments else [])])
 
 
 def _config(given: str) -> dict[str, Any]:

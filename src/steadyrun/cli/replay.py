@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli.messages import as_typed, fail, out, say
+from steadyrun.cli.program import as_script, script_arguments
 from steadyrun.cli.replaying import explain, replayed
 from steadyrun.cli.runs import no_run
-from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 from steadyrun.store.summary import printable
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 
 def replay(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run directory.")],
     factory: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. "
-            "Runs of the demo need none.",
+            "Arguments of the script come after --. Runs of the demo need none.",
         ),
     ] = None,
     step: Annotated[int | None, typer.Option(help="Which incident. Without it: the gravest one.")] = None,
@@ -64,7 +66,8 @@ def replay(
 
     Nothing in a run directory is executed. The program is imported from
     --factory and from nowhere else. The incident's folder gets replay.json
-    and the measurements.
+    and the measurements. Arguments after -- are passed to the script:
+    it sees them, and nothing else, in its sys.argv.
 
     \b
     Examples:
@@ -74,12 +77,13 @@ def replay(
       steadyrun replay experiments/mine --factory train.py:task --step 312
       steadyrun replay experiments/mine --factory train:task --all --jobs 4
       steadyrun replay experiments/mine --factory train:task --export repro
+      steadyrun replay experiments/mine --factory train.py:task -- --data shards
 
     \b
     Exit codes: 0 replayed and proved, 2 bad input or no readable incident,
     3 not reproducible, 130 stopped with Ctrl-C.
     """
-    path = Path(run).expanduser()
+    path, arguments = Path(run).expanduser(), script_arguments(context)
     try:
         _require_torch()
         if list_incidents:
@@ -87,12 +91,17 @@ def replay(
             return
         if export is not None:
             _require_free(export)
-        result = replayed(path, factory, step, threads)
-        if not only:
-            explain(result, everything=everything, isolate=isolate, jobs=jobs)
+        if arguments and factory is None:
+            raise UsageError("the arguments after -- are for the script of --factory, and --factory is not given")
+        with as_script(factory, arguments):
+            result = replayed(path, factory, step, threads)
+            result.arguments = arguments
+            if not only:
+                explain(result, everything=everything, isolate=isolate, jobs=jobs)
         _tell(result, as_json)
         if export is not None:
-            _export(result, export)
+            with as_script(factory, arguments):
+                _export(result, export)
     except RunDirectoryError as problem:
         no_run(problem, "replay", run)
     except (SteadyrunError, OSError) as problem:

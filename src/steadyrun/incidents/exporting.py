@@ -28,11 +28,12 @@ from steadyrun.store.jsonio import dumps
 _MOST_SECONDS = 600
 _CHECK = """
 import runpy, sys
+folder = sys.argv.pop()
 try:
     runpy.run_path("repro.py", run_name="__main__")
 finally:
     held = getattr(sys.modules.get("steadyrun"), "__file__", None)
-    if held is not None and not held.startswith(sys.argv[1]):
+    if held is not None and not held.startswith(folder):
         print("the script loads steadyrun itself, from", held)
         sys.exit(3)
 """
@@ -203,6 +204,7 @@ class _Exporting:
             moments=moments,
             scaled=session.task.scaler is not None,
             cuda=session.device.type == "cuda",
+            arguments=self._result.arguments,
         )
 
 

@@ -30,6 +30,7 @@ class Replay:
     folder: Path
     factory: Factory | None = None
     factory_name: str | None = None
+    arguments: list[str] = field(default_factory=list)  # of the factory's script, as on its command line
     first_bad: int | None = None  # the first step with a non-finite loss or parameter
     raised: str = ""
     violent: Change | None = None

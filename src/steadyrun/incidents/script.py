@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 
 here = Path(__file__).resolve().parent
 sys.path.insert(0, str(here / "code"))
-from {module} import {function} as factory  # noqa: E402
+{arguments}from {module} import {function} as factory  # noqa: E402
 
 facts = json.loads((here / "facts.json").read_text())
 # Copies begin where torch begins a tensor. Those of a mapped file may not, and some kernels then sum in another order.
@@ -114,6 +114,7 @@ class Script:
     moments: bool
     scaled: bool
     cuda: bool
+    arguments: list[str]
 
     def text(self) -> str:
         batch = literal(self.batch, self.device)
@@ -133,6 +134,7 @@ class Script:
             cuda='    torch.cuda.set_rng_state(t[when + ".cuda"])\n' if self.cuda else "",
             batch=batch,
             functions=f"{inspect.getsource(laid_out)}\n\n" if "laid_out(" in batch else "",
+            arguments=f"sys.argv[1:] = {self.arguments!r}\n" if self.arguments else "",
             lines="\n".join(step_lines(self.step)),
         )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 Factory = Callable[..., "Task"]
+
+_PASSING = (
+    'pass its arguments after --, as in FILE.py:FUNCTION -- --data PATH, or parse them under if __name__ == "__main__":'
+)
 
 
 @dataclass
@@ -54,7 +60,7 @@ def load_factory(name: str, given_as: str = "--factory") -> Factory:
     place, _, function = name.rpartition(":")
     if not place or not function:
         raise UsageError(f"{given_as} must look like module:function or file.py:function, not {name!r}")
-    module = _from_file(Path(place), given_as) if place.endswith(".py") else _from_path(place)
+    module = _imported(place, name, given_as)
     found: Factory | None = getattr(module, function, None)
     if found is None or not callable(found):
         near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
@@ -66,6 +72,8 @@ def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the fac
     """Call a factory, with the run's configuration where it takes an argument."""
     try:
         task = factory(dict(config)) if takes_config(factory) else factory()
+    except SystemExit as left:
+        raise UsageError(f"{name} {_exited(left)}") from left
     except Exception as problem:
         raise UsageError(f"{name} raised {_told(problem)}") from problem
     if not isinstance(task, Task):
@@ -82,6 +90,40 @@ def takes_config(factory: Factory) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     first = next((each for each in parameters if each.kind in kinds), None)
     return first is not None and (first.default is first.empty or isinstance(first.default, Mapping | None))
+
+
+def _imported(place: str, name: str, given_as: str) -> Any:
+    """The user's module: what it does at import is told where that is more than to define things."""
+    from steadyrun.probes.opening import TrainsAtImport
+
+    try:
+        with _only_imported():
+            return _from_file(Path(place), name, given_as) if place.endswith(".py") else _from_path(place)
+    except TrainsAtImport as problem:
+        raise UsageError(
+            f"importing {place} starts to train ({_where(problem)}), so it was stopped: only its function is wanted; "
+            'put what trains under if __name__ == "__main__":'
+        ) from problem
+    except SystemExit as left:
+        raise UsageError(f"importing {place} {_exited(left)}") from left
+
+
+@contextmanager
+def _only_imported() -> Iterator[None]:
+    """An import neither trains nor records: a run that is being looked at would be written into."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    from steadyrun.probes.opening import TrainsAtImport, only_imported
+
+    def refuse(*_: Any) -> None:
+        raise TrainsAtImport
+
+    before, hook = only_imported.set(True), register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        hook.remove()
+        only_imported.reset(before)
 
 
 def _from_path(name: str) -> Any:
@@ -101,7 +143,7 @@ def _from_path(name: str) -> Any:
         raise UsageError(f"importing {name} raised {_told(problem)}") from problem
 
 
-def _from_file(path: Path, given_as: str) -> Any:
+def _from_file(path: Path, name: str, given_as: str) -> Any:
     """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
     file = path.expanduser().resolve()
     if not file.is_file():
@@ -115,11 +157,35 @@ def _from_file(path: Path, given_as: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as problem:
-        raise UsageError(f"importing {path} raised {_told(problem)}") from problem
+        hint = _as_module(file, name.rpartition(":")[2]) if "relative import" in str(problem) else ""
+        raise UsageError(f"importing {path} raised {_told(problem)}{hint}") from problem
     return module
+
+
+def _as_module(file: Path, function: str) -> str:
+    """How to name a file that imports its neighbours relatively: by its package, from the folder above that."""
+    names, folder = [file.parent.name, file.stem], file.parent.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    return f"; it is a part of a package: name it {'.'.join(names)}:{function}, in the folder {folder}"
 
 
 def _told(problem: Exception) -> str:
     """An exception of the user's code, and where it came from."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
-    return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
+    hint = f"; {_PASSING}" if "argv" in (last.line or "") else ""
+    return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno}){hint}"
+
+
+def _where(problem: BaseException) -> str:
+    """The line of the user's file that did it: the first one behind the machinery of importing."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    line = next(each for each in frames if each.filename != __file__ and "importlib" not in each.filename)
+    return f"{Path(line.filename).name}:{line.lineno}"
+
+
+def _exited(left: SystemExit) -> str:
+    """How user code ended the process, as it does where it rejects its command line, and what to do."""
+    how = f"with the message {left.code!r}" if isinstance(left.code, str) else f"with status {left.code or 0}"
+    given = shlex.join(sys.argv[1:]) or "none"
+    return f"exited {how} (its arguments: {given}; what it printed is above): {_PASSING}"

@@ -7,6 +7,7 @@ import platform
 import sys
 import weakref
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,12 @@ from steadyrun.store.reader import open_run, process_is_gone
 if TYPE_CHECKING:
     from steadyrun.outward.starting import Outward
 
+only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
 _open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
+
+
+class TrainsAtImport(BaseException):
+    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
 
 
 def record(
@@ -52,6 +58,8 @@ def record(
     a list of such, or a `steadyrun.Forward`. `alert` tells people of faults, incidents and crashes: an address that
     apprise knows, a function, a list of such, or a `steadyrun.Alerts`. Training waits for neither.
     """
+    if only_imported.get():
+        raise TrainsAtImport
     root = _run_folder(path, name)
     declared = check_config(config)
     cadence = parse_cadence(every)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def _begin(run: str, step: int, factory: str, steps: Plan, first_bad: int | None
     from steadyrun.incidents.reading import choose
     from steadyrun.incidents.why.judging import Judge
 
+    sys.stdout = sys.stderr  # what the program prints is no part of the output
     incident = choose(Path(run), step)
     session, _ = session_of(incident, factory)
     _mine["experiments"] = Experiments(session, Judge(incident, first_bad, raised), steps)

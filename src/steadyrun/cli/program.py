@@ -1,0 +1,40 @@
+"""The user's own program inside of a command: its command line and what it prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class TakesProgram(TyperCommand):
+    """A command that takes a factory. The arguments after `--` are those of the factory's own script."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["arguments"] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- SCRIPT_ARGUMENTS]"]
+
+
+def script_arguments(context: typer.Context) -> list[str]:
+    """The arguments after `--`."""
+    return list(context.meta["arguments"])
+
+
+@contextmanager
+def as_script(factory: str | None, arguments: list[str]) -> Iterator[None]:
+    """While the user's program runs: it sees its own command line, and what it prints is no part of the output."""
+    before = sys.argv
+    sys.argv = [(factory or "").rpartition(":")[0], *arguments]  # processes that share the work get it from here
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.argv = before
