@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import machines
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 
 def test_no_test_has_a_deadline() -> None:
     assert settings().deadline is None
+    assert HealthCheck.too_slow in settings().suppress_health_check
 
 
 def test_the_setting_of_ci_changes_results() -> None:

@@ -37,6 +37,7 @@ class EventLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._torn = _ends_torn(path)
+        self._begun = path.exists()
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PermissionError(f"{path} is not writable")
 
@@ -45,7 +46,13 @@ class EventLog:
         data = b"\n" + line if self._torn else line
         self._torn = True
         with self._path.open("ab", buffering=0) as file:
+            self._begun = True
             self._torn = file.write(data) != len(data)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the file was begun and is no longer where it was written."""
+        return self._begun and not self._path.exists()
 
 
 def _ends_torn(path: Path) -> bool:

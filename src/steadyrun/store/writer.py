@@ -109,10 +109,11 @@ class RunWriter:
             self._try("the run directory", lambda: self._begin_again() if self._files_deleted() else None)
 
     def _files_deleted(self) -> bool:
-        known = [claim_file(self._folder, self.attempt), self._events_file]
+        known = [claim_file(self._folder, self.attempt)]
         if self.rank == 0 and self.manifest:
             known.append(self.root / MANIFEST)
-        return not all(map(Path.exists, known)) or any(table.files_deleted for table in self._tables.values())
+        deleted = self._events.deleted or not all(map(Path.exists, known))
+        return deleted or any(table.files_deleted for table in self._tables.values())
 
     def _begin_again(self) -> None:
         """Create what is missing, so that later rows are kept, and say what is gone."""
@@ -122,7 +123,7 @@ class RunWriter:
                 f"its files were deleted, and another run has begun in {self.root}: this one is recorded no further. "
                 "Give every run a folder of its own."
             )
-        whole = self._events_file.exists()
+        whole = not self._events.deleted
         self._folder.mkdir(parents=True, exist_ok=True)
         claim_file(self._folder, self.attempt).touch()
         self._events = EventLog(self._events_file)
