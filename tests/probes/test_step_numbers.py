@@ -1,4 +1,4 @@
-"""A step number that is none costs the row it came with, and no other."""
+"""A step number that is none, or a value that is none, costs the row it came with, and no other."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -88,3 +88,15 @@ def test_a_row_without_a_form_on_disk_is_dropped_alone(tmp_path: Path, row: tupl
     assert view.series("x").steps.tolist() == list(range(20))
     assert len(said) == 1
     assert view.events("rows-lost")[0].fields["rows"] == {"log": 1}
+
+
+def test_a_value_without_a_number_costs_its_own_row(tmp_path: Path) -> None:
+    """A tensor that no copy can bring to the host waits with the others, and must not hold them up."""
+    with steadyrun.record(tmp_path, flush_steps=5) as run:
+        for step in range(50):
+            run.step(torch.tensor(1.0, device="meta") if step == 20 else float(step))
+            run.log(y=torch.tensor(1.0, device="meta") if step == 30 else float(step))
+    view = steadyrun.open_run(tmp_path)
+    assert view.series("loss").steps.tolist() == [step for step in range(50) if step != 20]
+    assert view.series("y").steps.tolist() == [step for step in range(50) if step != 30]
+    assert "meta" in view.events("probe-failed")[0].fields["why"]

@@ -100,7 +100,11 @@ class PendingRows:
         if self._moving is not None:
             return
         if self._late:
-            self._moving, self._waiting, self._late = _Move(self._waiting), [], False
+            rows, self._waiting, self._late = self._waiting, [], False
+            try:
+                self._moving = _Move(rows)
+            except Exception:  # one tensor that cannot be moved must not hold up all others
+                self._deliver_one_by_one(rows)
         else:
             self._deliver_waiting()
 
@@ -129,6 +133,15 @@ class PendingRows:
                 self._waiting = rows[place:]
                 return
             self._deliver(row, [])
+
+    def _deliver_one_by_one(self, rows: list[Row]) -> None:
+        for row in rows:
+            try:
+                arrays = _Move([row]).rows()[0][1]
+            except Exception as problem:
+                self._report(f"part of table {row.table}", problem)
+                row.late, arrays = [], []
+            self._deliver(row, arrays)
 
     def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:
         row.resolve(arrays, self._report)

@@ -14,6 +14,7 @@ from steadyrun.store.segment import STEP, TIME, SegmentWriter
 
 SEGMENT_BYTES = 64 * 2**20
 PENDING_ROWS = 20_000
+_NO_FORM = (ValueError, TypeError, OverflowError)  # what Arrow raises for a value that its column cannot hold
 
 
 def column_name(name: str) -> str:
@@ -81,13 +82,12 @@ class Table:
         columns: list[Sequence[float | None]] = [self._steps, self._times, *zip(*rows, strict=True)]
         try:
             self._segment_for(tuple(column_name(name) for name in self._index)).write(columns)
-        except (ValueError, TypeError, OverflowError):  # nothing was written: some row has no form on disk
-            if self._drop_unwritable():
+        except Exception as problem:
+            if isinstance(problem, _NO_FORM) and self._drop_unwritable():
                 self.flush()
-            raise
-        except Exception:
-            self._give_up_segment()
-            self._trim()
+            else:
+                self._give_up_segment()
+                self._trim()
             raise
         self._steps, self._times, self._rows = [], [], []
 
@@ -100,6 +100,11 @@ class Table:
         self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
 
     def close(self) -> None:
+        """End the last segment. From now on the files may be compacted, so nobody misses them."""
+        self._end_segment()
+        self._closed.clear()
+
+    def _end_segment(self) -> None:
         if self._segment is not None:
             self._closed[self._segment.path] = self._segment.rows
             self._segment.close()
@@ -131,7 +136,7 @@ class Table:
         current = self._segment
         if current is not None and current.columns == columns and current.size < SEGMENT_BYTES:
             return current
-        self.close()
+        self._end_segment()
         path = self._folder / segment_name(self.name, self._attempt, self._part)
         self._part += 1
         self._segment = SegmentWriter(path, columns)
@@ -156,7 +161,7 @@ class Table:
         try:
             pa.array([self._steps[place]], pa.int64())
             pa.array([self._times[place], *self._rows[place]], pa.float64())
-        except (ValueError, TypeError, OverflowError):
+        except _NO_FORM:
             return False
         return True
 
