@@ -31,9 +31,9 @@ _LOGS = {
     ".sqlite",
 }
 _NO_LOGS = re.compile(
-    r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*|vocab|merges|special_tokens_map|generation_config|"
+    r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
     r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
-    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"requirements\w*+|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
     r"(?:[\w.-]*\.json|\.txt|\.log)",
     re.I,
 )
