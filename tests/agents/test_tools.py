@@ -374,3 +374,15 @@ def test_descriptions_say_that_text_of_runs_is_untrusted() -> None:
         assert tool.schema["additionalProperties"] is False
         assert all(each["description"] for each in tool.properties.values())
     assert [tool.name for tool in TOOLS if tool.writes] == ["postmortem"]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_no_argument_comes_back_in_full(tmp_path: Path, tool: tools.Tool) -> None:
+    """A megabyte given as any argument, known or not, makes no long answer."""
+    record(tmp_path / "a")
+    for name in [*tool.properties, "x" * 2**20]:
+        for value in ("a" * 2**20, "[" * 2**20, "*" * 3000, "\x00" * 2**18, ["a" * 2**20], 10**4000):
+            given = {"run": "a", name: value} if "run" in tool.properties else {name: value}
+            text, failed = answer(Root(tmp_path), tool.name, given)
+            assert len(text) <= (4_000 if failed else MOST)
+            assert json.loads(text).get("error") != "internal-error", (name, text[:200])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -279,3 +282,93 @@ def test_import_log_in_python(tmp_path: Path) -> None:
     with pytest.raises(steadyrun.errors.LogError, match="is there already"):
         steadyrun.import_log("train.log", "run")
     shutil.rmtree("run")
+
+
+def test_check_reads_a_log_as_import_does() -> None:
+    Path("odd.txt").write_text("ce;n\n" + "".join(f"{loss:.4f};{step}\n" for step, loss in CURVE))
+    refused = typed("check", "odd.txt", "--format", "csv")
+    assert refused.exit_code == 2
+    assert "--map loss=NAME" in refused.stderr
+    given = ["--format", "csv", "--map", "loss=ce", "--map", "step=n", "--declare", "vocab_size=50257"]
+    checked = typed("check", "odd.txt", "--json", *given)
+    assert typed("import", "odd.txt", "--name", "odd", *given).exit_code == 0
+    imported = json.loads(typed("check", "experiments/odd", "--json").stdout)
+    assert json.loads(checked.stdout)["walk"] == imported["walk"]
+    assert "50257" in json.dumps(imported["walk"])
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["train.log", "--format", "nope"], "there is no format 'nope'"),
+    (["train.log", "--map", "loss=nope"], "the log has no series of that name"),
+    (["train.log", "--map", "los=loss"], "there is no such role"),
+    (["train.log", "--map", "loss"], "--map loss: it has no form NAME=VALUE"),
+    (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
+    (["train.log", "--format", "wandb-csv"], "has no run in it that reads as CSV export"),
+    (["train.log", "--format", "parquet"], "no whole Parquet file"),
+    (["binary.log"], "--format"),
+    (["names.csv"], "--map loss=NAME"),
+    (["folder"], "folder is not a run directory, and no file in it is recognised as a log"),
+    (["run", "--map", "loss=x"], "are for logs of other tools"),
+    (["run", "--format", "csv", "--follow"], "are for logs of other tools"),
+])  # fmt: skip
+def test_check_advises_options_that_it_has(given: list[str], said: str) -> None:
+    Path("binary.log").write_bytes(bytes(range(256)) * 40)
+    Path("names.csv").write_text("n,cost\n" + "".join(f"{step},1.5\n" for step in range(30)))
+    Path("folder/metrics").mkdir(parents=True)
+    Path("folder/notes.txt").write_text("no log\n")
+    with steadyrun.record("run") as run:
+        run.log(loss=1.0)
+    result = typed("check", *given)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert_options_exist("check", result.stderr)
+
+
+def assert_options_exist(command: str, text: str) -> None:
+    """Every option that a message names belongs to the command named right before it, or to the one at hand."""
+    for name, option in re.findall(r"(?:steadyrun (\w+)[^`\n]*?)?(--[a-z][a-z-]*)", text):
+        assert option in typed(name or command, "--help").stdout, (option, text)
+
+
+@pytest.mark.parametrize("given", [["train.log", "--format", "nope"], ["binary.log"], ["names.csv"], ["folder"],
+                                   ["train.log", "--name", "own"]])  # fmt: skip
+def test_import_advises_options_that_it_has(given: list[str]) -> None:
+    Path("binary.log").write_bytes(bytes(range(256)) * 40)
+    Path("names.csv").write_text("n,cost\n" + "".join(f"{step},1.5\n" for step in range(30)))
+    Path("folder").mkdir()
+    with steadyrun.record("experiments/own") as run:
+        run.log(loss=1.0)
+    result = typed("import", *given)
+    assert result.exit_code == 2
+    assert_options_exist("import", result.stderr)
+
+
+STUCK = """
+import sys, time
+from steadyrun.cli import main
+from steadyrun.importers import opening
+
+def stuck(place, target, *_):
+    (target / "half").mkdir(parents=True)
+    print("begun", flush=True)
+    while True:
+        time.sleep(0.01)
+
+opening.import_place = stuck
+sys.argv = ["steadyrun", "check", "train.log"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_check_that_is_ended_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "TMPDIR": str(folder)}) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert list(folder.iterdir())
+        process.send_signal(number)
+        assert process.wait(600) == code
+    assert list(folder.iterdir()) == []

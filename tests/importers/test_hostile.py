@@ -211,3 +211,49 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LogError, match="neither a file nor a folder"):
         points(tmp_path / "pipe")
+
+
+MEGATRON = " iteration {}/ 100 | lm loss: 2.5E+00 | number of skipped iterations: {} | number of nan iterations: {} |\n"
+
+
+@pytest.mark.parametrize("count", ["nan", "inf", "-inf", "0", "1"])
+def test_counts_that_are_none(count: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("".join(MEGATRON.format(step, count, count) for step in range(1, 30)))
+    loss = points(tmp_path / "a.log")["loss"]
+    assert [step for step, _ in loss] == list(range(1, 30))
+    assert all(value == 2.5 for _, value in loss) == (count != "1")  # one of one iteration: its loss is NaN
+
+
+WRONG = {
+    **LOGS,
+    "empty.log": b"",
+    "blank.txt": b"\n" * 500,
+    "word.txt": b"x",
+    "bytes.bin": bytes(range(256)) * 20,
+    "ones.bin": b"\xff" * 3000,
+    "zeros.bin": b"\0" * 5000,
+    "database.db": b"SQLite format 3\0" + b"\0" * 4000,
+    "cut.wandb": b":W&B\xe1\xbe\0" + b"z" * 99,
+    "cut.parquet": b"PAR1" + b"x" * 50 + b"PAR1",
+    "list.json": b"[1, 2, 3]",
+    "null.json": b"null",
+    "nested.json": b'{"loss": [[1], [2]]}',
+    "history.json": b'{"log_history": 3}',
+    "golden.json": b'{"loss": {"values": [1, 2], "start_step": "nan"}}',
+}
+
+
+@pytest.mark.parametrize("form", [each.name for each in FORMATS])
+def test_the_file_of_another_format(form: str, tmp_path: Path) -> None:
+    """It is read, or refused with a next step; nothing else comes out, and nothing is left."""
+    for name, held in WRONG.items():
+        path = tmp_path / name
+        path.write_bytes(held)
+        try:
+            steadyrun.import_log(path, tmp_path / f"{name}-run", format=form)
+        except LogError as problem:
+            assert str(path) in str(problem) or "golden values begin" in str(problem)
+            assert "--formats" in str(problem)
+            assert not (tmp_path / f"{name}-run").exists()
+        else:
+            assert held in LOGS.values(), name

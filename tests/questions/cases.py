@@ -255,7 +255,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.1", "begun-elsewhere", run(**{"lr/0": PLAN.rate(STEPS[:300] + 300), "scheduler_steps": STEPS[:300] + 301})),
     (
         "C2.1",
-        "not-applicable",
+        "missing",
         run(config={"schedule": "linear warmup"}, **{"lr/0": np.minimum((STEPS + 1) / 50, 1) * 1e-3}),
     ),
     ("C2.1", "late-warmup", run(state="running", **{"lr/0": STEPS[:40] / 200 * 1e-3})),

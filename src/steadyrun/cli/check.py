@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli import following, forms
-from steadyrun.cli.logs import run_of
+from steadyrun.cli.logs import DeclareOption, FormatOption, Given, MapOption, run_of
 from steadyrun.cli.messages import as_typed, fail, say
 from steadyrun.cli.runs import no_run
-from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
@@ -46,6 +46,9 @@ def check(
     ] = False,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks with --follow.")] = 1.0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to begin.")] = 60.0,
+    log_format: FormatOption = None,
+    roles: MapOption = None,
+    declarations: DeclareOption = None,
 ) -> None:
     """Walk a run down the decision trees to the first thing that is wrong.
 
@@ -64,6 +67,7 @@ def check(
       steadyrun check experiments/mine --set C3.1.high=8
       steadyrun check experiments/mine --json | jq .leaf.fix
       steadyrun check outputs/trainer_state.json
+      steadyrun check metrics.csv --map loss=train/ce --declare vocab_size=50257
       steadyrun check experiments/mine --follow --until-fault
 
     Thresholds can also be kept in steadyrun.toml (table thresholds) or
@@ -76,10 +80,12 @@ def check(
     """
     form = forms.chosen(as_json, junit, markdown)
     followed = follow or until_fault
+    given = Given.of(log_format, roles, declarations)
     try:
         with ExitStack() as stack:
-            found = run if followed else stack.enter_context(run_of(run))
-            older = None if after is None else stack.enter_context(run_of(after))
+            found = run if followed else stack.enter_context(run_of(run, given))
+            older = None if after is None else stack.enter_context(run_of(after, given))
+            _check_given(given, found == run and older == after)
             checking = _Checking(found, form, _limits(assignments or []), go_on, older, run)
             report = checking.follow(interval, wait, until_fault) if followed else checking.once()
     except RunDirectoryError as problem:
@@ -90,6 +96,11 @@ def check(
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None
     raise typer.Exit(report.exit_code)
+
+
+def _check_given(given: Given, no_log: bool) -> None:
+    if no_log and given != Given():
+        raise UsageError("--format, --map and --declare are for logs of other tools, and none is given: leave them out")
 
 
 def _offer_replay(run: Path) -> None:

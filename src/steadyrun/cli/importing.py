@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steadyrun.cli.logs import DeclareOption, FormatOption, Given, MapOption
 from steadyrun.cli.messages import as_typed, fail, out, say, stderr
 from steadyrun.errors import LogError
 
@@ -21,17 +21,9 @@ Progress = Callable[[int], None]
 
 def import_(
     source: Annotated[str, typer.Argument(help="A log file, or a folder with logs.")],
-    form: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help="What it is, if it is not detected; see --formats.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="ROLE=NAME", help="Which series is which, such as loss=train/ce; repeatable."),
-    ] = None,
-    declarations: Annotated[
-        list[str] | None,
-        typer.Option("--declare", metavar="NAME=VALUE", help="What the run was meant to do, such as vocab_size=50257."),
-    ] = None,
+    form: FormatOption = None,
+    assignments: MapOption = None,
+    declarations: DeclareOption = None,
     folder: Annotated[Path, typer.Option("--out", help="Where run directories go.")] = Path("experiments"),
     name: Annotated[str | None, typer.Option(help="What the run is called; only where the source is one run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show how each series is read.")] = False,
@@ -57,10 +49,7 @@ def import_(
 
     Exit codes: 0 imported, 2 nothing could be, or not all, 130 stopped.
     """
-    given, declared = (
-        _assignments(assignments or [], "--map", str),
-        _assignments(declarations or [], "--declare", _value),
-    )
+    given = Given.of(form, assignments, declarations)
     try:
         found = _places(source, form)
     except (LogError, OSError) as problem:
@@ -71,7 +60,7 @@ def import_(
     try:
         for place, progress in _with_bar(found):
             target = None if dry_run else folder.expanduser() / _folder_name(name or place.name)
-            failed += not _done(place, target, given, declared, progress, len(found) == 1, as_json)
+            failed += not _done(place, target, given, progress, len(found) == 1, as_json)
     except KeyboardInterrupt:
         say("stopped with Ctrl-C; nothing is left of the log that was being read")
         raise typer.Exit(130) from None
@@ -79,15 +68,13 @@ def import_(
         fail(f"{failed} of {len(found)} logs could not be imported", "the others were; see the messages above")
 
 
-def _done(
-    place: Place, target: Path | None, given: Any, declared: Any, progress: Progress, alone: bool, as_json: bool
-) -> bool:
+def _done(place: Place, target: Path | None, given: Given, progress: Progress, alone: bool, as_json: bool) -> bool:
     """Import one run and tell of it; False, with a message, where it cannot be and others may."""
     try:
-        done = _one(place, target, given, declared, progress)
+        done = _one(place, target, given, progress)
     except LogError as problem:
         if alone:
-            fail(str(problem), f"see: {as_typed('steadyrun')} import --help, and --dry-run")
+            fail(str(problem), f"see: {as_typed('steadyrun')} import --help, --dry-run and --out")
         say(f"not imported: {problem}")
         return False
     out(_json(done)) if as_json else _show(done, target is None)
@@ -116,28 +103,10 @@ def _folder_name(name: str) -> str:
     return folder_name(name)
 
 
-def _one(place: Place, target: Path | None, given: Any, declared: Any, progress: Progress) -> Imported:
+def _one(place: Place, target: Path | None, given: Given, progress: Progress) -> Imported:
     from steadyrun.importers.opening import import_place
 
-    return import_place(place, target, given, declared, progress)
-
-
-def _assignments(texts: list[str], option: str, read: Callable[[str], Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for text in texts:
-        left, equals, right = text.partition("=")
-        if not equals or not left.strip() or not right.strip():
-            fail(f"{option} {text}: it has no form NAME=VALUE", f"such as {option} loss=train/loss")
-        result[left.strip()] = read(right.strip())
-    return result
-
-
-def _value(text: str) -> Any:
-    """A declared value: JSON where it is some, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return import_place(place, target, given.roles, given.declared, progress)
 
 
 def _with_bar(found: list[Place]) -> Any:

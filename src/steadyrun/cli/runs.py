@@ -25,6 +25,9 @@ def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
             str(problem), f"if it is a log, make a run of it first: {as_typed('steadyrun')} import {quote(str(wrong))}"
         )
     near = runs_near(wrong)
+    if wrong.is_dir() and not near and not (wrong / "manifest.json").exists():
+        typed = f"{as_typed('steadyrun')} import {quote(str(wrong))}"
+        fail(str(problem), f"if there are logs in it, make runs of them first: {typed}")
     names = ", ".join(str(path) for path in near)
     fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} {command} --help")
 

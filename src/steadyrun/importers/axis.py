@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -84,17 +85,21 @@ class Axis:
         cuts = self._cuts(np.where(usable, counts, 0.0), _floats(rows, self._epochs_name()), guides)
         if self.unit == "point":
             return self._by_points(rows, counts, usable, guides, cuts)
-        placed: list[Placed] = []
+        steps = self._steps(counts, usable, cuts)
         times = self._times(rows)
-        starts = [_Cut(0, False, self._offset), *cuts]
-        for cut, end in zip(starts, [*(each.row for each in cuts), rows.count], strict=True):
-            self._offset = cut.offset
-            self.attempts += cut.resumes
-            where = np.arange(cut.row, end)[usable[cut.row : end]]
-            if len(where):
-                steps = np.rint(counts[where] + self._offset).astype(np.int64)
-                placed.append(Placed(where, steps, times[where], cut.resumes))
+        resumes = [cut.row for cut in cuts if cut.resumes]
+        self.attempts += len(resumes)
+        placed: list[Placed] = []
+        for start, end in pairwise([0, *resumes, rows.count]):
+            placed += self._part(start, end, steps, times, usable, start in resumes)
         return placed
+
+    def _steps(self, counts: Floats, usable: Flags, cuts: list[_Cut]) -> Integers:
+        """What the log counts, with all the steps before an epoch that starts over."""
+        lengths = np.diff([0, *(cut.row for cut in cuts), len(counts)])
+        offsets = np.repeat([self._offset, *(cut.offset for cut in cuts)], lengths)
+        self._offset = cuts[-1].offset if cuts else self._offset
+        return np.rint(np.where(usable, counts + offsets, 0.0)).astype(np.int64)
 
     def _by_points(self, rows: Rows, counts: Floats, usable: Flags, guides: Integers, cuts: list[_Cut]) -> list[Placed]:
         """Every row with the guide is a step; after a resume, counting goes on where the log went back to."""
@@ -142,13 +147,14 @@ class Axis:
         along = np.concatenate([[self._count], counts[guides]])
         grown = np.diff(np.concatenate([[self._epoch], epochs[guides]])) > 0
         cuts: list[_Cut] = []
+        gaps = self._gaps(along)
         offset, resumes = self._offset, 0
         for place in np.flatnonzero(along[1:] < along[:-1]).tolist():
             before, now = along[place], along[place + 1]
             ahead = along[place + 2] if place + 2 < len(along) else -np.inf
             row = _first_back(counts, int(guides[place - 1]) + 1 if place else 0, int(guides[place]), before)
             if grown[place]:
-                offset += before if now > 0 else before + self._gap_before(along, place) - now
+                offset += before if now > 0 else before + gaps[place] - now
                 cuts.append(_Cut(row, False, offset))
                 self.told.odd("epochs whose steps start over", "steps counted on from the epoch before")
             elif ahead <= before and self.attempts + resumes < MOST_ATTEMPTS:
@@ -158,15 +164,16 @@ class Axis:
                 self.told.odd("times the steps go back", "kept as a resume, the later points count", where)
             else:
                 self.told.odd("points out of order", "sorted by step", f"{now:g} after {before:g}")
-        self._gap = self._gap_before(along, len(along) - 1)
+        self._gap = float(gaps[-1])
         self._count, self._epoch = float(along[-1]), float(epochs[guides][-1])
         return cuts
 
-    def _gap_before(self, along: Floats, place: int) -> float:
-        """The last step forward before a place: what an epoch that starts over at zero goes on with."""
-        gaps = np.diff(along[: place + 1])
-        forward = gaps[gaps > 0]
-        return float(forward[-1]) if len(forward) else self._gap
+    def _gaps(self, along: Floats) -> Floats:
+        """At each place the last step forward up to it: what an epoch that starts over at zero goes on with."""
+        gaps = np.diff(along, prepend=np.nan)
+        last = np.maximum.accumulate(np.where(gaps > 0, np.arange(len(gaps)), -1))
+        found: Floats = np.where(last >= 0, gaps[np.maximum(last, 0)], self._gap)
+        return found
 
     def _epochs_name(self) -> str | None:
         return self.roles.get(EPOCH) if self.unit == "step" else None

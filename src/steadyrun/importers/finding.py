@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steadyrun.errors import LogError
@@ -30,9 +31,9 @@ _LOGS = {
     ".sqlite",
 }
 _NO_LOGS = re.compile(
-    r"(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*|vocab|merges|special_tokens_map|generation_config|"
+    r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
     r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
-    r"requirements\w*|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"requirements\w*+|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
     r"(?:[\w.-]*\.json|\.txt|\.log)",
     re.I,
 )
@@ -47,6 +48,7 @@ class Place:
     format: Format
     name: str
     key: str = ""
+    named: bool = False  # the format was given, not detected
 
 
 def format_named(name: str) -> Format:
@@ -64,19 +66,37 @@ def places(source: Path, form: str | None = None) -> list[Place]:
     wanted = format_named(form) if form else None
     if not source.is_dir() and not source.is_file():
         raise LogError(f"{source} is neither a file nor a folder")
-    if not source.is_dir():
-        return _parts(source, wanted or _detected(source))
-    found = list(_below(source, wanted, source))
+    found = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
+    found = [replace(place, named=wanted is not None) for place in found]
     if not found:
         what = f"of the format {form}" if form else "of any known format"
         raise LogError(f"{source}: no file in it is a log {what}. Give a file, or name its format with --format.")
     return _distinct(found)
 
 
+def _in_file(path: Path, wanted: Format | None) -> list[Place]:
+    form = wanted or _detected(path)
+    try:
+        if found := _parts(path, form):
+            return found
+        raise LogError(f"{path} has no run in it that reads as {form.title}.")
+    except LogError as problem:
+        raise (misnamed(str(problem), form) if wanted else problem) from None
+
+
+def misnamed(problem: str, form: Format) -> LogError:
+    """What was wrong with a log whose format was given: it may be another one."""
+    ended = problem if problem.endswith((".", "?")) else f"{problem}."
+    return LogError(
+        f"{ended} It was read as {form.name}, the format given: leave that out to have it detected, "
+        "or see `steadyrun import --formats`."
+    )
+
+
 def _detected(path: Path) -> Format:
     look = Look(path, head(path))
     if not look.head:
-        raise LogError(f"{path} is empty")
+        raise LogError(f"{path} is empty: give a file to which something was logged")
     packed = next((name for magic, name in COMPRESSED.items() if look.head.startswith(magic)), None)
     if packed:
         raise LogError(f"{path} is compressed ({packed}): unpack it first")
@@ -169,12 +189,13 @@ def _name(path: Path) -> str:
 def _distinct(found: list[Place]) -> list[Place]:
     """The same places, none with the name of another."""
     names: set[str] = set()
+    tails: Counter[str] = Counter()
     result = []
     for place in found:
-        name, tail = place.name, 1
+        name = place.name
         while name in names:
-            tail += 1
-            name = f"{place.name}-{tail}"
+            tails[place.name] += 1
+            name = f"{place.name}-{tails[place.name] + 1}"
         names.add(name)
-        result.append(Place(place.path, place.format, name, place.key))
+        result.append(replace(place, name=name))
     return result

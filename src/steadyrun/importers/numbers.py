@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 
-NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"(?>[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)(?:\.\d+)?|\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)"
 SPECIAL = r"[-+]?(?:nan|inf(?:inity)?)(?![a-z]{3})"  # `nanms` is a NaN with a unit, `information` is a word
 ANY = rf"(?:{SPECIAL}|{NUMBER})"
-"""A number within a line of text; case is not minded."""
+"""A number within a line of text; case is not minded. It is whole or none: no part of its digits is tried instead."""
 
-_NAN = re.compile(r"[-+]?(?:nan(?:\(\w*\))?|1\.#(?:qnan|snan|ind)\d*)", re.I)
-_INF = re.compile(r"([-+]?)(?:inf(?:inity)?|∞|1\.#inf\d*)", re.I)
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:[,'_ \u00a0\u202f]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
-_WRAPPED = re.compile(r"(?:tensor|array|Array|np\.float\d+|np\.int\d+|DeviceArray)\(\s*\[?\s*([^,\])]+)")
-_UNIT = re.compile(r"(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12})")
+_NAN = re.compile(r"^[-+]?(?:nan(?:\(\w*\))?|1\.#(?:qnan|snan|ind)\d*)", re.I)
+_INF = re.compile(r"^([-+]?)(?:inf(?:inity)?|∞|1\.#inf\d*)", re.I)
+_THOUSANDS = re.compile(r"^[-+]?\d{1,3}(?:[,'_ \u00a0\u202f]\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"^[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
+_WRAPPED = re.compile(r"^(?:tensor|array|Array|np\.float\d+|np\.int\d+|DeviceArray)\(\s*\[?\s*([^,\])]+)")
+_UNIT = re.compile(r"^(.*[\d.])\s*(?:%|[a-zA-Zµ/]{1,12})")
+_LONGEST = 10_000  # characters of a number; more are a text, and would be read again and again
 MISSING = frozenset({"", "-", "--", "none", "null", "na", "n/a", "<na>", "nil", "undefined", "missing"})
 
 
@@ -26,6 +27,8 @@ class TooLargeError(ValueError):
 def number(text: str) -> float | None:
     """The number that a text spells; None where it spells none. NaN and infinities are numbers that were logged."""
     plain = text.strip().strip("\"'")
+    if len(plain) > _LONGEST:
+        return None
     try:
         found = float(plain)
     except ValueError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.finding import Place, places
+from steadyrun.importers.finding import Place, misnamed, places
 from steadyrun.importers.told import Told
 from steadyrun.importers.writing import Imported, imported
 from steadyrun.store.manifest import read_manifest
@@ -60,8 +60,13 @@ def import_place(
         found = imported(log, place.path, place.format.name, given, declared, told, target)
     except OSError as problem:
         raise LogError(f"cannot read {place.path}: {problem.strerror or problem}") from problem
-    except (ArithmeticError, UnicodeError, pa.ArrowException) as problem:
-        raise LogError(f"{place.path} cannot be read as {place.format.title}: {problem}") from problem
+    except LogError as problem:
+        if not place.named:
+            raise
+        raise misnamed(str(problem), place.format) from problem
+    except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as problem:
+        text = f"{place.path} cannot be read as {place.format.title}: {problem}"
+        raise (misnamed(text, place.format) if place.named else LogError(text)) from problem
     except (RecursionError, MemoryError) as problem:
         raise LogError(f"{place.path} is built so that it cannot be read ({type(problem).__name__})") from problem
     found.name = place.name
@@ -79,9 +84,7 @@ def _check_target(target: Path, place: Place) -> None:
     about = manifest.get("imported")
     if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == place.path.name:
         return
-    raise LogError(
-        f"{target} is there already, and was not imported from {place.path.name}. Choose another with --out."
-    )
+    raise LogError(f"{target} is there already, and was not imported from {place.path.name}. Choose another folder.")
 
 
 def folder_name(name: str) -> str:

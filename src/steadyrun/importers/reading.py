@@ -18,7 +18,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\
 _ENDS = re.compile(r"(\r+\n?|\n|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
 _CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old progress bars step back
 _WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
-_LAST_WORD = re.compile(r"[^\s,;|]+$")
+_UP_TO_LAST_WORD = re.compile(r"^.*[\s,;|]", re.S)
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
@@ -96,4 +96,5 @@ def _without_last_word(line: str, number: int, told: Told) -> str:
     if line.rstrip().endswith(("}", "]", ")", "|")) or _WHOLE.search(line):  # closed: nothing is missing
         return line
     told.odd("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
-    return _LAST_WORD.sub("", line)
+    found = _UP_TO_LAST_WORD.match(line)
+    return found[0] if found else ""

@@ -57,7 +57,7 @@ SERIES: Mapping[str, str] = {"lr": "lr/0"}
 NEEDED = ("loss", "val_loss", "lr", "grad_norm")
 """A log in which none of these is found cannot be told anything about."""
 
-_GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d+)")
+_GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d{1,9})")
 _OPTIMIZER = re.compile(
     r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?"
 )

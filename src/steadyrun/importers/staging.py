@@ -47,6 +47,6 @@ def staged(target: Path) -> Iterator[Path]:
         else:
             stage.rename(target)
     except OSError as problem:
-        raise LogError(f"cannot write {target}: {problem}. Choose another folder with --out.") from problem
+        raise LogError(f"cannot write {target}: {problem}. Choose another folder.") from problem
     finally:
         shutil.rmtree(stage, ignore_errors=True)

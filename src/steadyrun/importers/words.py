@@ -34,7 +34,7 @@ _PARTS = frozenset({
     "content", "contrastive", "policy", "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial",
     "target", "count", "class", "reward",
 })  # fmt: skip
-_SET = re.compile(r"(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
+_SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 
 
 def spellings(name: str) -> tuple[str, str]:

@@ -136,7 +136,7 @@ def _check_useful(mapped: Mapped, seen: Mapping[str, Seen], source: Path) -> Non
         names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
         raise LogError(
             f"{source}: no series looks like a loss, a validation loss, a learning rate or a gradient norm; it has "
-            f"{names}. Say which is which, such as --map loss=NAME"
+            f"{names}. Say which is which, such as --map loss=NAME (in Python: map={{'loss': 'NAME'}})"
         )
 
 

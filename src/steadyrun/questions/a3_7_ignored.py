@@ -8,7 +8,7 @@ from steadyrun.signals.run import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     if not run.has("ignored_labels"):
-        raise NotApplicable("no batch with labels that the loss skips was given to run.step")
+        raise NotApplicable("no recorded batch has labels that the loss skips")
     ignored = run.raw("ignored_labels")
     empty = ignored.steps[ignored.values >= 1]
     measured = {"batches": float(len(ignored.steps)), "without_target": float(len(empty))}

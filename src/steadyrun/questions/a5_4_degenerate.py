@@ -21,7 +21,7 @@ from steadyrun.signals.run import Signals
 
 def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("repeated_tokens"):
-        raise NotApplicable("no batches of tokens were given to run.step", "repeated_tokens")
+        raise NotApplicable("no batches of tokens are recorded", "repeated_tokens")
     share = run.points("repeated_tokens")
     usual = float(np.median(share.values))
     high = float(np.quantile(share.values, 0.98))

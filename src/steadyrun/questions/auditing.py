@@ -52,7 +52,7 @@ def of_targets(run: Signals, name: str, why: str) -> Points:
     """A series about the targets; the question does not arise where the loss was read and has none such."""
     if run.maybe(name) is None and isinstance(run.inferred.get("objective"), dict):
         raise NotApplicable(why)
-    return sampled(run, name, why)
+    return sampled(run, name, "the graph of the loss was not read")
 
 
 def in_a_row(bad: Any, wanted: float) -> int | None:

@@ -16,7 +16,7 @@ from steadyrun.questions.form import (
     Threshold,
     shown,
 )
-from steadyrun.questions.intent import chooses, summed_loss, untrained_start
+from steadyrun.questions.intent import chooses, summed_loss, unknown_classes, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import number
@@ -29,7 +29,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     summed_loss(run)
     count = chooses(run)
     if count is None:
-        raise MissingSignal("vocab_size", "neither vocab_size nor num_classes is declared, and none could be inferred")
+        raise MissingSignal(*unknown_classes(run))
     loss = run.points("loss")
     if loss.steps[0] > 0:
         raise MissingSignal(

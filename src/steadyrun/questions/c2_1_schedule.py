@@ -22,7 +22,9 @@ from steadyrun.questions.rates import ENOUGH, Seen, look
 from steadyrun.questions.schedule_faults import IN_ORDER, starts_at_peak, warmup_missing
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Signals
-from steadyrun.signals.schedule import agreement, distance
+from steadyrun.signals.schedule import agreement, distance, unknown_schedule
+
+_HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or give run.watch(…, scheduler=scheduler)'
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -47,6 +49,9 @@ def _against_scheduler(seen: Seen, limit: Limits) -> Finding:
     over = rates.steps[-1] > warmup
     if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, seen.run.declared("lr_max") or seen.peak):
         return warmup_missing(seen, warmup)
+    unknown = unknown_schedule(seen.run.config)
+    if seen.dry is None and unknown:
+        raise MissingSignal("schedule", f"{unknown}: nothing can be compared with it", _HOW)
     if seen.dry is None:
         raise NotApplicable(
             "no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry", "schedule"
@@ -64,7 +69,10 @@ def _against_scheduler(seen: Seen, limit: Limits) -> Finding:
         )
     if share >= limit["share"]:
         return Finding(
-            "pass", f"the recorded rates are those of the scheduler's dry run (peak {shown(seen.peak)}).", measured
+            "pass",
+            f"the recorded rates are those of the scheduler's dry run (peak {shown(seen.peak)})"
+            f"{f'; {unknown}, so it was not compared' if unknown else ''}.",
+            measured,
         )
     return Finding(
         "differs-from-scheduler",

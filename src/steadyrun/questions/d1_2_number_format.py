@@ -14,9 +14,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     step = run.first_nonfinite[0]
     found = regime(run)
     if not found:
-        raise MissingSignal(
-            "dtype", "the number format is not known", "declare config={'dtype': 'fp32'} or watch the model"
-        )
+        raise MissingSignal("dtype", "the number format is not known", "declare config={'dtype': 'fp32'}")
     if found == "fp16":
         message = f"fp16 at step {step}: numbers above 65504 are infinite there, so mixed precision is looked at first."
         return Finding("fp16", message, step=step)

@@ -36,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     scale = run.raw("loss_scale")
     values = scale.values[np.isfinite(scale.values)]
     if not len(values):
-        raise MissingSignal("loss_scale", "no loss scale is finite", "give run.watch(…, scaler=scaler)")
+        raise MissingSignal("loss_scale", "no loss scale is finite", "record a loss scale that is finite")
     bad = _overflows(run)
     skips, start = _skips(run)
     measured = {

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from steadyrun.errors import UsageError
+from steadyrun.signals.hints import hint
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run import Signals
 
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
@@ -127,7 +129,9 @@ class Question:
             with np.errstate(all="ignore"):  # huge numbers may overflow: they fail the comparison that follows
                 finding = self.find(run, limits)
         except MissingSignal as missing:
-            return Answer(CANNOT_TELL, "missing", str(missing), missing=(missing.name,), how_to_record=missing.how)
+            return Answer(
+                CANNOT_TELL, "missing", str(missing), missing=(missing.name,), how_to_record=_how(run, missing)
+            )
         except NotApplicable as why:
             return Answer(NOT_APPLICABLE, "not-applicable", str(why), missing=why.missing)
         outcome = self.outcome(finding.outcome)
@@ -144,6 +148,11 @@ class Question:
 
     def outcome(self, name: str) -> Outcome:
         return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+
+def _how(run: Any, missing: MissingSignal) -> str:
+    """What to do about it: as far as there is a run, by what it says about itself."""
+    return hint(run, missing) if isinstance(run, Signals) else missing.how
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,21 @@ def chooses(run: Signals) -> int | None:
     return int(width) if abs(float(loss.values[0]) - math.log(width)) < _NEAR * math.log(width) else None
 
 
+def unknown_classes(run: Signals) -> tuple[str, str, str]:
+    """Why it is not known what the output chooses among: the name of what is missing, why, and what to do."""
+    name = next((name for name in ("vocab_size", "num_classes") if name in run.config), None)
+    declared, width = run.declared(name) if name else None, number(run.inferred.get("output_width"))
+    if name and declared is not None and width is not None:
+        why = f"{name} {declared:g} is declared, but the model's output has {width:g} values"
+        return name, why, f"declare {name} as the loss has it"
+    if name:
+        return name, f"{name} is declared, but not as a number of at least 2", f"declare {name} as a number"
+    why = "neither vocab_size nor num_classes is declared, and "
+    if width is None:
+        return "vocab_size", f"{why}none could be inferred", ""
+    return "vocab_size", f"{why}the first loss does not show whether it chooses among the output's {width:g} values", ""
+
+
 def pretrained(run: Signals) -> bool:
     """Whether the run starts from learned weights: declared so, or told by a first loss far below a guess."""
     init = run.config.get("init")

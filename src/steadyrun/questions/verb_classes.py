@@ -55,9 +55,8 @@ def race(run: Signals) -> Race:
             return found
     if run.matching("class_loss/*") or run.matching("val_class_loss/*"):
         raise NotApplicable("no classes are called regular and irregular, the names that this question compares")
-    raise NotApplicable(
-        'no class losses are recorded: run.step(loss, class_losses={"regular": …, "irregular": …})', "class_loss/*"
-    )
+    how = "" if run.imported else ': run.step(loss, class_losses={"regular": …, "irregular": …})'
+    raise NotApplicable(f"no class losses are recorded{how}", "class_loss/*")
 
 
 def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int) -> Race:

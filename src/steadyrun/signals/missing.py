@@ -10,6 +10,7 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "grad_norm": "call run.watch(model, optimizer) before training, or run.log(grad_norm=…)",
     "lr/*": "call run.watch(model, optimizer) before training, or run.log(lr=…)",
     "activation/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
+    "training": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "spectral_norm/*": "call run.watch(model, optimizer) before training",
     "block_param_norm/*": "call run.watch(model, optimizer) before training",
     "dead_units/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",

@@ -187,7 +187,7 @@ class Signals:
         if name not in self._points:
             self._points[name] = self._finite(name)
         if not len(self._points[name]):
-            raise MissingSignal(name, f"{name} has no finite value before step {self.end:g}")
+            raise MissingSignal(name, f"{name} has no finite value{self._so_far}")
         return self._points[name]
 
     def distinct(self, name: str) -> Floats:
@@ -207,7 +207,7 @@ class Signals:
         found = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
         kept = {name: points for name, points in found.items() if points is not None}
         if not kept:
-            why = f"{pattern} was recorded, but no value is finite before step {self.end:g}" if found else ""
+            why = f"{pattern} was recorded, but no value is finite{self._so_far}" if found else ""
             raise MissingSignal(pattern, why)
         return kept
 
@@ -233,6 +233,10 @@ class Signals:
     def end(self) -> float:
         """Configuration questions see the steps before this one."""
         return self.first_nonfinite[0] if self.first_nonfinite else float("inf")
+
+    @property
+    def _so_far(self) -> str:
+        return f" before step {self.end:g}" if self.first_nonfinite else ""
 
     def _finite(self, name: str) -> Points:
         series = self.raw(name)

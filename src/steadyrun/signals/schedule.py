@@ -66,7 +66,7 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan
 
     `floor` stands in where lr_min is not declared.
     """
-    shape = _SPELLINGS.get(re.sub(r"[^a-z]+", " ", str(config.get("schedule", "")).lower()).strip(), "")
+    shape = _shape(config.get("schedule", ""))
     peak, steps = number(config.get("lr_max")), number(config.get("total_steps"))
     warmup, declared_floor = number(config.get("warmup_steps", 0)), number(config.get("lr_min"))
     lowest = floor if declared_floor is None else declared_floor
@@ -77,6 +77,18 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan
     if not (peak > 0 and 0 <= lowest <= peak and 0 <= warmup <= steps and steps >= 1):
         return None
     return Plan(shape, peak, lowest, int(warmup), int(steps))
+
+
+def unknown_schedule(config: Mapping[str, Any]) -> str:
+    """That the declared schedule is none that can be compared with, and which can; "" where it is one, or none."""
+    declared = config.get("schedule")
+    if not declared or _shape(declared):
+        return ""
+    return f"the declared schedule {str(declared)[:60]!r} is not one that steadyrun knows ({', '.join(_SHAPES)})"
+
+
+def _shape(declared: Any) -> str:
+    return _SPELLINGS.get(re.sub(r"[^a-z]+", " ", str(declared).lower()).strip(), "")
 
 
 def number(value: Any) -> float | None:

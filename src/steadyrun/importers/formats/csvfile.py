@@ -146,7 +146,9 @@ def _without_last_cell(held: Rows, name: str, told: Told) -> Rows:
 
 def _decimal_comma(path: Path) -> bool:
     start = decoded(head(path))
-    return bool(re.search(r"(?:^|;)\s*-?\d+,\d+\s*(?:;|$)", start, re.M)) and not re.search(r"\d\.\d", start)
+    return bool(re.search(r"(?:^|;)[^\S\n]*+-?\d++,\d++[^\S\n]*+(?:;|$)", start, re.M)) and not re.search(
+        r"\d\.\d", start
+    )
 
 
 def _read(path: Path, _key: str, told: Told) -> Log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -94,6 +95,8 @@ def _golden_points(each: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
         yield from ((int(step), item) for step, item in values.items() if re.fullmatch(r"-?[0-9]{1,15}", step))
         return
     start, gap = value(each.get("start_step", 0)) or 0.0, value(each.get("step_interval", 1)) or 1.0
+    if not math.isfinite(start) or not math.isfinite(gap):
+        raise LogError(f"golden values begin at {start:g}, in steps of {gap:g}: give both as numbers")
     yield from ((int(start + place * gap), item) for place, item in enumerate(values))
 
 

@@ -90,7 +90,7 @@ def _detect(look: Look) -> bool:
 def _database_parts(path: Path) -> list[Part]:
     """Every run that was not deleted; where they cannot be listed, the file itself: reading says what is wrong."""
     try:
-        return _runs(path)
+        return _runs(path) if is_database(path) else [Part(path.stem)]
     except LogError:
         return [Part(path.stem)]
 
@@ -119,6 +119,8 @@ def _paged(ask: Any) -> Iterator[Any]:
 
 
 def _read_database(path: Path, key: str, told: Told) -> Log:
+    if not is_database(path):
+        raise LogError(f"{path} is not a database of MLflow")
     key = key or _runs(path)[0].key
     with readable(path):
         held = client(path)

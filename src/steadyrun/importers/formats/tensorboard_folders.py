@@ -19,7 +19,7 @@ from steadyrun.importers.model import Part
 _TRAIN, _HELD_OUT = "train", {"validation": "val", "valid": "val", "val": "val", "eval": "val", "test": "test"}
 _SPLITS = "train and validation"  # the key of such a run
 _STARTED = re.compile(r"tfevents\.(\d+)")
-_ITERATIONS = re.compile(r"evaluation_(.+)_vs_iterations")
+_ITERATIONS = re.compile(r"^evaluation_(.+)_vs_iterations")
 _SMALL = 2**18  # bytes: a folder of hyperparameters holds hardly more than them
 
 Naming = Callable[[str], tuple[str, bool] | None]

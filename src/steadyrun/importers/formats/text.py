@@ -30,19 +30,18 @@ def best(look: Look) -> Dialect | None:
 @lru_cache(maxsize=1)
 def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
     """Kept, for every dialect asks it of the same file."""
-    text = _plain_lines(decoded(_sample(path)))
-    counts = {dialect.name: len(dialect.pattern.findall(text)) for dialect in DIALECTS}
+    lines = _plain_lines(decoded(_sample(path)))
+    counts = {dialect.name: sum(len(dialect.pattern.findall(line)) for line in lines) for dialect in DIALECTS}
     lines_of_losses = max(counts[dialect.name] for dialect in DIALECTS if dialect.last_resort)
     special = [each for each in DIALECTS if not each.last_resort and counts[each.name] > _STRAY * lines_of_losses]
     ordered = sorted(special, key=lambda each: -counts[each.name])
     ordered += [each for each in DIALECTS if each.last_resort and counts[each.name]]
-    return next((dialect for dialect in ordered if dialect.sure(text)), None)
+    return next((dialect for dialect in ordered if dialect.sure(lines)), None)
 
 
-def _plain_lines(text: str) -> str:
-    """A text for a first look: plain, and no line longer than a person would print."""
-    lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-    return "\n".join(line[:_LONGEST] for line in lines)
+def _plain_lines(text: str) -> list[str]:
+    """Lines for a first look: plain, and none longer than a person would print."""
+    return [line[:_LONGEST] for line in plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")]
 
 
 def _sample(path: Path) -> bytes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.formats.wandb_records import MAGIC, records
-from steadyrun.importers.model import Format, Log, Look, Part, Row, packed
+from steadyrun.importers.model import LONGEST_NAME, Format, Log, Look, Part, Row, packed
 from steadyrun.importers.told import Told
 
 _FOLDER = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-[\w-]+")
@@ -104,8 +104,14 @@ def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
             found[name] = held
     for each in media:
         told.odd("images, histograms, tables and the like", "left out", repr(each[:80]))
-        found = {name: held for name, held in found.items() if not name.startswith(f"{each}/")}
-    return found
+    folders = frozenset(media)
+    return {name: held for name, held in found.items() if not _within(name, folders)} if media else found
+
+
+def _within(name: str, folders: frozenset[str]) -> bool:
+    """Whether a name is below one of these; one that is too long to be kept is not looked at beyond that."""
+    parts = name[:LONGEST_NAME].split("/")[:-1]
+    return any(folder in folders for folder in accumulate(parts, lambda above, part: f"{above}/{part}"))
 
 
 FORMAT = Format("wandb", "Weights & Biases (.wandb)", _detect, _read, _parts, _folder, extra="wandb")

@@ -10,7 +10,7 @@ from steadyrun.importers.formats.layout import detect, layout, names_of
 from steadyrun.importers.model import Format, Log, Look, Part, Rows
 from steadyrun.importers.told import Told
 
-_COLUMN = re.compile(r"(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?")
+_COLUMN = re.compile(r"^(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?$")
 
 
 def _runs(names: list[str]) -> dict[str, dict[str, str]]:

@@ -28,6 +28,7 @@ _LARGEST = 256 * 2**20  # bytes of one record
 
 def records(path: Path, told: Told) -> Iterator[Any]:
     """W&B's records in the order of the file; where it is damaged, the rest of that block is passed over."""
+    _check_start(path)
     parse = needed("wandb.proto.wandb_internal_pb2", "wandb", path).Record.FromString
     undecodable = needed("google.protobuf.message", "wandb", path).DecodeError
     for at, data in _framed(path, told):
@@ -37,22 +38,29 @@ def records(path: Path, told: Told) -> Iterator[Any]:
             told.odd("records that W&B cannot decode", "left out", f"{path.name}, byte {at:,}")
 
 
+def _check_start(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(_HEAD.size)
+    if len(start) < _HEAD.size or not start.startswith(MAGIC):
+        raise LogError(f"{path}, byte 0: it does not begin like a file of W&B")
+
+
 def _framed(path: Path, told: Told) -> Iterator[tuple[int, bytes]]:
     """(byte, record); fragments are put together."""
-    held, began = b"", -1
+    held, began = bytearray(), -1
     for at, kind, data in _fragments(path, told):
         if kind in (_WHOLE, _FIRST):
             if began >= 0:
                 _damaged(path, told, began)
-            began, held = at, b""
+            began, held = at, bytearray()
         if began < 0:
             continue  # the end of a record whose beginning is lost
         held += data
         if len(held) > _LARGEST:
             raise LogError(f"{path}, byte {began:,}: a record of more than {_LARGEST // 2**20} MB. Is it a log of W&B?")
         if kind in (_WHOLE, _LAST):
-            yield began, held
-            held, began = b"", -1
+            yield began, bytes(held)
+            held, began = bytearray(), -1
     if began >= 0:
         _damaged(path, told, began)
 
@@ -60,8 +68,6 @@ def _framed(path: Path, told: Told) -> Iterator[tuple[int, bytes]]:
 def _fragments(path: Path, told: Told) -> Iterator[tuple[int, int, bytes]]:
     with path.open("rb") as file:
         start = file.read(_HEAD.size)
-        if len(start) < _HEAD.size or not start.startswith(MAGIC):
-            raise LogError(f"{path}, byte 0: it does not begin like a file of W&B")
         base, block = 0, start + file.read(_BLOCK - _HEAD.size)
         place = _HEAD.size
         while block:

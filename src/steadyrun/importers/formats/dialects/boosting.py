@@ -11,9 +11,9 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 from steadyrun.importers.words import HELD_OUT, TRAIN
 
-_LINE = re.compile(rf"^(?:\[[\d:. -]+\]\s*)?\[?(\d+)[\]:]\s+((?:[\w@' -]+?[:]\s*{ANY}[^\S\n]*[^\n]*))$", re.M)
-_FIELD = re.compile(rf"([\w@'-]+(?: [\w@-]+)?):\s*({ANY})")
-_SURE = re.compile(rf"^(?:\[[\d:. -]+\]\s*)?(?:\[\d+\]\s+[\w]+(?:-|'s )[\w@-]+:|\d+:\s+learn:)\s*{ANY}", re.M)
+_LINE = re.compile(rf"^(?:\[[\d:. -]++\]\s*+)?\[?(\d++)[\]:]\s++([\w@' -]++:\s*+{ANY}.*)$")
+_FIELD = re.compile(rf"(?<![\w@'-])([\w@'-]++(?: [\w@-]++)?):\s*+({ANY})")
+_SURE = re.compile(rf"^(?:\[[\d:. -]++\]\s*+)?(?:\[\d++\]\s++\w++(?:-|'s )[\w@-]++:|\d++:\s++learn:)\s*+{ANY}")
 _LOSSES = (
     "logloss",
     "rmse",

@@ -10,7 +10,7 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_STEP = re.compile(r"--> (?:TIME: [^|]*?-- )?STEP: \d+/\d+ -- GLOBAL_STEP: (\d+)")
+_STEP = re.compile(r"--> (?:TIME: [^|]{0,100}?-- )?STEP: \d++/\d++ -- GLOBAL_STEP: (\d++)")
 _EVAL = re.compile(r"--> EVAL PERFORMANCE|> EVALUATION")
 _OTHER = re.compile(r"--> |^\s*> (?:EPOCH|TRAINING)")
 _FIELD = re.compile(rf"^\s*\| > ([\w./]+)\s*:\s*({ANY})", re.I)
@@ -43,6 +43,4 @@ def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
     yield from ended()
 
 
-DIALECT = Dialect(
-    "coqui", "Coqui TTS log", re.compile(r"--> (?:TIME: [^|]*?-- )?STEP: \d+/\d+ -- GLOBAL_STEP: \d+"), _rows
-)
+DIALECT = Dialect("coqui", "Coqui TTS log", _STEP, _rows)

@@ -10,7 +10,7 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_STEP = re.compile(r"\bstep=(\d+), skipped=(\d+), lr=\[([^\]]*)\]")
+_STEP = re.compile(r"\bstep=(\d+), skipped=(\d+), lr=\[([^\]]{0,2000})\]")
 _LOSS = re.compile(rf"\bsteps: (\d+) loss: ({ANY}) iter time", re.I)
 _SCALE = re.compile(
     rf"(?:Attempted loss scale: (?P<tried>{ANY}), (?:reducing to (?P<reduced>{ANY})|but hysteresis)"

@@ -12,8 +12,9 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_ENTRY = re.compile(r"\|\s*(train_inner|train|valid[\w.-]*|test[\w.-]*)\s*\|\s*(\{.*\})\s*$", re.M)
-_TEXT = re.compile(r"\|\s*epoch\s+(\d+)\b(?=[^\n]*\bloss[ =])([^\n]*\bnum_updates[ =]\d[^\n]*)$", re.M)
+_FRONT = r"^.{0,300}?\|\s*+"  # what a program prints before an entry has an end: nothing is looked for behind it
+_ENTRY = re.compile(rf"{_FRONT}(train_inner|train|valid[\w.-]*+|test[\w.-]*+)\s*+\|\s*+(\{{.*\}})\s*$")
+_TEXT = re.compile(rf"{_FRONT}epoch\s++(\d++)\b(?=.*\bloss[ =])(.*\bnum_updates[ =]\d.*)$")
 _FIELD = re.compile(rf"\b([a-z]\w*)[ =]({ANY})(?=[\s,|%]|$)", re.I)
 
 
@@ -54,7 +55,7 @@ def _text_row(line: str, epoch: str, rest: str, told: Told, number: int) -> Row:
 DIALECT = Dialect(
     "fairseq",
     "fairseq log",
-    re.compile(f"{_ENTRY.pattern}|{_TEXT.pattern}", re.M),
+    re.compile(f"{_ENTRY.pattern}|{_TEXT.pattern}"),
     _rows,
     "mean since the last point",
     {"step": "num_updates"},

@@ -15,7 +15,11 @@ Lines = Iterator[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Dialect:
-    """`pattern` finds a line of it in a text; `rows` reads all lines, and tells the log what it learns on the way."""
+    """`pattern` finds an entry in a line; `rows` reads all lines, and tells the log what it learns on the way.
+
+    A pattern is only ever given one line, and has to take time in proportion to it: what repeats is possessive (`*+`),
+    bounded, or followed by what it cannot match itself, and no search begins anew within what was searched through.
+    """
 
     name: str
     title: str
@@ -23,7 +27,7 @@ class Dialect:
     rows: Callable[[Lines, Told, Log], Iterator[Row]]
     kind: str = ""
     roles: Mapping[str, str] = field(default_factory=dict)
-    sure: Callable[[str], bool] = lambda _text: True  # asked of a text in which the pattern was found
+    sure: Callable[[list[str]], bool] = lambda _lines: True  # asked of lines in which the pattern was found
     last_resort: bool = False
 
 

@@ -22,8 +22,7 @@ from steadyrun.importers.told import Told
 from steadyrun.importers.words import HELD_OUT, LOSS_WORDS, TRAIN
 
 _LONGEST = 4_000
-_FIELD = re.compile(rf"^\s+\W*([A-Za-z][\w ./()@-]*?)\s*[:=]\s*({ANY})\s*$", re.I)
-_JSON = re.compile(r"\{.*\}")
+_FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
 _HINT = re.compile(r"loss|xent|epoch|step|iter|batch|test|val", re.I)
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _SETTING = re.compile(
@@ -55,7 +54,7 @@ class _Reader:
             return
         if not _HINT.search(line):
             return
-        if '":' in line and (found := _JSON.search(line)) and isinstance(held := parsed(found[0]), dict):
+        if '":' in line and isinstance(held := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
             yield from self._json(held, number)
             return
         said = phrase(line)
@@ -134,10 +133,9 @@ def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
     yield from reader.ended()
 
 
-def _sure(text: str) -> bool:
+def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
-    lines = enumerate(text.splitlines(), start=1)
-    found = list(islice(_rows(lines, Told(), Log(iter(()))), 300))
+    found = list(islice(_rows(enumerate(lines, start=1), Told(), Log(iter(()))), 300))
     kinds = Counter(_kind(row) for row in found)
     if not kinds:
         return False
@@ -157,7 +155,7 @@ def _kind(row: Row) -> tuple[str, bool]:
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
-    re.compile(rf"^[^\n]{{0,500}}(?:loss|xent)[^\n]{{0,80}}?{ANY}", re.M | re.I),
+    re.compile(rf"^.{{0,500}}?(?:loss|xent).{{0,80}}?{ANY}", re.I),
     _rows,
     sure=_sure,
     last_resort=True,

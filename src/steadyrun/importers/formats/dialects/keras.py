@@ -11,9 +11,9 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _EPOCH = re.compile(r"^\s*Epoch (\d{1,9})(?:/(\d{1,9}))?\s*$")
-_BAR = re.compile(r"^\s*(?P<at>\d+)/(?P<of>\d+|Unknown)\b(?P<rest>.* - [\w./]+: .*)$", re.M)
+_BAR = re.compile(r"^\s*+(?P<at>\d++)/(?P<of>\d++|Unknown)\b(?P<rest>.* - [\w./]++: .*)$")
 _FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
-_LINE = re.compile(r"^\s*\d+/(?:\d+|Unknown) (?:\[[=>. ]*\]|[━╸╺ ]+|-)[^\n]* - (?:\w+_)?loss: \S", re.M)
+_LINE = re.compile(r"^\s*+\d++/(?:\d++|Unknown) (?:\[[=>. ]*+\]|[━╸╺ -]).* - (?:\w+_)?loss: \S")
 
 
 def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:

@@ -11,12 +11,12 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _STEP = re.compile(
-    rf"^\s*step\s+(\d{{1,15}})(?:/(\d{{1,15}})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.M | re.I
+    rf"^\s*step\s+(\d{{1,15}})(?:/(\d{{1,15}})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.I
 )
 _REST = re.compile(rf"\|\s*(norm|lr)\s+({ANY})", re.I)
-_VAL = re.compile(rf"^\s*val loss\s+({ANY})\s*$", re.M | re.I)
-_MAIN = re.compile(rf"^\s*s:(\d+) ((?:trl|tel|eval):{ANY}.*)$", re.M | re.I)
-_TOKEN = re.compile(rf"(\w+):({ANY})", re.I)
+_VAL = re.compile(rf"^\s*val loss\s+({ANY})\s*$", re.I)
+_MAIN = re.compile(rf"^\s*s:(\d+) ((?:trl|tel|eval):{ANY}.*)$", re.I)
+_TOKEN = re.compile(rf"\b(\w++):({ANY})", re.I)
 
 
 def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
@@ -37,5 +37,5 @@ def _main_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
             yield pairs([("s", found[1]), *_TOKEN.findall(found[2])], told, number)
 
 
-DIALECT = Dialect("llm.c", "llm.c log", re.compile(f"{_STEP.pattern}|{_VAL.pattern}", re.M | re.I), _rows)
+DIALECT = Dialect("llm.c", "llm.c log", re.compile(f"{_STEP.pattern}|{_VAL.pattern}", re.I), _rows)
 MAIN_LOG = Dialect("llm.c-main", "llm.c main.log", _MAIN, _main_rows, roles={"step": "s"})

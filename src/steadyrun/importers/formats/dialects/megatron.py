@@ -12,8 +12,14 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)
-_FIELD = re.compile(rf"([A-Za-z][\w ()/.-]*?)\s*:\s*({ANY})\s*(?=\||$)", re.I)
-_VALID = re.compile(rf"valid(?:ation)? (?:loss|results) at iteration\s+(\d[\d,]*)[^|]*\|.*?loss value:\s*({ANY})", re.I)
+_NOT_IN_NAMES = re.compile(r"[^\w ()/.-]")
+_NAME = re.compile(r"[A-Za-z].*")
+_VALUE = re.compile(rf"\s*+({ANY})\s*+", re.I)
+_VALID = re.compile(
+    r"valid(?:ation)? (?:loss|results) at iteration\s++(\d[\d,]{0,15})[^|]{0,300}\|"
+    rf".{{0,300}}?loss value:\s*+({ANY})",
+    re.I,
+)
 _WRAPPED = 4  # lines that one entry may be wrapped over
 
 
@@ -40,21 +46,32 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
         yield _finished(" ".join(entry), began, last, told)
 
 
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names and numbers of cells `name: number` between bars."""
+    for cell in text.split("|"):
+        before, _, after = cell.rpartition(":")
+        name, value = _NAME.search(_NOT_IN_NAMES.split(before.rstrip())[-1]), _VALUE.fullmatch(after)
+        if name and value:
+            yield name[0], value[1]
+
+
 def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
     """An entry, and what it means: a norm of 0.000 was not measured, skipped iterations are a share, NaN is told."""
     found = _STEP.search(text)
     assert found is not None
-    row = {"iteration": float(found[1].replace(",", "")), **pairs(_FIELD.findall(text[found.end() :]), told, line)}
+    row = {"iteration": float(found[1].replace(",", "")), **pairs(list(_fields(text[found.end() :])), told, line)}
     if "lm_loss" in row:  # GPT-NeoX
         row["lm loss"] = row.pop("lm_loss")
     if row.get("grad norm") == 0:
         del row["grad norm"]
         told.odd("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
     steps = max(1.0, row["iteration"] - last if last is not None else 1.0)
-    skipped = row.get("number of skipped iterations")
-    if skipped is not None:
+    skipped = row.get("number of skipped iterations", math.nan)
+    if math.isfinite(skipped):
         row["skipped share"] = min(1.0, skipped / steps)
     lost = row.get("number of nan iterations", 0.0)
+    if not math.isfinite(lost):  # a count that is none tells nothing
+        lost = 0.0
     if lost >= steps or (lost and row.get("lm loss") == 0):  # the mean of no losses is printed as zero
         row["lm loss"] = math.nan
     elif lost:

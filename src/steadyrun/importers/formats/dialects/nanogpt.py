@@ -10,8 +10,8 @@ from steadyrun.importers.model import Log, Row
 from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
-_ITER = re.compile(rf"^\s*iter (\d[\d,]*): loss ({ANY})\b(.*)", re.M | re.I)
-_EVAL = re.compile(rf"^\s*step (\d[\d,]*): train loss ({ANY})[^,]*, val loss ({ANY})", re.M | re.I)
+_ITER = re.compile(rf"^\s*iter (\d[\d,]*): loss ({ANY})\b(.*)", re.I)
+_EVAL = re.compile(rf"^\s*step (\d[\d,]*): train loss ({ANY})[^,]*+, val loss ({ANY})", re.I)
 _REST = re.compile(rf"\b(time|mfu|lr|grad_norm|norm) ({ANY})", re.I)
 
 
@@ -27,7 +27,7 @@ def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
             yield pairs(list(zip(names, found.groups(), strict=True)), told, number)
 
 
-_PLAIN = re.compile(rf"^(\d+) (train|val|hella) ({ANY})\s*$", re.M)
+_PLAIN = re.compile(rf"^(\d+) (train|val|hella) ({ANY})\s*$")
 _PLAIN_NAMES = {"train": "train loss", "val": "val loss", "hella": "hellaswag"}
 
 
@@ -37,8 +37,8 @@ def _plain_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
             yield pairs([("step", found[1]), (_PLAIN_NAMES[found[2]], found[3])], told, number)
 
 
-_MODDED = re.compile(r"^\s*step:(\d{1,15})(?:/(\d{1,15}))?\s+([^\n]*\b(?:train_loss|val_loss):[^\n]*)$", re.M)
-_TOKEN = re.compile(rf"([\w./]+):\s*({ANY})(?:[a-zµ]*)", re.I)
+_MODDED = re.compile(r"^\s*+step:(\d{1,15})(?:/(\d{1,15}))?\s++(.*\b(?:train_loss|val_loss):.*)$")
+_TOKEN = re.compile(rf"(?<![\w./])([\w./]++):\s*+({ANY})(?:[a-zµ]*+)", re.I)
 
 
 def _modded_rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
@@ -52,8 +52,6 @@ def _modded_rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
             yield {"step": step, **pairs(_TOKEN.findall(found[3]), told, number)}
 
 
-DIALECT = Dialect(
-    "nanogpt", "nanoGPT log", re.compile(f"{_ITER.pattern}|{_EVAL.pattern}", re.M | re.I), _rows, "single batch"
-)
+DIALECT = Dialect("nanogpt", "nanoGPT log", re.compile(f"{_ITER.pattern}|{_EVAL.pattern}", re.I), _rows, "single batch")
 PLAIN = Dialect("build-nanogpt", "build-nanogpt log.txt", _PLAIN, _plain_rows, "mean of a step")
 MODDED = Dialect("modded-nanogpt", "modded-nanogpt log", _MODDED, _modded_rows, "single batch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from steadyrun.importers.numbers import ANY
@@ -12,35 +13,38 @@ _QUALIFIER = (
     r"(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|total|avg|average|mean|running|lm|cross|ce|nll|loss|"
     r"grad(?:ient)?|global|learning|current|l2|dynamic|smoothed|best|min|max|epoch|batch)"
 )
-_END = r"(?![A-Za-z_]*\d|\d*[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
-_PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w./@'()-]*)\s*[:=]\s*\[?\(?({ANY}){_END}", re.I)
-_NOUN = r"[\w./-]*loss(?:[_/.][\w./-]+)?|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity|xent"
-_WORD = re.compile(rf"(?<![\w/.])({_NOUN})\s+(?:is |of |= )?({ANY}){_END}", re.I)
-_BEFORE = re.compile(rf"(?<![\w/.])(?:{_QUALIFIER} )+$", re.I)  # words that belong to the name after them
+_END = r"(?![A-Za-z_]*+\d|\d*+[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
+_PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w./@'()-]{{0,100}}+)\s*+[:=]\s*+\[?\(?({ANY}){_END}", re.I)
+_LOSS = r"(?=[\w./-]{0,100}?loss(?:\s|[_/.][\w./-]))[\w./-]{1,100}+"
+_NOUN = rf"{_LOSS}|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity|xent"
+_WORD = re.compile(rf"(?<![\w/.])({_NOUN})\s++(?:is |of |= )?({ANY}){_END}", re.I)
+_BEFORE = re.compile(rf"(?<![\w/.])(?:{_QUALIFIER} ){{1,6}}$", re.I)  # words that belong to the name after them
 _FAR = 40
-_LITGPT = re.compile(r"\bloss train(?: \(curr\))?[: ]\s*([^\s,]+), val(?: \([^)]*\))?[: ]\s*([^\s|,]+)")
+_LITGPT = re.compile(r"\bloss train(?: \(curr\))?[: ]\s*+([^\s,]++), val(?: \([^)]{0,40}\))?[: ]\s*+([^\s|,]++)")
 _MARK = re.compile(
     rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
 )
 
-_N = r"(\d+(?:,\d{3})*)(?!\d*(?:\.\d|\s*%))"
-_OF = rf"{_N}(?:\s*/\s*(\d[\d,]*))?"
+_N = r"(\d++(?:,\d{3})*+)(?!\d*+(?:\.\d|\s*+%))"
+_OF = rf"{_N}(?:\s*+/\s*+(\d[\d,]*+))?"
+_AT = r"\s*+[:=#\[(]?\s*+"
 _COUNTS = (  # a word that has to be there, and how the count is written
-    ("num_updates", re.compile(rf"\bnum_updates\s*[:= ]\s*{_OF}", re.I)),
-    ("step", re.compile(rf"(?<![/\w-])(?:global[ _]?steps?|current[ _]steps?)\s*[:=#\[(]?\s*{_OF}", re.I)),
-    ("iter", re.compile(rf"(?<![/\w-])(?:iter(?:ation)?s?|acc_iter)\s*[:=#\[(]?\s*{_OF}(?!\s*it/s)", re.I)),
-    ("step", re.compile(rf"(?<![/\w-])steps?\s*[:=#\[(]?\s*{_OF}", re.I)),
-    ("update", re.compile(rf"(?<![/\w-])update\s*[:=#\[(]?\s*{_OF}", re.I)),
-    ("batch", re.compile(rf"(?<![/\w-])(?:mini-?)?batch\s*[:=#\[(]?\s*{_OF}(?![\w.])", re.I)),
+    ("num_updates", re.compile(rf"\bnum_updates(?:\s*+[:=]|\s)\s*+{_OF}", re.I)),
+    ("step", re.compile(rf"(?<![/\w-])(?:global[ _]?steps?|current[ _]steps?){_AT}{_OF}", re.I)),
+    ("iter", re.compile(rf"(?<![/\w-])(?:iter(?:ation)?s?|acc_iter){_AT}{_OF}(?!\s*it/s)", re.I)),
+    ("step", re.compile(rf"(?<![/\w-])steps?{_AT}{_OF}", re.I)),
+    ("update", re.compile(rf"(?<![/\w-])update{_AT}{_OF}", re.I)),
+    ("batch", re.compile(rf"(?<![/\w-])(?:mini-?)?batch{_AT}{_OF}(?![\w.])", re.I)),
 )
 _EPOCH = re.compile(
-    r"(?<![\w/])(?:epochs?|ep)(?:\(train\)|\(val\))?\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)(?![\w.]*\.\d)(?:\s*/\s*\d+)?\s*[\])]?",
+    r"(?<![\w/])(?:epochs?|ep)(?:\(train\)|\(val\))?\s*+[:=#]?\s*+[\[(]?\s*+(\d++(?:\.\d++)?+)(?![\w.]{0,40}\.\d)"
+    r"(?:\s*+/\s*+\d++)?+\s*+[\])]?",
     re.I,
 )
 # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
-_TRAIN = re.compile(r"(?<!\w)train(?:ing)?\s*:\s*\[?(\d+)(?:/\d+)?(?: \([^)]*\))?\]?(?=\s*\[)", re.I)
+_TRAIN = re.compile(r"(?<!\w)train(?:ing)?\s*:\s*\[?(\d++)(?:/\d++)?(?: \([^)]{0,40}\))?\]?(?=\s*+\[)", re.I)
 _INNER = re.compile(
-    r"\[\s*(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})(?:\s*\([^)]*\))?\s*\]|(?<=:)\s+(\d{1,15}) / (\d{1,15})\s"
+    r"\[\s*+(\d[\d,]{0,15})\s*+/\s*+(\d[\d,]{0,15})\s*+(?:\([^)]{0,40}\)\s*+)?\]|(?<=:)\s++(\d{1,15}) / (\d{1,15})\s"
 )
 _BAR = re.compile(r"(?:\||%\s|━)\s*(\d{1,15})/(\d{1,15})\s*(?:\[|\d+:\d)")
 _ESPNET = re.compile(r"(?<!\d)(\d+)epoch:train:\d+-(\d+)batch")
@@ -48,7 +52,7 @@ _ESPNET_END = re.compile(r"(?<!\d)(\d+)epoch results:")
 _TUTORIAL = re.compile(r"^\W*\[(\d+),\s+(\d+)\]\s")
 _FRONT = re.compile(rf"^\W*{_OF}\s*(?:[|:\]]|\s-\s)")
 _WORDS = re.compile(r"[\W_]+")
-_AVERAGE = re.compile(rf"\s*\(\s*({ANY})\s*\)")
+_AVERAGE = re.compile(rf"\s{{0,20}}+\(\s{{0,20}}+({ANY})\s{{0,20}}+\)")
 
 
 @dataclass
@@ -70,12 +74,14 @@ def phrase(line: str) -> Phrase:
         line = _LITGPT.sub(r"train loss: \1, val loss: \2", line)
     said = Phrase()
     marks = [(found.start(), found[1].lower() in HELD_OUT) for found in _MARK.finditer(line)]
+    places = [at for at, _ in marks]
     found = sorted([*_PAIR.finditer(line), *_WORD.finditer(line)], key=lambda each: each.start(1))
     first = found[0].start() if found else len(line)
     said.held_out = next((held for at, held in marks if at <= first), False)
     _where(line, said)
     for each in found:
-        held = next((held for at, held in reversed(marks) if at < each.start()), False)
+        before = bisect_left(places, each.start())
+        held = before > 0 and marks[before - 1][1]
         text = each[2]
         if held and said.inner is not None and (average := _AVERAGE.match(line, each.end())):
             text = average[1]  # of an evaluation the mean over its batches is meant

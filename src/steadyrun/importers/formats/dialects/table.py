@@ -11,8 +11,10 @@ from steadyrun.importers.numbers import ANY
 from steadyrun.importers.told import Told
 
 _GAP = re.compile(r"\s{2,}|\t|\s*\|\s*")
-_HEADER = re.compile(r"^[ \t|#]*(?:epochs?|e|#|steps?|iter|iteration)[ \t|]+[^\n:=]*loss[^\n:=]*$", re.M | re.I)
-_ROW = re.compile(rf"^[ \t|]*\d+(?:[ \t|]+(?:{ANY}|-|None|\d+:\d+(?::\d+)?))+[ \t|%+]*$", re.I)
+_HEADER = re.compile(
+    r"^(?=[^:=]*+$)(?>[ \t|#]*+(?:epochs?|e|steps?|iter|iteration)[ \t|]|[ \t|#]*#[ \t|]).*?loss", re.I
+)
+_ROW = re.compile(rf"^[ \t|]*+\d++(?:[ \t|]++(?:\d++:\d++(?::\d++)?|{ANY}|-|None))++[ \t|%+]*+$", re.I)
 
 
 def _cells(line: str) -> list[str]:
@@ -45,11 +47,10 @@ def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
     return [], []
 
 
-def _sure(text: str) -> bool:
+def _sure(lines: list[str]) -> bool:
     """Names alone are no table: rows have to follow."""
-    found = _HEADER.search(text)
-    after = text[found.end() :].splitlines()[1:8] if found else []
-    return any(_ROW.match(line) for line in after)
+    first = next((place for place, line in enumerate(lines) if _HEADER.match(line)), len(lines))
+    return any(_ROW.match(line) for line in lines[first + 1 : first + 8])
 
 
 DIALECT = Dialect("table", "printed table (fastai, spaCy)", _HEADER, _rows, sure=_sure)
