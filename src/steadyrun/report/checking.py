@@ -146,7 +146,7 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
     """A walk, and behind it what preflight and replays of the run have found."""
-    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached)
+    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached, walked.changes)
 
 
 def _last_step(view: RunView, signals: Signals) -> int | None:
