@@ -77,6 +77,7 @@ class Answer:
     missing: tuple[str, ...] = ()
     how_to_record: str = ""
     panel: int | None = None
+    may_pass: bool = False  # more training may undo this fault, or show that it is another
 
 
 class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
@@ -153,6 +154,7 @@ class Question:
             finding.fix or outcome.fix,
             outcome.edge,
             panel=outcome.panel,
+            may_pass=outcome.may_pass or finding.may_pass,
         )
 
     def outcome(self, name: str) -> Outcome:
@@ -168,6 +170,7 @@ class Finding:
     measured: Mapping[str, float] = field(default_factory=dict)
     step: int | None = None
     fix: str = ""  # more exact than the outcome's, where the run tells
+    may_pass: bool = False  # this one may, though not every finding of its outcome
 
 
 def explained(answer: Answer, by: str) -> Answer:
