@@ -43,8 +43,8 @@ def test_a_proved_cause(tmp_path: Path) -> None:
     assert found.proved
     assert found.removed_by == ("another batch",)
     assert found.sentence("runs/a") == (
-        "step 71, non-finite: loss is nan. Cause, proved by replay: row 3 holds NaN; another batch removes it. Rows: 3 "
-        "(data/7.png). It is gone with: another batch. Fix: Drop that picture."
+        "step 71, non-finite: loss is nan. Cause, proved by replay: row 3 holds NaN. Rows: 3 (data/7.png). "
+        "It is gone with: another batch. Fix: Drop that picture."
     )
     assert found.to_dict()["examples"] == EXAMPLES
 

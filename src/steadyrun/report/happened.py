@@ -94,7 +94,7 @@ def _incident(step: int, folder: Path) -> Incident | None:
     culprit = _part(replay, "culprit")
     verdict, reproduced = _text(tried, "verdict"), proof in REPRODUCED
     decided = reproduced and verdict in _DECIDED and not _text(tried, "interaction")
-    cause = [_text(culprit, "message") if reproduced else "", _text(tried, "why") if decided else ""]
+    cause = _text(culprit, "message") if reproduced else ""
     return Incident(
         step,
         happened.kind,
@@ -102,7 +102,7 @@ def _incident(step: int, folder: Path) -> Incident | None:
         happened.missing,
         proof,
         verdict,
-        "; ".join(each.rstrip(".") for each in cause if each),
+        cause or (_text(tried, "why") if decided else ""),
         tuple(_removed(tried, verdict)) if decided else (),
         _text(culprit, "fix") if reproduced else "",
         tuple(each for each in _list(culprit, "examples") if isinstance(each, dict)) if reproduced else (),
