@@ -104,8 +104,8 @@ def test_what_cannot_be_read_is_an_error_each_time(root: Path) -> None:
 def test_a_walk_is_not_repeated_at_every_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from steadyrun.live import watching
 
-    real, walks = watching.walk, []
-    monkeypatch.setattr(watching, "walk", lambda *given, **options: (walks.append(1), real(*given, **options))[1])
+    real, walks = watching.reported, []
+    monkeypatch.setattr(watching, "reported", lambda *given, **options: (walks.append(1), real(*given, **options))[1])
     run = steadyrun.record(root.parent / "live", flush_steps=1)
     run.log(loss=1.0)
     watch = Watch(root.parent / "live", "live")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +15,10 @@ from torch import nn
 import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
+from steadyrun.report.markdown import markdown
+from steadyrun.signals.schedule import Plan
+from steadyrun.store.events import EventLog
+from steadyrun.store.layout import events_file
 
 CONFIG = {"lr_max": 0.01, "warmup_steps": 30, "total_steps": 400, "schedule": "cosine", "num_classes": 3, "seed": 0}
 
@@ -264,3 +270,116 @@ def test_every_fault_that_has_no_edge_and_looks_at_the_end_of_the_run_may_pass()
     """Sections that ask about the present state of a run; a new outcome there must say so, too."""
     for code in ("C4.1", "D2.4", "D4.2", "D4.3", "D4.4", "S4.2", "S6.1", "S6.2"):
         assert all(outcome.may_pass for outcome in QUESTIONS[code].outcomes if outcome.answer == FAULT), code
+
+
+def classify(root: Path, config: dict[str, Any], scheduled: Callable[[torch.optim.Optimizer], Any]) -> None:
+    """A run of 600 steps; `scheduled` returns a scheduler to watch or None, and what to do after each step."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler, after = scheduled(optimizer)
+    with steadyrun.record(root, {"lr_max": 0.1, "total_steps": 600, "num_classes": 3, **config}) as run:
+        run.watch(model, optimizer, scheduler=scheduler)
+        for step in range(600):
+            x = torch.randn(8, 4)
+            loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss)
+            after(step)
+
+
+def slow_warmup(optimizer: torch.optim.Optimizer) -> Any:
+    """Set by hand, four times as long as declared: at first the scheduler seems to be stepped too seldom."""
+    plan = Plan("cosine", 0.1, 0.01, 200, 600)
+
+    def after(step: int) -> None:
+        optimizer.param_groups[0]["lr"] = float(plan.rate(np.array([step + 1.0]))[0])
+
+    after(-1)
+    return None, after
+
+
+def zero_in_the_first_epoch(optimizer: torch.optim.Optimizer) -> Any:
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, epoch / 5))
+    return scheduler, lambda step: scheduler.step() if step % 60 == 59 else None
+
+
+@pytest.mark.usefixtures("without_budget")
+@pytest.mark.parametrize(
+    ("scheduled", "config"),
+    [
+        (slow_warmup, {"lr_min": 0.01, "warmup_steps": 50, "schedule": "cosine"}),
+        (zero_in_the_first_epoch, {"warmup_steps": 300, "schedule": "constant"}),
+    ],
+)
+def test_what_half_a_curve_seems_to_be_is_not_announced(scheduled: Any, config: Any, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    classify(root, config, scheduled)
+    agrees(root)
+    assert "C2.1" not in told(root)
+
+
+def announced(root: Path, *extra: tuple[str, dict[str, Any]]) -> steadyrun.Report:
+    """The report of a run in whose event log the monitor has told of more."""
+    log = EventLog(events_file(root, 0))
+    for kind, fields in extra:
+        log.write(kind, 3, 1.0, fields)
+    return steadyrun.check(root)
+
+
+def forms(report: steadyrun.Report) -> list[str]:
+    return [str(report), markdown(report), report._repr_html_(), json.dumps(report.to_dict(), default=str)]
+
+
+def test_what_is_announced_is_in_the_report_without_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two faults, of which the walk meets one: it ends there, and the line has told of both."""
+    root = tmp_path / "run"
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    config = {"lr_max": 0.01, "warmup_steps": 30, "total_steps": 120, "schedule": "constant", "num_classes": 3}
+    with steadyrun.record(root, {**config, "accumulation": 4}) as run:
+        run.watch(model, optimizer)
+        for _ in range(120):
+            optimizer.zero_grad()
+            total = 0.0
+            for _ in range(4):
+                x = torch.randn(8, 4)
+                loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+                loss.backward()
+                total += float(loss.detach()) / 4
+            optimizer.step()
+            run.step(total)
+    line = next(line for line in capsys.readouterr().err.splitlines() if "fault" in line)
+    assert {"C2.1", "C6.3"} <= set(told(root))
+    assert "C2.1" in line
+    assert "C6.3" in line
+    report = steadyrun.check(root)
+    assert "C6.3" not in {asked.question.code for asked in report.walk.path}, "the walk ends at C2.1"
+    for form in forms(report):
+        assert "C6.3" in form
+        assert "a sum, where a mean would give 1" in form
+    entries = {entry["code"]: entry for entry in report.to_dict()["announced"]}
+    assert set(entries) == set(told(root))
+    assert entries["C6.3"]["still_a_fault"] is entries["C2.1"]["still_a_fault"] is True
+    assert entries["C6.3"]["now"]["fix"]
+
+
+def test_what_passed_is_listed_with_what_it_is_now(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    train(root, warmup=True, steps=120)
+    told_of = {"code": "C1.1", "outcome": "high", "message": "the loss was <b>1e9</b>.", "noticed": 50}
+    strange = [("fault", {"code": "Z9.9", "message": 7}), ("fault", {"code": ["x"]}), ("fault", {"noticed": "x"})]
+    report = announced(root, ("warning", told_of), *strange)
+    assert report.verdict == "healthy"
+    for form in forms(report):
+        assert "Z9.9" in form
+    [line] = [line for line in str(report).splitlines() if "C1.1" in line and "announced at step 50" in line]
+    assert "no longer a fault. Now: loss" in line
+    assert "<b>" not in report._repr_html_()
+    known = {entry["code"]: entry for entry in report.to_dict()["announced"]}
+    assert known["C1.1"]["now"]["answer"] == "pass"
+    assert known["C1.1"]["now"]["measured"]["loss"] > 0
+    assert known["Z9.9"]["now"] is None

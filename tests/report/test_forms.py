@@ -128,7 +128,7 @@ def test_json_has_the_documented_keys() -> None:
     found = document(fault_report(), compare(fault_report(), healthy_report()))
     assert list(found) == [
         *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "consequences", "walk", "notes"),
-        *("not_asked", "damage", "after"),
+        *("not_asked", "damage", "announced", "incidents", "after"),
     ]
     assert set(found["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
     assert found["headline"] == found["leaf"] | {"proof": "tree"}

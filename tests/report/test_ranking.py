@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -183,3 +186,59 @@ def test_audits_are_asked_behind_a_fault_and_the_trees_are_not() -> None:
     assert codes(walked.path) == ["C1.1", "A1.1"]
     assert [question.code for question in walked.not_reached] == ["C2.1"]
     assert all(question.always for code, question in QUESTIONS.items() if code.startswith("A"))
+
+
+def at(step: int | None, each: Asked) -> Asked:
+    return replace(each, answer=replace(each.answer, step=step))
+
+
+def test_a_cause_explains_nothing_that_came_before_it() -> None:
+    early, together, later, unknown = at(0, asked("C2.1")), at(71, asked("D1.3")), at(90, asked("C4.1")), asked("S7.1")
+    found = ranked([early, together, later, unknown, at(71, asked("R1.1", explains=("C", "D", "S")))])
+    assert found.headline is not None
+    assert found.headline.question.code == "R1.1"
+    assert codes(found.consequences) == ["D1.3", "C4.1", "S7.1"]
+    assert codes(found.beside) == ["C2.1"]
+
+
+def test_what_is_seen_in_the_first_steps_was_so_from_the_start() -> None:
+    """Series are sampled: leftovers can be seen at step 1 first."""
+    found = ranked([at(0, asked("C1.2")), at(1, asked("A1.1", explains=("C1",)))])
+    assert codes(found.consequences) == ["C1.2"]
+    found = ranked([at(0, asked("C1.2")), asked("P5.1", explains=("C1",))])
+    assert codes(found.consequences) == ["C1.2"], "preflight came before the run"
+
+
+def test_a_later_proof_does_not_take_the_headline_from_an_earlier_one() -> None:
+    """Of two faults that name one another the earlier is the cause."""
+    found = ranked([at(50, asked("A3.1", explains=("A5",))), at(0, asked("A5.1", explains=("A3",)))])
+    assert found.headline is not None
+    assert found.headline.question.code == "A5.1"
+    assert codes(found.consequences) == ["A3.1"]
+
+
+def test_a_replayed_nan_leaves_a_configuration_fault_beside_it(tmp_path: Path) -> None:
+    """A real run: no warmup although one is declared, from step 0; a NaN comes at step 71."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    config = {"lr_max": 0.01, "warmup_steps": 30, "total_steps": 90, "schedule": "constant", "num_classes": 4}
+    with steadyrun.record(tmp_path / "run", config) as run:
+        run.watch(model, optimizer)
+        for step in range(90):
+            inputs = torch.randn(8, 2) * (math.nan if step == 71 else 1.0)
+            loss = torch.nn.functional.cross_entropy(model(inputs), torch.randint(4, (8,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss)
+    folder = tmp_path / "run" / "incidents" / "step-0000071"
+    folder.mkdir(parents=True)
+    culprit = {"cause": "log-of-zero", "message": "log gave -inf at step 71", "step": 71, "fix": "Add an epsilon."}
+    (folder / "replay.json").write_text(json.dumps({"culprit": culprit, "proof": {"verdict": "bit-equal"}}))
+    found = steadyrun.check(tmp_path / "run", all=True).ranking
+    assert found.headline is not None
+    assert found.headline.question.code == "R1.1"
+    assert [(a.question.code, a.answer.step) for a in found.beside if a.answer.step == 0] == [("C2.1", 0)]
+    assert "C2.1" not in codes(found.consequences)
+    assert {"D1.1", "D1.3"} & set(codes(found.consequences))

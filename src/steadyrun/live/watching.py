@@ -10,12 +10,11 @@ from pathlib import Path
 from steadyrun.panels.board import BUILDERS, build
 from steadyrun.panels.model import Board, Panel
 from steadyrun.panels.thinning import Lens, through
-from steadyrun.questions import QUESTIONS
-from steadyrun.report.checking import Report, with_recorded
+from steadyrun.report.checking import Report, reported
 from steadyrun.signals.run import Signals
 from steadyrun.store.layout import ENDED
 from steadyrun.store.tail import TailView
-from steadyrun.trees.walker import Changes, walk
+from steadyrun.trees.walker import Changes
 
 _IDLE = 9.0  # times as long as a walk took pass before the next: a tenth of a core
 _SOONEST = 1.0  # seconds between two walks
@@ -99,10 +98,9 @@ class Watch:
 
     def _walk(self, signals: Signals, last: int | None) -> None:
         began = time.monotonic()
-        walked = walk(QUESTIONS, signals, self._changes, go_on=True)
-        walked = with_recorded(walked, signals.manifest, self._view.root)
+        report = reported(self._name, self._view, signals, self._changes, go_on=True)
         ended = time.monotonic()
-        self._report = Report(self._name, walked, self._view.state, last)
+        self._report = replace(report, last_step=last)
         self._walked_new = True
         self._next_walk = ended + max(_SOONEST, _IDLE * (ended - began))
 

@@ -122,7 +122,7 @@ def _faults(report: Report) -> list[Asked]:
 
 def _may_pass(asked: Asked) -> bool:
     """Whether more training may undo this fault, or show it to be the symptom of another."""
-    return bool(asked.answer.edge) or asked.question.outcome(asked.answer.outcome).may_pass
+    return bool(asked.answer.edge) or asked.answer.may_pass
 
 
 def _found(asked: Asked, noticed: int, *, certain: bool) -> Found:

@@ -14,10 +14,11 @@ from steadyrun.panels import (
     p6_capacity,
     p7_classes,
 )
-from steadyrun.panels.model import Answered, Board, Finding, Glance
+from steadyrun.panels.model import Answered, Board, Finding, Glance, Happened
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import words
 from steadyrun.report.checking import Report, examined
+from steadyrun.report.happened import Incident
 from steadyrun.signals.run import Signals
 from steadyrun.trees.walker import Asked, Changes
 
@@ -53,7 +54,14 @@ def build(signals: Signals, report: Report) -> Board:
         tuple(words.one_line(line) for line in words.bounded(list(report.damage))),
         tuple(panel.build(signals, report) for panel in BUILDERS),
         READING,
+        tuple(_happened(each, report) for each in report.incidents),
+        tuple(words.announced(report)),
     )
+
+
+def _happened(each: Incident, report: Report) -> Happened:
+    why, found = words.one_line(each.why), words.one_line(each.found(report.run))
+    return Happened(each.step, words.one_line(each.kind), why, found, each.proved)
 
 
 def _findings(report: Report) -> list[Finding]:

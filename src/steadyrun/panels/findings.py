@@ -74,7 +74,7 @@ def _marks(run: Signals, report: Report, number: int, found: list[Asked]) -> Ite
     for kind in (kind for kind, panel in _EVENTS.items() if panel == number):
         dated = [event for event in run.events(kind) if event.step is not None]
         for event in dated[-_MOST:]:
-            yield _mark(event, "incident", kind, _said(event))
+            yield _mark(event, "incident", kind, _said(event) + _proved(event, report))
 
 
 def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
@@ -85,6 +85,12 @@ def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[
         code = str(event.fields.get("code", ""))
         if event.step is not None and code not in known and panels.get(code) == number:
             yield _mark(event, "warning", words.one_line(code), f"told while it ran: {_said(event)}")
+
+
+def _proved(event: Event, report: Report) -> str:
+    """What a replay has proved about the incident that an event tells of."""
+    found = [each.found(report.run) for each in report.incidents if each.step == event.step and each.replay]
+    return f" {found[0]}" if found and event.kind == "incident" else ""
 
 
 def _mark(event: Event, kind: str, code: str, label: str) -> Mark:

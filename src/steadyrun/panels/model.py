@@ -149,6 +149,17 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class Happened:
+    """An incident: what happened at which step, and what a replay proved, or what to type to find out."""
+
+    step: int
+    kind: str
+    why: str
+    found: str
+    proved: bool
+
+
+@dataclass(frozen=True)
 class Glance:
     """One look in the reading order: at which panels, asking what."""
 
@@ -170,6 +181,8 @@ class Board:
     damage: tuple[str, ...]
     panels: tuple[Panel, ...]
     reading: tuple[Glance, ...]
+    incidents: tuple[Happened, ...] = ()
+    announced: tuple[str, ...] = ()
 
     @property
     def leaf(self) -> Finding | None:

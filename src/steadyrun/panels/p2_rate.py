@@ -65,7 +65,8 @@ def _meant(run: Signals) -> tuple[str, Curve] | None:
     if seen.plan is not None:
         warmup = f", warmup {seen.plan.warmup}" if seen.plan.warmup else ""
         return f"declared: {seen.plan.shape}{warmup}", seen.plan.rate
-    return None if seen.dry is None else ("as the scheduler planned", seen.dry)
+    planned = seen.planned
+    return None if planned is None else ("as the scheduler planned", planned)
 
 
 def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
@@ -76,7 +77,8 @@ def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
     steps = next(iter(groups.values())).line.steps
     # At the line's own steps, so that both have their corners in the same places.
     at = steps[thinned(len(steps), _CURVE)]
-    return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))]
+    at = at[np.isfinite(curve(at.astype(float)))]
+    return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))] if len(at) else []
 
 
 def _seen(run: Signals, groups: dict[str, Drawn]) -> str:
@@ -97,7 +99,11 @@ def _agreement(run: Signals) -> str:
     if meant is None:
         return ""
     name, curve = meant
-    rates = look(run).rates
+    seen = look(run)
+    rates = seen.rates if seen.plan is not None else seen.recorded
+    rates = rates.where(np.isfinite(curve(rates.steps)))
+    if not len(rates):
+        return ""
     share = agreement(rates.steps, rates.values, curve, float(np.max(curve(rates.steps))), _CLOSE)
     who = name.partition(":")[0].removeprefix("as ")
     return f": as {who}" if share == 1 else f"; as {who} at {int(share * 1000) / 10:g}% of the steps"

@@ -135,7 +135,9 @@ def _stayed(look: Look) -> bool:
     """Whether the loss never came back."""
     spike, asked = look.case.moment.spike, look.case.answer("D2.4")
     elevated = asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
-    return elevated or (spike is not None and stays(look.case.signals, spike) and spike.end is None)
+    return elevated or (
+        spike is not None and spike.end is None and stays(look.case.signals, spike, look.case.report.walk.limits)
+    )
 
 
 def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:

@@ -95,7 +95,8 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     at = case.moment
     if not _about_level(case) or numbers.peak is None or numbers.spike_limit is None:
         return
-    how = f"3 deviations above the mean of the {WINDOW} losses before step {at.began} (the rule of D2.1)"
+    sigmas = f"{numbers.spike_sigmas:g} deviations"
+    how = f"{sigmas} above the mean of the {WINDOW} losses before step {at.began} (the rule of D2.1)"
     step, value = numbers.peak
     yield {"kind": "loss_at_most", "step": step, "limit": numbers.spike_limit, "was": value, "how": how}
     if numbers.level is not None and numbers.deviation is not None:

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
+from steadyrun.questions.d2_1_spikes import QUESTION as SPIKES
 from steadyrun.questions.form import shown
 from steadyrun.questions.precision import regime
 from steadyrun.questions.rates import look
-from steadyrun.questions.spiking import SIGMAS
 from steadyrun.signals import around
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Points
@@ -53,14 +53,19 @@ class Numbers:
         early = np.empty(0) if loss is None else around.before(loss, self._at.began, WINDOW)
         return float(np.std(early)) if len(early) > 1 else None
 
+    @property
+    def spike_sigmas(self) -> float:
+        """How many standard deviations above the mean D2.1 calls a spike."""
+        return self._case.report.walk.limits.of(SPIKES)["sigmas"]
+
     @cached_property
     def spike_limit(self) -> float | None:
         """The loss above which D2.1 calls it a spike: 3 deviations above the mean of the 100 losses before."""
-        spike, loss = self._at.spike, self._run.maybe("loss")
+        spike, loss, sigmas = self._at.spike, self._run.maybe("loss"), self.spike_sigmas
         if spike is not None:
-            return spike.level + SIGMAS * spike.deviation
+            return spike.level + sigmas * spike.deviation
         early = np.empty(0) if loss is None else around.before(loss, self._at.began, WINDOW)
-        return float(np.mean(early) + SIGMAS * np.std(early)) if len(early) > 1 else None
+        return float(np.mean(early) + sigmas * np.std(early)) if len(early) > 1 else None
 
     @cached_property
     def peak(self) -> tuple[int, float] | None:

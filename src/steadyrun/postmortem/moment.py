@@ -8,7 +8,7 @@ from pathlib import Path
 from steadyrun.errors import UsageError
 from steadyrun.postmortem import proofs
 from steadyrun.postmortem.proofs import Proofs, text
-from steadyrun.questions.form import NOTE
+from steadyrun.questions.form import NOTE, Limits
 from steadyrun.questions.spiking import find_spikes
 from steadyrun.report.checking import Report
 from steadyrun.signals.missing import MissingSignal
@@ -103,7 +103,7 @@ def _named(step: int, kind: str, why: str, signals: Signals, report: Report, of:
     if first_bad is not None and (kind == NON_FINITE or step >= first_bad[0]):
         began = min(first_bad[0], step)
         return Moment(step, NON_FINITE if kind in {CHOSEN, FAULT, SPIKE} else kind, why, began, step)
-    spike = _spike_at(signals, step)
+    spike = _spike_at(signals, step, report.walk.limits)
     code = of.question.code if of is not None else _code_of(why, report)
     if spike is None:
         return Moment(step, kind, why, step, step, code=code)
@@ -117,10 +117,10 @@ def _code_of(why: str, report: Report) -> str:
     return next((code for code in codes if why.startswith(code)), "")
 
 
-def _spike_at(signals: Signals, step: int) -> Spike | None:
+def _spike_at(signals: Signals, step: int, limit: Limits) -> Spike | None:
     """The spike that a step belongs to; of several the highest."""
     try:
-        found = find_spikes(signals)
+        found = find_spikes(signals, limit)
     except MissingSignal:
         return None
     near = [each for each in found if each.start_step - _NEAR <= step <= each.peak_step + _NEAR]

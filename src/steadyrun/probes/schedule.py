@@ -26,6 +26,7 @@ class ExpectedRates:
     steps: int
     groups: tuple[tuple[tuple[int, float], ...], ...]
     why: str = ""
+    begun: float | None = None  # how often the scheduler had been stepped where the curve begins, if it says
 
 
 class _StandIn:
@@ -68,8 +69,8 @@ def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> Ex
             curve = _run(double, stand_in, steps)
     except Exception as problem:
         return ExpectedRates(_UNKNOWN, 0, (), f"a copy of {name} could not be run: {problem}")
-    per_group = zip(*curve, strict=True)
-    return ExpectedRates(f"dry run of {name}", len(curve), tuple(knots(list(rates)) for rates in per_group))
+    per_group = tuple(knots(list(rates)) for rates in zip(*curve, strict=True))
+    return ExpectedRates(f"dry run of {name}", len(curve), per_group, begun=steps_taken(scheduler))
 
 
 def _run(scheduler: Any, optimizer: _StandIn, steps: int) -> list[list[float]]:

@@ -64,7 +64,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             return Finding("erased", message, measured | {"at_backward": had}, 0)
         if run.imported and learns(run):
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
-        return Finding("nothing", f"{facts}, and in the steps after it: nothing comes back.", measured, 0)
+        message = f"{facts}, and in the steps after it: nothing comes back."
+        return Finding("nothing", message, measured, 0, may_pass=classes(run) is None)
     if classes(run) is not None and first < limit["low"]:
         return Finding("too-small", f"{facts}, limit {limit['low']:g}: hardly anything comes back.", measured, 0)
     if first > limit["high"]:

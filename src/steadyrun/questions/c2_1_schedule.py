@@ -19,7 +19,7 @@ from steadyrun.questions.form import (
     shown,
 )
 from steadyrun.questions.rates import ENOUGH, Seen, look
-from steadyrun.questions.schedule_faults import IN_ORDER, starts_at_peak, warmup_missing
+from steadyrun.questions.schedule_faults import FITTED, IN_ORDER, own_curve, starts_at_peak, warmup_missing
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Signals
 from steadyrun.signals.schedule import agreement, distance, unknown_schedule
@@ -39,7 +39,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         "peak": float(np.max(seen.rates.values)),
     }
     found = next(found for diagnose in IN_ORDER if (found := diagnose(seen, plan, limit)) is not None)
-    return replace(found, measured=measured | dict(found.measured))
+    guessed = found.outcome in FITTED and not own_curve(seen, limit)
+    return replace(found, measured=measured | dict(found.measured), may_pass=found.may_pass or guessed)
 
 
 def _against_scheduler(seen: Seen, limit: Limits) -> Finding:

@@ -71,7 +71,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         "mean": max((w.off_centre for w in matrices), default=0.0),
         "bias": max((w.largest for w in weights if w.role == "bias"), default=0.0),
     }
-    proof = _starts_badly(run)
+    proof = _starts_badly(run, limit)
     if widest is not None and widest.too_wide > limit["wide"]:
         wide = sorted((w for w in matrices if w.too_wide > limit["wide"]), key=lambda w: -w.too_wide)
         facts = _say(
@@ -107,12 +107,12 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
     return Finding("unusual", f"{facts}; nothing shows that it does harm.", measured, 0)
 
 
-def _starts_badly(run: Signals) -> str:
+def _starts_badly(run: Signals, limit: Limits) -> str:
     """What the first loss or gradient says of the damage; empty where it says nothing."""
-    loss = c1_1_initial_loss.QUESTION.ask(run)
+    loss = limit.ask(c1_1_initial_loss.QUESTION, run)
     if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
-    gradient = c1_2_first_gradient.QUESTION.ask(run)
+    gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
     if gradient.outcome == "too-large" and chooses(run) is not None:
         return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
     return ""

@@ -48,7 +48,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
-    found = dead_blocks(run, Limits(s4_2_dead_block.THRESHOLDS), so_far=True)
+    found = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), so_far=True)
     dead = {each.block: each for each in found}
     chain = [(before, name) for name in names if (before := takes.get(name)) in names]
     pairs = [(before, name) for before, name in chain if before not in dead]

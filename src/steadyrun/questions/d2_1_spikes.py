@@ -15,7 +15,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     window = window_of(run, int(limit["window"]))
     if len(points) <= window and (jump := jump_of(run, limit["times"])) is not None:
         return Finding("jump", jump.words, {"times": jump.times}, jump.step)
-    found = find_spikes(run, int(limit["window"]), limit["sigmas"])
+    found = find_spikes(run, limit)
     per_thousand = 1000 * len(found) / len(points)
     largest = max(found, key=lambda spike: spike.sigmas, default=None)
     measured = {"spikes": float(len(found)), "per_thousand": per_thousand, "sigmas": largest.sigmas if largest else 0.0}

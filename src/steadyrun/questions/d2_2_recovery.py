@@ -9,12 +9,12 @@ from steadyrun.signals.run import Signals
 
 def find(run: Signals, limit: Limits) -> Finding:
     within = int(limit["within"])
-    found = find_spikes(run, back=limit["back"])
+    found = find_spikes(run, limit)
     if not found:
         raise NotApplicable("the loss does not spike")
     longest = max(found, key=lambda spike: spike.length if spike.length is not None else 10**9)
-    staying = [spike for spike in found if stays(run, spike, within)]
-    open_end = [spike for spike in found if spike.end is None and not stays(run, spike, within)]
+    staying = [spike for spike in found if stays(run, spike, limit)]
+    open_end = [spike for spike in found if spike.end is None and not stays(run, spike, limit)]
     measured = {
         "longest": float(longest.length if longest.length is not None else len(run.points("loss")) - longest.start)
     }

@@ -30,7 +30,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     beyond = beyond_plan(run, limit)
     if beyond is not None:
         return beyond
-    found = find_spikes(run)
+    found = find_spikes(run, limit)
     if not found and lost is None:
         raise NotApplicable("the loss does not spike")
     notes = [] if lost is None else [lost]

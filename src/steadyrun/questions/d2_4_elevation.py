@@ -23,7 +23,7 @@ from steadyrun.signals.spikes import Spike
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    staying = [spike for spike in find_spikes(run) if stays(run, spike)]
+    staying = [spike for spike in find_spikes(run, limit) if stays(run, spike, limit)]
     if not staying:
         raise NotApplicable("no spike stays")
     spike = max(staying, key=lambda each: each.length if each.length is not None else 10**9)

@@ -8,7 +8,7 @@ from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    stretch = last_stretch(run, int(limit["window"]))
+    stretch = last_stretch(run, limit)
     measured = {"t": stretch.trend.t, "above_best": stretch.above_best}
     unit = run.counted(stretch.loss)
     facts = (
@@ -17,7 +17,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"(trend {shown(stretch.trend.t)} times its error, limit {limit['t']:g}); "
         f"{percent(stretch.above_best)} above its best, at step {stretch.best_step}"
     )
-    if stretch.trend.t > limit["t"] and stretch.above_best > limit["above"]:
+    if stretch.rising and stretch.above_best > limit["above"]:
         return Finding("rising", f"{facts}.", measured, int(stretch.loss.steps[0]))
     return Finding("pass", f"{facts}.", measured)
 

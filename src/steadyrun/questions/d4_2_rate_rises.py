@@ -22,7 +22,7 @@ from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    stretch = last_stretch(run)
+    stretch = last_stretch(run, limit)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
     seen = look(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.questions.drifting import WINDOW, WORSE, change_in, last_stretch, surely_worse
+from steadyrun.questions.drifting import WORSE, change_in, last_stretch, surely_worse
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -21,10 +21,10 @@ from steadyrun.signals.run import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    stretch = last_stretch(run)
+    stretch = last_stretch(run, limit)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
-    start = float(stretch.loss.steps[-1]) - WINDOW * max(1.0, stretch.loss.spacing)
+    start = float(stretch.loss.steps[-1]) - stretch.window * max(1.0, stretch.loss.spacing)
     changes = {name: change_in(points, start) for name, points in run.family("block_param_norm/*").items()}
     known = {name: change for name, change in changes.items() if change}
     if not known:
@@ -32,7 +32,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     worst = max(known, key=lambda name: abs(math.log(known[name])))
     times = known[worst]
     measured = {"times": times}
-    facts = f"the weights of {worst} change {shown(times)} times in {WINDOW} steps (limit {limit['times']:g})"
+    facts = f"the weights of {worst} change {shown(times)} times in {stretch.window} steps (limit {limit['times']:g})"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
     worse = surely_worse(run, stretch, limit["worse"])

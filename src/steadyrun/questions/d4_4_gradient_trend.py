@@ -23,7 +23,7 @@ from steadyrun.signals.trends import trend
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    stretch = last_stretch(run)
+    stretch = last_stretch(run, limit)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
     norms = run.points("grad_norm")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.questions.form import Threshold, shown
+from steadyrun.questions.form import Limits, Threshold, shown
 from steadyrun.questions.intent import chooses
 from steadyrun.questions.learning import should_fall
 from steadyrun.signals.missing import MissingSignal
@@ -27,18 +27,21 @@ class Stretch:
     trend: Trend
     above_best: float
     best_step: int
-
-    @property
-    def rising(self) -> bool:
-        return self.trend.t > CERTAIN
+    window: int
+    rising: bool
 
 
-def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
+def last_stretch(run: Signals, limit: Limits) -> Stretch:
+    """The stretch that D4.1 looks at, by its limits in the walk that `limit` is from."""
+    from steadyrun.questions import d4_1_upward  # it imports this file
+
+    rule = limit.of(d4_1_upward.QUESTION)
+    window, certain = int(rule["window"]), rule["t"]
     loss = run.points("loss")
     if len(loss) < _FEWEST:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal("loss", f"{len(loss)} losses are recorded, {_FEWEST} are needed", how)
-    key = ("last stretch", window)
+    key = ("last stretch", window, certain)
     if key in run.memo:
         known: Stretch = run.memo[key]
         return known
@@ -46,7 +49,8 @@ def last_stretch(run: Signals, window: int = WINDOW) -> Stretch:
     smooth = ema(loss.values, run.stretch(loss, 50, 10))
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
-    found = run.memo[key] = Stretch(last, trend(last.steps, last.values), above, loss.step_at(best))
+    slope = trend(last.steps, last.values)
+    found = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, slope.t > certain)
     return found
 
 

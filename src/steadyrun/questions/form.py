@@ -20,6 +20,9 @@ _SHOWN = 3  # of a list of names
 
 PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
 
+Changes = Mapping[str, Mapping[str, float]]
+"""Thresholds the user changed: question code, threshold name, value."""
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -76,6 +79,7 @@ class Answer:
     missing: tuple[str, ...] = ()
     how_to_record: str = ""
     panel: int | None = None
+    may_pass: bool = False  # more training may undo this fault, or show that it is another
 
 
 class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
@@ -90,11 +94,17 @@ class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an e
 
 
 class Limits:
-    """The thresholds of one question by name, with what the user changed."""
+    """The thresholds of one question by name, with what the user changed; `everywhere` has the changes of all."""
 
-    def __init__(self, thresholds: tuple[Threshold, ...], changed: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        thresholds: tuple[Threshold, ...],
+        changed: Mapping[str, float] | None = None,
+        everywhere: Changes | None = None,
+    ) -> None:
         self._values = {threshold.name: threshold.value for threshold in thresholds}
         self.changed = dict(changed or {})
+        self.everywhere = everywhere or {}
         if unknown := sorted(set(self.changed) - set(self._values)):
             known = ", ".join(self._values) or "none"
             raise UsageError(f"there is no threshold {unknown[0]!r}; there are: {known}")
@@ -105,6 +115,14 @@ class Limits:
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
+
+    def of(self, question: Question) -> Limits:
+        """The limits of another question, as they are in the same walk."""
+        return Limits(question.thresholds, self.everywhere.get(question.code), self.everywhere)
+
+    def ask(self, question: Question, run: Any) -> Answer:
+        """Ask another question with its limits in the same walk."""
+        return question.ask(run, self.everywhere.get(question.code), self.everywhere)
 
 
 @dataclass(frozen=True)
@@ -122,9 +140,12 @@ class Question:
     find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
     always: bool = False  # asked behind a fault, too: it proves or rules out a cause
 
-    def ask(self, run: Any, changed: Mapping[str, float] | None = None) -> Answer:
-        """The answer; what is missing or does not apply is an answer too."""
-        limits = Limits(self.thresholds, changed)
+    def ask(self, run: Any, changed: Mapping[str, float] | None = None, everywhere: Changes | None = None) -> Answer:
+        """The answer; what is missing or does not apply is an answer too.
+
+        `changed` has the limits of this question that the user changed, `everywhere` those of all questions.
+        """
+        limits = Limits(self.thresholds, changed, {self.code: changed or {}} if everywhere is None else everywhere)
         try:
             with np.errstate(all="ignore"):  # huge numbers may overflow: they fail the comparison that follows
                 finding = self.find(run, limits)
@@ -144,6 +165,7 @@ class Question:
             finding.fix or outcome.fix,
             outcome.edge,
             panel=outcome.panel,
+            may_pass=outcome.may_pass or finding.may_pass,
         )
 
     def outcome(self, name: str) -> Outcome:
@@ -164,6 +186,7 @@ class Finding:
     measured: Mapping[str, float] = field(default_factory=dict)
     step: int | None = None
     fix: str = ""  # more exact than the outcome's, where the run tells
+    may_pass: bool = False  # this one may, though not every finding of its outcome
 
 
 def explained(answer: Answer, by: str) -> Answer:

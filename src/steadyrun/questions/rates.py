@@ -10,7 +10,7 @@ from steadyrun.questions.learning import learns
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run import Points, Signals
-from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run
+from steadyrun.signals.schedule import Curve, Plan, declared_plan, dry_run, number
 from steadyrun.signals.smoothing import Floats
 
 ENOUGH = 5  # points before anything is said
@@ -28,6 +28,7 @@ class Seen:
     rates: Points
     plan: Plan | None
     dry: Curve | None  # by scheduler steps since the record began
+    recorded: Points  # the same rates by the steps of the run
 
     @property
     def peak(self) -> float:
@@ -46,6 +47,42 @@ class Seen:
         taken = path_of(self.run).along(taken)
         after = np.interp(self.rates.steps, taken.steps, taken.values)
         return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
+
+    @property
+    def planned(self) -> Curve | None:
+        """The scheduler's dry run by the steps of the run; None where it is not known when the scheduler was stepped.
+
+        Not a number at steps of which the dry run says nothing.
+        """
+        expected = self.run.inferred.get("expected_lr")
+        if self.dry is None or not isinstance(expected, dict):
+            return None
+        taken = self.run.maybe("scheduler_steps")
+        if taken is None:  # of the kinds that torch does not step, the curve is one of optimizer steps
+            return None if "begun" in expected else self.dry
+        begun = number(expected["begun"]) if "begun" in expected else self._begun_with_the_record(taken)
+        return None if begun is None else self._by_counts(taken, begun, number(expected.get("steps")))
+
+    def _begun_with_the_record(self, taken: Points) -> float | None:
+        """Where the dry run does not say: the count before the first step, unless there was more than one beginning."""
+        if self.run.events("resume") or len(taken) < 2:
+            return None
+        return float(2 * taken.values[0] - taken.values[1])
+
+    def _by_counts(self, taken: Points, begun: float, length: float | None) -> Curve:
+        """The count is that when `run.step` was called: the scheduler was stepped just before it, or just after."""
+        before = np.concatenate([[min(begun, taken.values[0])], taken.values[:-1]])
+
+        def curve(counts: Floats, at: Floats) -> Floats:
+            count = np.interp(at, taken.steps, counts) - begun
+            known = (count >= 0) & (count <= (np.inf if length is None else length))
+            assert self.dry is not None
+            return np.where(known, self.dry(count), np.nan)
+
+        mine = self.recorded
+        off = [np.nansum(np.abs(mine.values - curve(counts, mine.steps))) for counts in (before, taken.values)]
+        counts = before if off[0] <= off[1] else taken.values
+        return lambda at: curve(counts, at)
 
 
 def rates_of(run: Signals) -> dict[str, Points]:
@@ -80,7 +117,7 @@ def look(run: Signals) -> Seen:
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
     if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
         plan = None  # the log counts other steps than those that were declared: micro-batches, samples
-    found = run.memo["rates"] = Seen(run, rates, plan, dry)
+    found = run.memo["rates"] = Seen(run, rates, plan, dry, groups[name])
     return found
 
 

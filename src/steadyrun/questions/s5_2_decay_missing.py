@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.drifting import CERTAIN
 from steadyrun.questions.form import (
     FAULT,
     NOTE,
@@ -21,6 +20,8 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run import Points, Signals
 from steadyrun.signals.schedule import number
 from steadyrun.signals.trends import trend
+
+_SURELY = 4.5  # |t| of a trend: one in a thousand series without a trend
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -97,7 +98,7 @@ def _growth(run: Signals) -> tuple[float, bool, Points] | None:
         return None
     later = norms.from_step((norms.steps[0] + norms.steps[-1]) / 2)
     last = trend(later.steps, later.values)
-    rising = last.t > CERTAIN and last.end > 1.05 * last.start
+    rising = last.t > _SURELY and last.end > 1.05 * last.start
     return float(norms.values[-1] / norms.values[0]), rising, norms
 
 

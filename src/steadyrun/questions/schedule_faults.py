@@ -23,6 +23,8 @@ from steadyrun.signals.smoothing import Floats
 _FEW_CHANGES = 4
 _PER_EPOCH = 0.5  # scheduler steps per step: fewer are steps of epochs
 _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
+# Told from the part of the curve that is there: the rest may show another reason, or none.
+FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
 
 
 def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
@@ -32,7 +34,17 @@ def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
         "zero",
         f"the learning rate is 0 at all {len(seen.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
         step=seen.rates.step_at(0),
+        may_pass=_young(seen, plan),
     )
+
+
+def _young(seen: Seen, plan: Plan) -> bool:
+    """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
+
+    A warmup takes an epoch at least, and of two epochs one is over at half time.
+    """
+    first_epoch = plan.warmup if plan.warmup else plan.steps / 2
+    return seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
 
 
 def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
@@ -41,11 +53,7 @@ def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
     counts = seen.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    # In a run that has not ended, a scheduler that is stepped once per epoch may not have come to its first step: a
-    # warmup takes an epoch at least, and of two epochs one is over at half time.
-    first_epoch = plan.warmup if plan.warmup else plan.steps / 2
-    young = seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
-    if varies <= limit["close"] or stepped or young:
+    if varies <= limit["close"] or stepped or _young(seen, plan):
         return None
     rebuilt = seen.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
@@ -99,7 +107,7 @@ def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
 def _by_epochs(seen: Seen, plan: Plan, limit: Limits, words: str) -> Finding | None:
     """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
     counts = seen.counts
-    if counts is None or seen.dry is None or not plan.decays or not _own_curve(seen, limit):
+    if counts is None or seen.dry is None or not plan.decays or not own_curve(seen, limit):
         return None
     speed = _speed(seen.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
     if not 0 < speed < _PER_EPOCH:
@@ -243,7 +251,7 @@ def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | Non
     after = seen.rates.from_step(plan.warmup)
     at = after.steps[after.values <= low]
     jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
-    smooth = jump is None or jump.size <= limit["jump"] or _own_curve(seen, limit)
+    smooth = jump is None or jump.size <= limit["jump"] or own_curve(seen, limit)
     if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or not smooth:
         return None
     return Finding(
@@ -254,7 +262,7 @@ def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | Non
     )
 
 
-def _own_curve(seen: Seen, limit: Limits) -> bool:
+def own_curve(seen: Seen, limit: Limits) -> bool:
     """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
     if seen.dry is None:
         return False

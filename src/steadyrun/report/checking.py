@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import thresholds as chosen
+from steadyrun.report.announced import Announced, announced
+from steadyrun.report.happened import Incident, incidents
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.report.recorded import preflighted, replayed
 from steadyrun.signals.run import Signals, signals_of
@@ -36,6 +38,8 @@ class Report:
     needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
     command: str = "check"  # what made it: `preflight` has no run and no steps
     again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
+    announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
+    incidents: tuple[Incident, ...] = ()
 
     @property
     def leaf(self) -> Asked | None:
@@ -88,6 +92,8 @@ class Report:
             "notes": [brief(asked) for asked in self.notes],
             "not_asked": self._not_asked(),
             "damage": list(self.damage),
+            "announced": [each.to_dict() for each in self.announced],
+            "incidents": [each.to_dict() for each in self.incidents],
         }
 
     def __str__(self) -> str:
@@ -139,15 +145,22 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
     """The signals that were read on the walk, and the report: for those who show both."""
     view = open_run(run).as_of_now()
     signals = signals_of(view)
-    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    report = reported(str(run), view, signals, changes, go_on=go_on)
     lost = [str(event.fields.get("why", event.kind)) for event in view.events("rows-lost")]
     damage = (*(str(dropped) for dropped in view.dropped), *lost)
-    return signals, Report(str(run), walked, view.state, _last_step(view, signals), damage)
+    return signals, replace(report, last_step=_last_step(view, signals), damage=damage)
+
+
+def reported(name: str, view: RunView, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
+    """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
+    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    told = announced(QUESTIONS, signals, walked)
+    return Report(name, walked, view.state, announced=told, incidents=incidents(view.root))
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
     """A walk, and behind it what preflight and replays of the run have found."""
-    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached)
+    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached, walked.changes)
 
 
 def _last_step(view: RunView, signals: Signals) -> int | None:

@@ -26,6 +26,8 @@ def html(report: Report) -> str:
         _leaf(report.headline) if report.headline else "",
         _list("Follows from it", words.consequences(report)),
         _list("Beside it, not explained by it", words.beside(report)),
+        _list("Incidents", words.happened(report)),
+        _list("Announced while it ran", words.announced(report), whole=True),
         _list("Notes, unusual but no fault", words.notes(report)),
         _list("Could not be read", list(report.damage)),
         _list("To tell more", words.remedies(report)),
@@ -54,10 +56,10 @@ def _leaf(leaf: Asked) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def _list(heading: str, lines: list[str]) -> str:
+def _list(heading: str, lines: list[str], *, whole: bool = False) -> str:
     if not lines:
         return ""
-    items = "".join(f"<li>{_safe(line)}</li>" for line in words.bounded(lines))
+    items = "".join(f"<li>{_safe(line)}</li>" for line in (lines if whole else words.bounded(lines)))
     return f"<p>{heading}</p><ul>{items}</ul>"
 
 

@@ -24,6 +24,8 @@ def markdown(report: Report, comparison: Comparison | None = None) -> str:
         _leaf(report.headline) if report.headline else [],
         _list("Follows from it", words.consequences(report)),
         _list("Beside it, not explained by it", words.beside(report)),
+        _list("Incidents", words.happened(report)),
+        _list("Announced while it ran", words.announced(report), whole=True),
         _list("Notes, unusual but no fault", words.notes(report)),
         _list("Could not be read", list(report.damage)),
         _list("To tell more", words.remedies(report)),
@@ -62,8 +64,9 @@ def _leaf(leaf: Asked) -> list[str]:
     return [f"- **{name}:** {text}" if name else f"{text}\n" for name, text in facts if text]
 
 
-def _list(heading: str, lines: list[str]) -> list[str]:
-    return [f"**{heading}**\n", *(f"- {escape(line)}" for line in words.bounded(lines))] if lines else []
+def _list(heading: str, lines: list[str], *, whole: bool = False) -> list[str]:
+    shown = lines if whole else words.bounded(lines)
+    return [f"**{heading}**\n", *(f"- {escape(line)}" for line in shown)] if lines else []
 
 
 def _after(comparison: Comparison | None) -> list[str]:

@@ -40,6 +40,7 @@ SAME = {
     "P6.3": ("S6.1",),
     "A1.2": ("C1.2",),
 }
+FROM_THE_START = 2  # steps: what is seen by then was so from the first step on; many series are sampled
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,25 @@ def _goes_before(cause: Asked, fault: Asked) -> bool:
 
 
 def _explains(cause: Asked, other: Asked) -> bool:
-    """Whether the outcome of `cause` names the other: by letter, section, question, or question and outcome."""
+    """Whether the outcome of `cause` names the other: by letter, section, question, or question and outcome.
+
+    A cause explains nothing that came before it.
+    """
     code, outcome = other.question.code, other.answer.outcome
     if code in SAME.get(cause.question.code, ()):
         return True
+    if _came_before(other, cause):
+        return False
     named = _outcome(cause).explains
     if f"{code}:{outcome}" in named:
         return True
     return not _outcome(other).proved and bool({code, code.partition(".")[0], code[:1]} & set(named))
+
+
+def _came_before(other: Asked, cause: Asked) -> bool:
+    """Whether one is known to begin before the other; what preflight or the program's text shows has no step."""
+    began, later = other.answer.step, cause.answer.step
+    return began is not None and later is not None and began < later and later > FROM_THE_START
 
 
 def _outcome(asked: Asked) -> Outcome:

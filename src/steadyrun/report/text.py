@@ -38,6 +38,8 @@ def show(console: Console, report: Report, comparison: Comparison | None = None,
         _headline(report),
         _list("follows from it", words.consequences(report)),
         _list("beside it, not explained by it", words.beside(report)),
+        _list("incidents", words.happened(report)),
+        _list("announced while it ran", words.announced(report), whole=True),
         _notes(report),
         _unread(report),
         _untold(report),
@@ -131,11 +133,11 @@ def _after(comparison: Comparison | None) -> Tree | None:
     return _list(f"compared with {comparison.run}", lines)
 
 
-def _list(heading: str, lines: list[str]) -> Tree | None:
+def _list(heading: str, lines: list[str], *, whole: bool = False) -> Tree | None:
     if not lines:
         return None
     tree = Tree(Text(words.one_line(heading), "bold"))
-    for line in words.bounded(lines):
+    for line in lines if whole else words.bounded(lines):
         tree.add(Text(words.one_line(line)))
     return tree
 

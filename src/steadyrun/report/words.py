@@ -10,6 +10,7 @@ from steadyrun.report.ranking import PROOFS
 from steadyrun.store.summary import one_line as one_line
 
 if TYPE_CHECKING:
+    from steadyrun.report.announced import Announced
     from steadyrun.report.checking import Report
     from steadyrun.trees.walker import Asked
 
@@ -154,6 +155,26 @@ def not_reached(report: Report) -> str:
         return ""
     questions = "1 question" if count == 1 else f"{count} questions"
     return f"{questions} not asked: the walk ends at the first fault (--all goes on)"
+
+
+def announced(report: Report) -> list[str]:
+    """Faults that were announced live and that the walk does not show as faults, with what became of them."""
+    return [one_line(_became(each)) for each in report.announced if not each.shown]
+
+
+def _became(told: Announced) -> str:
+    noticed = "" if told.noticed is None else f", announced at step {told.noticed}"
+    head = f"{told.code} {told.name}".rstrip() + noticed
+    if told.now is None:
+        return f"{head}: {told.message} This version has no such question."
+    if told.stands:
+        return f"{head}: still a fault: {told.now.message} Fix: {told.now.fix}"
+    return f"{head} ({told.message}): no longer a fault. Now: {told.now.message}"
+
+
+def happened(report: Report) -> list[str]:
+    """The incidents of the run, one sentence each, with what a replay has proved."""
+    return [one_line(each.sentence(report.run)) for each in report.incidents]
 
 
 def bounded(lines: list[str]) -> list[str]:

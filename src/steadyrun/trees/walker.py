@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Answer, Question, explained
-
-Changes = Mapping[str, Mapping[str, float]]
-"""Thresholds the user changed: question code, threshold name, value."""
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Answer, Limits, Question, explained
+from steadyrun.questions.form import Changes as Changes
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,12 @@ class Walk:
 
     path: tuple[Asked, ...]
     not_reached: tuple[Question, ...]
+    changes: Changes = field(default_factory=dict)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of this walk, for those who look for the same things in the run."""
+        return Limits((), None, self.changes)
 
     @property
     def leaf(self) -> Asked | None:
@@ -63,7 +67,7 @@ def walk(
         ended |= engine.visit(code) and not go_on
     path = tuple(engine.path)
     reached = {asked.question.code for asked in path}
-    return Walk(path, tuple(question for code, question in questions.items() if code not in reached))
+    return Walk(path, tuple(question for code, question in questions.items() if code not in reached), changes)
 
 
 class _Engine:
@@ -96,7 +100,7 @@ class _Engine:
     def _answer(self, question: Question, changed: Mapping[str, float]) -> Answer:
         """A question that fails on a strange run is one that cannot tell; the others are still asked."""
         try:
-            return question.ask(self._run, changed)
+            return question.ask(self._run, changed, self._changes)
         except UsageError:
             raise
         except Exception as problem:

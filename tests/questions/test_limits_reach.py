@@ -1,0 +1,130 @@
+"""A limit that the user changed counts wherever it is used: also when another question asks for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_cases import CASES as AUDITS
+from cases import CASES as CONFIGURATION
+from cases import run
+from dynamics_cases import CASES as DYNAMICS
+from dynamics_cases import jump
+from log_cases import CASES as LOGS
+from signature_cases import CASES as SIGNATURES
+from synthetic import Synthetic
+
+from steadyrun.questions import QUESTIONS, form
+from steadyrun.questions.form import Limits, Question
+from steadyrun.signals.run import Signals
+from steadyrun.trees.walker import walk
+
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS
+# Two spikes with two deviations between them: one where the loss has to be back by half of one.
+HUMP = run(loss=jump(320, 0.8, 2, base=jump(300, 0.8, 2, base=jump(300, 0.1, 40))))
+CASES += [("D2.1", "flagged", HUMP), ("D2.3", "unexplained", HUMP)]
+DEFAULTS = {code: {t.name: float(t.value) for t in question.thresholds} for code, question in QUESTIONS.items()}
+
+# Who asks whom, the outcome with the default limits, the limit that is changed, its value, the outcome then.
+ASKED = [
+    ("C5.1", "too-wide", "C1.1", "high", 1000.0, "unusual"),
+    ("C5.1", "too-wide", "C1.2", "high", 1000.0, "unusual"),
+    ("C5.2", "dead-block", "S4.2", "share", 1e-8, "growing"),
+    ("D2.1", "flagged", "D2.2", "back", 2.9, "flagged"),
+    ("D2.2", "stays", "D2.1", "sigmas", 1000.0, "not-applicable"),
+    ("D2.3", "unexplained", "D2.1", "sigmas", 1000.0, "not-applicable"),
+    ("D2.3", "unexplained", "D2.2", "back", 2.9, "unexplained"),
+    ("D2.4", "elevated", "D2.1", "sigmas", 1000.0, "not-applicable"),
+    ("D2.4", "came-back", "D2.2", "within", 500.0, "not-applicable"),
+    ("D4.2", "pass", "D4.1", "t", 1000.0, "not-applicable"),
+    ("D4.3", "growing", "D4.1", "t", 1000.0, "not-applicable"),
+    ("D4.4", "diverging", "D4.1", "t", 1000.0, "not-applicable"),
+]
+
+
+@pytest.mark.parametrize(("asker", "before", "asked", "name", "value", "after"), ASKED)
+def test_what_an_asker_sees_changes(asker: str, before: str, asked: str, name: str, value: float, after: str) -> None:
+    """Some run that is answered one way by default is answered otherwise when the asked question's limit is set."""
+    synthetics = [case for code, outcome, case in CASES if code == asker and outcome == before]
+    assert synthetics
+    pairs = [(_answer(case, asker, {}), _answer(case, asker, {asked: {name: value}})) for case in synthetics]
+    assert any(was.outcome == before and now.outcome == after and was != now for was, now in pairs), pairs
+
+
+def test_every_asker_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: set[tuple[str, str]] = set()
+    plain = Limits.of
+
+    def of(self: Limits, question: Question) -> Limits:
+        found.add((current[0], question.code))
+        return plain(self, question)
+
+    def ask(self: Limits, question: Question, run: Any) -> Any:
+        found.add((current[0], question.code))
+        return question.ask(run, self.everywhere.get(question.code), self.everywhere)
+
+    monkeypatch.setattr(Limits, "of", of)
+    monkeypatch.setattr(Limits, "ask", ask)
+    for code, _, synthetic in CASES:
+        current = [code]
+        QUESTIONS[code].ask(Signals(synthetic))
+    others = {(asker, asked) for asker, asked in found if asker != asked}
+    assert others == {(asker, asked) for asker, _, asked, *_ in ASKED}
+
+
+def test_no_limits_without_those_of_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever limits a question makes on a walk know what the user changed everywhere."""
+    made: list[Limits] = []
+
+    class Spy(Limits):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    monkeypatch.setattr(form, "Limits", Spy)
+    for _, _, synthetic in CASES[::5]:
+        walk(QUESTIONS, Signals(synthetic), DEFAULTS, go_on=True)
+    assert len(made) > len(CASES)
+    assert all(each.everywhere is DEFAULTS for each in made)
+
+
+def test_no_limit_of_another_question_as_a_constant() -> None:
+    """A number that a threshold declares is read from limits; and nobody makes limits, or asks, in another way."""
+    trees = {path.name: ast.parse(path.read_text()) for path in Path(form.__file__).parent.glob("*.py")}
+    declared = {name for tree in trees.values() for name in _declared(tree)}
+    assert "SIGMAS" in declared
+    for file, tree in trees.items():
+        assert not _used(tree) & declared, file
+        if file != "form.py":
+            assert not [call for call in _calls(tree) if call == "Limits" or call.endswith("QUESTION.ask")], file
+
+
+def _answer(case: Synthetic, code: str, changes: dict[str, dict[str, float]]) -> form.Answer:
+    return next(a.answer for a in walk({code: QUESTIONS[code]}, Signals(case), changes).path)
+
+
+def _thresholds(tree: ast.Module) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Threshold":
+            yield node
+
+
+def _declared(tree: ast.Module) -> set[str]:
+    return {node.args[1].id for node in _thresholds(tree) if isinstance(node.args[1], ast.Name)}
+
+
+def _used(tree: ast.Module) -> set[str]:
+    """Names that are read anywhere but as the value of a threshold."""
+    inside = {id(node.args[1]) for node in _thresholds(tree)}
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
+    }
+
+
+def _calls(tree: ast.Module) -> list[str]:
+    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
