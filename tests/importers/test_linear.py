@@ -94,7 +94,7 @@ def seconds(look: Callable[[str], object], text: str) -> float:
 
 
 @given(st.sampled_from(sorted(PATTERNS)), st.randoms(use_true_random=False), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_every_pattern_is_linear(name: str, chance: random.Random, data: st.DataObject) -> None:
     """A piece of what it looks for, repeated to the end of a long line, and nothing that would end it."""
     pattern = PATTERNS[name]

@@ -47,7 +47,7 @@ def changed(data: bytes, how: str, where: float, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", [PARQUET, SEGMENT])
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(change=CHANGES)
 def test_no_change_of_a_table_becomes_a_wrong_number(closed: Path, killed: Path, name: str, change: Any) -> None:
     run = closed if name == PARQUET else killed
@@ -63,7 +63,7 @@ def test_no_change_of_a_table_becomes_a_wrong_number(closed: Path, killed: Path,
         (run / name).write_bytes(data)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_no_flip_in_the_log_becomes_a_wrong_number(closed: Path, place: float, bit: int) -> None:
     data = (closed / EVENTS).read_bytes()
@@ -91,7 +91,7 @@ FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=KINDS, fields=FIELDS)
 def test_any_fields_of_an_event(closed: Path, kind: str, fields: dict[str, Any]) -> None:
     data = (closed / EVENTS).read_bytes()
@@ -111,7 +111,7 @@ KEYS = _words("state config inferred failure process earlier_attempts preflight 
 KEYS += _words("tokenizer every flush loaders initial_weights hardware attempt")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_content_of_a_manifest(closed: Path, content: dict[str, Any]) -> None:
     data = (closed / MANIFEST).read_bytes()

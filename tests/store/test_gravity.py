@@ -30,7 +30,7 @@ def write(run: Path, step: int, kind: str, severity: float | None) -> None:
     (folder / "incident.json").write_text(dumps(content | ({} if severity is None else {"severity": severity})))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(INCIDENTS)
 def test_replay_and_post_mortem_choose_the_same_incident(incidents: dict[int, tuple[str, float | None]]) -> None:
     with TemporaryDirectory() as place:
