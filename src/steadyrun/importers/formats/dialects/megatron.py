@@ -14,7 +14,7 @@ from steadyrun.importers.told import Told
 _STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)
 _NOT_IN_NAMES = re.compile(r"[^\w ()/.-]")
 _NAME = re.compile(r"[A-Za-z].*")
-_VALUE = re.compile(rf"\s*+({ANY})\s*+", re.I)
+_VALUE = re.compile(rf"^\s*+({ANY})\s*+", re.I)
 _VALID = re.compile(
     r"valid(?:ation)? (?:loss|results) at iteration\s++(\d[\d,]{0,15})[^|]{0,300}\|"
     rf".{{0,300}}?loss value:\s*+({ANY})",
