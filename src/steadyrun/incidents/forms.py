@@ -143,7 +143,7 @@ def _why(why: Why) -> list[str]:
     rows = [row for row in (why.baseline, *why.table) if row is not None]
     rows += why.isolation.rows if why.isolation is not None else []
     width = max((len(row.words) for row in rows), default=0)
-    lines = [f"Experiments, changed from step {why.start} on:"] if rows else []
+    lines = [f"Experiments, one change at a time, from step {why.start} on or as stated:"] if rows else []
     lines += [f"  {row.words:<{width}}  {_outcome(row, why.start)}" for row in rows]
     if why.isolation is not None:
         lines.append(f"Carried by: {why.isolation.carries}: {why.isolation.why}")

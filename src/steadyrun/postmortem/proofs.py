@@ -187,5 +187,11 @@ def _factor(row: Mapping[str, Any]) -> Factor:
         to_number(row.get("peak_loss")),
         to_number(row.get("peak_grad_norm")),
         gone if isinstance(gone, bool) else None,
-        text(row, "note"),
+        text(row, "note") or _tried_from(row.get("starts")),
     )
+
+
+def _tried_from(starts: Any) -> str:
+    """The steps from which on a change was tried, the last first; "" where it was one."""
+    steps = [step for each in starts if (step := to_step(each)) is not None] if isinstance(starts, list) else []
+    return f"from step {', '.join(map(str, steps))} on" if len(steps) > 1 else ""
