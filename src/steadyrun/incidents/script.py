@@ -29,8 +29,7 @@ sys.path.insert(0, str(here / "code"))
 {arguments}from {module} import {function} as factory  # noqa: E402
 
 facts = json.loads((here / "facts.json").read_text())
-# Copies begin where torch begins a tensor. Those of a mapped file may not, and some kernels then sum in another order.
-t = {{name: held.clone() for name, held in load_file(here / "tensors.safetensors").items()}}
+t = {{name: held.clone() for name, held in load_file(here / "tensors.safetensors").items()}}  # aligned by torch
 torch.set_num_threads(facts["threads"])
 
 # The program, and its state before step {step}.
