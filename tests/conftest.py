@@ -1,9 +1,12 @@
 """Shared by all tests: one thread, no deadlines, warnings are errors, runs that are trained once per test process."""
 
 import os
+import signal
 import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
