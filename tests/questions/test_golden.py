@@ -154,6 +154,8 @@ ALIKE = {
     "missing-normalisation",
     "optimizer-reset",
     "duplicate-batch",
+    "short-horizon",
+    "scheduler-twice",
     "broken-normalisation",
     "dead-layer",
 }

@@ -12,7 +12,7 @@ from steadyrun.importers.told import Told
 
 _KEYS = r"loss|eval_[\w./-]*loss|train_runtime|eval_runtime|learning_rate|grad_norm"
 _ENTRY = re.compile(rf"\{{(?=[^{{}}]*+\}})[^{{}}]*?'(?:{_KEYS})': [^{{}}]*+\}}")
-_PAIR = re.compile(r"'([^']+)':\s*('?[^,'}]+'?)")
+_PAIR = re.compile(r"'([^']+)':\s*+('?[^,'}]++'?)")
 _BAR = re.compile(r"\|\s*(\d{1,15})/(\d{1,15})\s*\[")
 _TOTAL = re.compile(r"Total optimization steps\s*=\s*(\d[\d,]{0,15})\b")
 _AHEAD, _STALE = 20_000, 0.1
