@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -117,7 +118,8 @@ def look(run: Signals) -> Seen:
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
     if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
         plan = None  # the log counts other steps than those that were declared: micro-batches, samples
-    found = run.memo["rates"] = Seen(run, rates, plan, dry, groups[name])
+    # The run holds this in its memo: a strong reference back would keep its files open until the next collection.
+    found = run.memo["rates"] = Seen(weakref.proxy(run), rates, plan, dry, groups[name])
     return found
 
 

@@ -60,7 +60,12 @@ class SegmentWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self.size = 0
         self.rows = 0
-        self._write(head)
+        try:
+            self._write(head)
+        except BaseException:  # no reader knows what to do with a file that has no head
+            os.close(self._descriptor)
+            path.unlink(missing_ok=True)
+            raise
 
     def write(self, columns: Sequence[Sequence[float | None] | pa.Array]) -> None:
         """Append one batch: steps, times, then the values of each column in order; None is a missing value."""
