@@ -23,7 +23,10 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("fault", SAME)
+LONG = {"persistent-elevation", "upward-drift"}  # by `make bench`
+
+
+@pytest.mark.parametrize("fault", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SAME])
 def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> None:
     of = recorded(tutor_run(fault, steps=STEPS[fault]).root)
     found = {form: " ".join(verdict(of, form, tmp_path, declare=True)).strip() for form in FORMS}
@@ -34,8 +37,8 @@ def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> No
 @pytest.mark.parametrize(
     ("fault", "forms"),
     [
-        ("persistent-elevation", ["every step", "means of ten"]),
-        ("upward-drift", ["every step", "every tenth", "means of ten"]),
+        pytest.param("persistent-elevation", ["every step", "means of ten"], marks=pytest.mark.slow),
+        pytest.param("upward-drift", ["every step", "every tenth", "means of ten"], marks=pytest.mark.slow),
         ("infinite-embedding-gradient", list(FORMS)),
     ],
 )

@@ -129,6 +129,7 @@ def test_the_full_table_and_several_processes(copied: Callable[..., Path]) -> No
     assert [repr(row) for row in alone.why.table] == [repr(row) for row in together.why.table]
 
 
+@pytest.mark.slow
 def test_isolation(copied: Callable[..., Path]) -> None:
     result = explained(copied("log-of-zero", steps=120), isolating=True)
     assert result.why is not None
