@@ -44,7 +44,7 @@ def written(run: Path, *options: object) -> tuple[Path, dict[str, Any]]:
         ("lr-jump", "learning-rate"),
         pytest.param("optimizer-reset", "optimizer-state", marks=pytest.mark.slow),
         ("log-of-zero", ""),
-        pytest.param("corrupt-batch", "", marks=pytest.mark.slow),
+        pytest.param("corrupt-batch", "walk-fault", marks=pytest.mark.slow),
     ],
 )
 def test_the_broken_run_fails_its_own_list_and_the_healthy_one_passes(
