@@ -152,7 +152,7 @@ def _why(why: Why) -> list[str]:
 
 def _outcome(row: Row, start: int) -> str:
     if row.gone is None:
-        return row.note if row.note.startswith("not tested") else f"not told ({row.note})"
+        return row.note if row.note.startswith("not tested") else f"cannot tell ({row.note})"
     numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"
     tried = row.starts[-1:] if row.gone else row.starts
     before = any(row.before) and tried != (start,)  # else it began at the step that the table names, or the bad one

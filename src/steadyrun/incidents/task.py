@@ -93,7 +93,7 @@ def takes_config(factory: Factory) -> bool:
 
 
 def _imported(place: str, name: str, given_as: str) -> Any:
-    """The user's module: what it does at import is told where that is more than to define things."""
+    """The user's module; an error that says what it does at import, if that is more than to define things."""
     from steadyrun.probes.opening import TrainsAtImport
 
     try:

@@ -16,9 +16,7 @@ from typing import BinaryIO
 import pyarrow.parquet as pq
 
 _MARK = b"steadyrun-crc32:"
-_SIZE = (
-    len(_MARK) + 16
-)  # with the checksum of all that follows the columns, and how many checksums of columns there are
+_SIZE = len(_MARK) + 16  # then the checksum of all behind the columns, and how many sums of columns there are
 _END = struct.Struct("<I4s")  # the footer's length, and the magic
 _LARGEST = 256 * 2**20  # bytes of a footer that is still read
 

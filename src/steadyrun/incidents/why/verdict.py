@@ -66,7 +66,7 @@ def decide(rows: Rows, culprit: Culprit | None, structural: bool) -> Decision | 
     in_model = culprit is not None and structural and culprit.stage in {"forward", "loss", "backward"}
     if culprit is not None and in_model and not at_once and not (rate and _grew(culprit)):
         where = culprit.module or "the loss function"
-        return MODEL, f"{culprit.operation} in {where} does it, in float32, too; {_rates(rows)}", None
+        return MODEL, f"{culprit.operation} in {where} fails, also in float32; {_rates(rows)}", None
     if not rows.tried(*_BATCHES, "batch-elsewhere"):
         return None
     batch = rows.removed(*_BATCHES)
