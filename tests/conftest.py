@@ -1,5 +1,7 @@
-"""Shared by all tests: one thread, no deadlines, warnings are errors, runs that are trained once per test process."""
+"""Shared by all tests: one thread, no deadlines, warnings are errors, runs that are trained once."""
 
+import fcntl
+import hashlib
 import os
 import signal
 import sys
@@ -45,17 +47,22 @@ def _no_trace_of_the_compiler() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tutor_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., steadyrun.RunView]:
-    """`tutor_run(fault, **config)`: a recorded run of the grammar tutor, trained once and kept."""
-    kept: dict[tuple[object, ...], Path] = {}
+    """`tutor_run(fault, **config)`: a recorded run of the grammar tutor, trained once for all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tutor"
 
     def run(fault: str = "healthy", **config: object) -> steadyrun.RunView:
         from steadyrun.tutor.faults import load_recipe
         from steadyrun.tutor.train import train_recorded
 
-        key = (fault, *sorted(config.items()))
-        if key not in kept:
-            kept[key] = tmp_path_factory.mktemp("tutor") / fault
-            train_recorded(load_recipe(fault, **config), kept[key])
-        return steadyrun.open_run(kept[key])
+        settings = hashlib.sha256(repr(sorted(config.items())).encode()).hexdigest()[:16]
+        folder = shared / f"{fault}-{settings}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "trained").exists():
+                train_recorded(load_recipe(fault, **config), folder / fault)
+                (folder / "trained").touch()
+        return steadyrun.open_run(folder / fault)
 
     return run

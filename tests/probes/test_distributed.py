@@ -68,7 +68,7 @@ def launch(tmp_path: Path, program: str, mode: str) -> steadyrun.RunView:
     return steadyrun.open_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("mode", ["fsdp", "fsdp-clip"])
+@pytest.mark.parametrize("mode", ["fsdp", pytest.param("fsdp-clip", marks=pytest.mark.slow)])
 def test_one_rank_alone_may_record_a_sharded_model(tmp_path: Path, mode: str) -> None:
     """The usual `if rank == 0` pattern: a collective of ours would hang or abort the others."""
     alone = PROGRAM.replace('collectives="fsdp" in mode', "collectives=False").replace(
@@ -84,7 +84,15 @@ def test_one_rank_alone_may_record_a_sharded_model(tmp_path: Path, mode: str) ->
     assert "collectives=True" in view.events("not-recorded")[0].fields["why"]
 
 
-@pytest.mark.parametrize("mode", ["ddp", "ddp-clip", "fsdp", "fsdp-clip"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("ddp", marks=pytest.mark.slow),
+        "ddp-clip",
+        pytest.param("fsdp", marks=pytest.mark.slow),
+        "fsdp-clip",
+    ],
+)
 def test_every_rank_records(tmp_path: Path, mode: str) -> None:
     view = launch(tmp_path, PROGRAM, mode)
     assert view.ranks == [0, 1]

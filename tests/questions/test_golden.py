@@ -208,8 +208,8 @@ def the_live_monitor_agrees(view: steadyrun.RunView) -> None:
 
 
 # The longer ones of the fleet are walked by `make bench`.
-SHORT = {"tutor-100-steps", "tutor-sgd"}
-LONG = {"fine-tuning", "lora"}
+SHORT = {"tutor-100-steps"}
+LONG = {"fine-tuning", "lora", "images-2", "tabular-2", "char-lstm-2"}
 
 
 def healthy() -> list[object]:
