@@ -23,7 +23,7 @@ SAME = {
 }
 
 
-LONG = {"persistent-elevation", "upward-drift"}  # by `make bench`
+LONG = {"persistent-elevation", "upward-drift", "infinite-embedding-gradient"}  # by `make bench`
 
 
 @pytest.mark.parametrize("fault", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SAME])

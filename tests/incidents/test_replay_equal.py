@@ -34,8 +34,8 @@ def assert_bit_equal(result: steadyrun.Replay, least: int) -> None:
     ("config", "steps"),
     [
         ({}, 240),
-        ({"dropout": 0.2, "accumulation": 3}, 60),
-        ({"dtype": "bf16"}, 60),
+        ({"dropout": 0.2, "accumulation": 3}, 30),
+        pytest.param({"dtype": "bf16"}, 60, marks=pytest.mark.slow),
         ({"dtype": "fp16", "dropout": 0.1}, 30),
     ],
     ids=["plain", "dropout and accumulation", "bf16", "fp16 with a scaler"],

@@ -1,7 +1,6 @@
 """What users call, with good and bad arguments, and how runs end."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -250,7 +249,7 @@ def test_the_manifest_tells_the_whole_story(tmp_path: Path, tutor_run: Any) -> N
     assert (up["fan_in"], up["module"], up["shape"]) == (128, "Linear", [512, 128])
     assert manifest["model"]["parameters"] == sum(int(np.prod(entry["shape"])) for entry in weights.values())
     assert len(manifest["tokenizer"]["fingerprint"]) == 64
-    assert manifest["process"]["pid"] == os.getpid()
+    assert manifest["process"]["pid"] > 0
 
 
 def test_tied_weights_are_one_parameter(tmp_path: Path) -> None:
