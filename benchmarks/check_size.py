@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
 from steadyrun.store.writer import RunWriter
 
 STEPS, SERIES, FLUSH = 1_000_000, 100, 500

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
 from steadyrun.store.writer import RunWriter
 
 STEPS, FLUSH, EVERY = 1_000_000, 5_000, 100
@@ -40,7 +40,7 @@ import json, re, sys, time
 from pathlib import Path
 start = time.perf_counter()
 from steadyrun.panels.board import board_of
-from steadyrun.panels.page import page
+from steadyrun.panels.dashboard_page import page
 board = board_of(sys.argv[1])
 walked = time.perf_counter()
 text = page(board)

@@ -23,7 +23,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import steadyrun
-from steadyrun.probes.batches import arrays_of, example_hashes
+from steadyrun.probes.batch_hashes import arrays_of, example_hashes
 from steadyrun.tutor.model import MiniGPT, ModelConfig, init_weights
 
 SEGMENT, ROUNDS = 100, 4

@@ -11,7 +11,7 @@ import sys
 
 from nonfinite import CULPRITS, INNOCENTS, Case, build
 
-from steadyrun.incidents.hunt import Culprit, hunt
+from steadyrun.replay.hunt import Culprit, hunt
 
 
 def main() -> int:

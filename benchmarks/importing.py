@@ -24,8 +24,8 @@ GIGABYTE = 10**9
 
 
 def import_it(source: Path, target: Path) -> int:
-    from steadyrun.importers.finding import places
-    from steadyrun.importers.opening import import_place
+    from steadyrun.importers.import_log import import_place
+    from steadyrun.importers.log_files import places
 
     (place,) = places(source)
     return import_place(place, target, {}, {}).points

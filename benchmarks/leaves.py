@@ -23,7 +23,7 @@ import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, Answer
 from steadyrun.records import Event, Series
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded

@@ -15,12 +15,21 @@ import typer
 
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
-from steadyrun.questions.form import Question, Threshold, shown
+from steadyrun.questions.form import Question, Threshold
+from steadyrun.report.lookup import everything
 from steadyrun.report.markdown import literal
-from steadyrun.report.measured import measured
-from steadyrun.report.naming import everything
-from steadyrun.report.page import SECTIONS, Part, fault_words, page, section, section_of, tried
-from steadyrun.store.catalogue import CATALOGUE
+from steadyrun.report.question_page import (
+    SECTIONS,
+    Part,
+    fault_words,
+    measured,
+    question_page,
+    section,
+    section_of,
+    tried,
+)
+from steadyrun.store.series_catalogue import CATALOGUE
+from steadyrun.text import shown
 
 HERE = Path(__file__).parent
 QUESTIONS = everything()
@@ -74,10 +83,10 @@ def cli_page() -> str:
     return NOTE + "\n".join(lines)
 
 
-def question_page(question: Question) -> str:
+def markdown_page(question: Question) -> str:
     """Everything a question says of itself."""
     lines = [f"# {question.code} {literal(question.name)}", ""]
-    for part in page(question):
+    for part in question_page(question):
         lines += [f"## {part.heading}", "", *_part(part), ""]
     lines += [f"Section {section_of(question)}: {SECTIONS[section_of(question)]}. [All questions](README.md)", ""]
     return NOTE + "\n".join(lines)
@@ -254,7 +263,7 @@ PAGES = {
     "cli.md": cli_page,
     "thresholds.md": thresholds_page,
     "questions/README.md": index_page,
-    **{f"questions/{code}.md": partial(question_page, question) for code, question in QUESTIONS.items()},
+    **{f"questions/{code}.md": partial(markdown_page, question) for code, question in QUESTIONS.items()},
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 
 from steadyrun.panels.board import board_of
-from steadyrun.panels.page import page
+from steadyrun.panels.dashboard_page import page
 from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.train import train_recorded
 

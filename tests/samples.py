@@ -23,7 +23,7 @@ from steadyrun.questions.form import (
 )
 from steadyrun.report import Report
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked, Walk
 
 HOSTILE = "[red]x[/red] </td><script>alert(1)</script> & | ` * @all \x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b"

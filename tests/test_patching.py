@@ -14,9 +14,9 @@ from torch import nn
 
 import steadyrun
 from steadyrun.integrations.trainer_view import TrainerView
-from steadyrun.patching import wrap, wrapped
-from steadyrun.probes import clipping, roots
-from steadyrun.probes.clipping import ClipCall
+from steadyrun.probes import backward_hook, clip_hook
+from steadyrun.probes.clip_hook import ClipCall
+from steadyrun.program.torch_compat import wrap, wrapped
 
 _POINTS: list[tuple[Any, str]] = [
     (torch.autograd, "backward"),
@@ -239,12 +239,12 @@ def test_observers_may_come_and_go_in_any_order() -> None:
         seen.append("inner")
 
     original = torch.autograd.backward
-    roots.observe(outer)
-    roots.observe(inner)
+    backward_hook.observe(outer)
+    backward_hook.observe(inner)
     torch.ones((), requires_grad=True).backward()
-    roots.forget(outer)
+    backward_hook.forget(outer)
     torch.ones((), requires_grad=True).backward()
-    roots.forget(inner)
+    backward_hook.forget(inner)
     torch.ones((), requires_grad=True).backward()
     assert seen == ["outer", "inner", "inner"]
     assert torch.autograd.backward is original
@@ -252,17 +252,17 @@ def test_observers_may_come_and_go_in_any_order() -> None:
 
 def test_other_wrappers_of_clipping_are_not_dropped() -> None:
     calls: list[ClipCall] = []
-    clipping.observe(calls.append)
+    clip_hook.observe(calls.append)
     tools = [Tool(torch.nn.utils.clip_grad, name) for name in ("_get_total_norm", "_clip_grads_with_norm_")]
-    clipping.forget(calls.append)
+    clip_hook.forget(calls.append)
     weight = torch.ones(3, requires_grad=True)
     weight.sum().backward()
     torch.nn.utils.clip_grad_norm_([weight], 0.5)
     assert [tool.calls for tool in tools] == [1, 1]
     assert calls == []
-    clipping.observe(calls.append)
+    clip_hook.observe(calls.append)
     torch.nn.utils.clip_grad_norm_([weight], 0.25, norm_type=1.0)
-    clipping.forget(calls.append)
+    clip_hook.forget(calls.append)
     assert [tool.calls for tool in tools] == [2, 2]
     assert [(call.max_norm, call.norm_type) for call in calls] == [(0.25, 1.0)]
 

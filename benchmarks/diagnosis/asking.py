@@ -10,7 +10,7 @@ from typing import Any
 import steadyrun
 from diagnosis.cases import Case
 from diagnosis.causes import CAUSES
-from steadyrun.report.recorded import as_data
+from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.manifest import read_manifest, write_manifest
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nonfinite import innocents, losses, plants
 from nonfinite.models import MODELS, PLANTS, Batch, make_batch
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
 
 Planted = tuple[Task, Callable[[], Tensor], Batch]
 Change = Callable[[nn.Module, Batch], None]

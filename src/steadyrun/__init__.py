@@ -16,39 +16,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from steadyrun.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, LogError, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
-    from steadyrun.importers.opening import import_log
-    from steadyrun.incidents.opening import replay
-    from steadyrun.incidents.outcome import Replay
-    from steadyrun.incidents.task import Task
+    from steadyrun.importers.import_log import import_log
     from steadyrun.panels.notebook import Dashboard, dashboard
-    from steadyrun.preflight.opening import preflight
-    from steadyrun.probes.opening import record
-    from steadyrun.probes.recorder import Run
+    from steadyrun.preflight.preflight import preflight
+    from steadyrun.program.task import Task
+    from steadyrun.recording.record import record
+    from steadyrun.recording.run import Run
     from steadyrun.records import Alerts, Dropped, Event, Forward, Found, Series
-    from steadyrun.report.checking import Report, check
-    from steadyrun.signals.clipping import suggest_clip
+    from steadyrun.replay.replay import replay
+    from steadyrun.replay.result import Replay
+    from steadyrun.report.check import Report, check
+    from steadyrun.signals.suggested_clip import suggest_clip
     from steadyrun.store.reader import RunView, open_run
 
-__version__ = "0.1.0"
 
 # Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
 _HOMES = {
-    "record": "steadyrun.probes.opening",
-    "Run": "steadyrun.probes.recorder",
+    "record": "steadyrun.recording.record",
+    "Run": "steadyrun.recording.run",
     "open_run": "steadyrun.store.reader",
     "RunView": "steadyrun.store.reader",
-    "check": "steadyrun.report.checking",
+    "check": "steadyrun.report.check",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
-    "Task": "steadyrun.incidents.task",
-    "Replay": "steadyrun.incidents.outcome",
-    "replay": "steadyrun.incidents.opening",
-    "preflight": "steadyrun.preflight.opening",
-    "import_log": "steadyrun.importers.opening",
-    "Report": "steadyrun.report.checking",
-    "suggest_clip": "steadyrun.signals.clipping",
+    "Task": "steadyrun.program.task",
+    "Replay": "steadyrun.replay.result",
+    "replay": "steadyrun.replay.replay",
+    "preflight": "steadyrun.preflight.preflight",
+    "import_log": "steadyrun.importers.import_log",
+    "Report": "steadyrun.report.check",
+    "suggest_clip": "steadyrun.signals.suggested_clip",
     "Alerts": "steadyrun.records",
     "Forward": "steadyrun.records",
     "Series": "steadyrun.records",

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE
 
-from steadyrun.agents.bounding import MOST, dumps, figure, fitted, harmless, page, short
-from steadyrun.agents.plotting import few, summary
+from steadyrun.agents.bounded_json import MOST, dumps, figure, fitted, harmless, page, short
+from steadyrun.agents.series_tool import few, summary
 
 NOT_A_NUMBER = float("nan")
 

@@ -12,13 +12,13 @@ import pytest
 from samples import HOSTILE, ODD_RUNS
 
 import steadyrun
-from steadyrun.agents import listing, tools
-from steadyrun.agents.bounding import MOST
+from steadyrun.agents import run_tools, tools
+from steadyrun.agents.bounded_json import MOST
 from steadyrun.agents.tools import TOOLS, answer
 from steadyrun.questions import QUESTIONS
-from steadyrun.report.jsonform import document
-from steadyrun.report.naming import everything
-from steadyrun.store.finding import Root
+from steadyrun.report.json_text import document
+from steadyrun.report.lookup import everything
+from steadyrun.store.discover import Root
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -80,7 +80,7 @@ def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], N
 def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "good")
     record(tmp_path / "odd")
-    monkeypatch.setattr(listing, "last_word", lambda view, _: ("", "") if view.root.name == "good" else 1 // 0)
+    monkeypatch.setattr(run_tools, "last_word", lambda view, _: ("", "") if view.root.name == "good" else 1 // 0)
     found = {row["run"]: row["state"] for row in ask(tmp_path, "list_runs")["runs"]}
     assert found == {"good": "finished", "odd": "unreadable"}
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steadyrun.probes.hidden import hidden_tensors
-from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised
-from steadyrun.probes.lossgraph import Labels, LossGraph, read
+from steadyrun.probes.gradient_reach import hidden_tensors
+from steadyrun.probes.loss_graph import Labels, LossGraph, read
+from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised
 
 torch.manual_seed(0)
 X, Y, T = torch.randn(6, 8), torch.randint(0, 10, (6,)), torch.randn(6)

@@ -104,7 +104,7 @@ def test_a_loss_function_that_fails_does_not_stop_training(tmp_path: Path) -> No
 
 
 def test_the_function_and_the_room_share_their_name() -> None:
-    import steadyrun.preflight.opening
+    import steadyrun.preflight.preflight
 
     model, optimizer, loader = objects()
     report = steadyrun.preflight(model, optimizer, good, [next(iter(loader))])

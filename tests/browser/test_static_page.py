@@ -11,7 +11,7 @@ import pytest
 
 import steadyrun
 from steadyrun.panels.board import board_of
-from steadyrun.panels.page import page
+from steadyrun.panels.dashboard_page import page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "panels"))
 from test_odd_series import hostile_board

@@ -18,7 +18,7 @@ import torch
 from servers import eventually
 
 import steadyrun
-from steadyrun.outward import alerting, follower
+from steadyrun.forwarding import alerts, worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise imports it
 ROOT = Path(__file__).parent.parent.parent
@@ -91,7 +91,7 @@ def train(path: Path, alert: Any, *, bad_at: int = 60, steps: int = 80) -> None:
 def test_a_fault_is_told_with_its_numbers_and_the_incident(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerting, "_COMPANY", 1000.0)  # however slow this machine is
+    monkeypatch.setattr(alerts, "_COMPANY", 1000.0)  # however slow this machine is
     train(tmp_path / "run", service.address)
     view = steadyrun.open_run(tmp_path / "run")
     faults, incidents = view.events("fault"), view.events("incident")
@@ -117,7 +117,7 @@ def test_a_healthy_run_sends_nothing(tmp_path: Path, service: Service) -> None:
 def test_the_first_goes_at_once_and_the_next_are_held_back(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerting, "_COMPANY", 0.0)
+    monkeypatch.setattr(alerts, "_COMPANY", 0.0)
     with steadyrun.record(tmp_path / "run", alert=steadyrun.Alerts(service.address, every=1000)) as run:
         run.log(loss=1.0)
         run.incident("the first")
@@ -165,7 +165,7 @@ def test_text_from_a_run_is_text(tmp_path: Path, service: Service) -> None:
 def test_a_service_that_fails_is_tried_again(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(follower, "_AGAIN", 0.01)
+    monkeypatch.setattr(worker, "_AGAIN", 0.01)
     service.answers = [500, 500]
     with steadyrun.record(tmp_path / "run", alert=service.address) as run:
         run.log(loss=1.0)

@@ -24,8 +24,8 @@ from samples import HOSTILE
 from terminal import PROGRAM
 
 import steadyrun
-from steadyrun.agents.bounding import MOST
-from steadyrun.report.jsonform import document
+from steadyrun.agents.bounded_json import MOST
+from steadyrun.report.json_text import document
 
 DOCS = Path(__file__).parents[2] / "docs" / "agents.md"
 PATIENCE = 300.0  # seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import steadyrun
-from steadyrun.importers.finding import places
-from steadyrun.importers.opening import import_place
-from steadyrun.importers.writing import Imported
+from steadyrun.importers.convert import Imported
+from steadyrun.importers.import_log import import_place
+from steadyrun.importers.log_files import places
 
 
 def points(path: Path, *names: str) -> dict[str, list[tuple[int, float]]]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.importers.axis import MOST_ATTEMPTS, Axis
-from steadyrun.importers.model import Rows
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.log_rows import Rows
+from steadyrun.importers.step_axis import MOST_ATTEMPTS, Axis
 
 Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss
 ROLES = {"step": "step", "epoch": "epoch", "loss": "loss"}

@@ -144,8 +144,8 @@ def test_parquet(tmp_path: Path) -> None:
 def test_an_export_of_wandb_has_several_runs(tmp_path: Path) -> None:
     text = '"Step","a - loss","a - loss__MIN","a - loss__MAX","b - loss","b - loss__MIN","b - loss__MAX"\n"1","2.5","2.5","2.5","3.5","3.5","3.5"\n"2","2.0","2.0","2.0","","",""'
     path = written(tmp_path, "wandb_export.csv", text)
-    from steadyrun.importers.finding import places
-    from steadyrun.importers.opening import import_place
+    from steadyrun.importers.import_log import import_place
+    from steadyrun.importers.log_files import places
 
     a, b = places(path)
     assert [a.name, b.name] == ["a", "b"]

@@ -18,7 +18,7 @@ from imported import looked, points
 
 import steadyrun
 from steadyrun.errors import LogError
-from steadyrun.importers import writing
+from steadyrun.importers import convert
 from steadyrun.importers.formats import FORMATS
 
 LOGS = {
@@ -159,7 +159,7 @@ def test_a_small_parquet_file_with_very_many_rows(tmp_path: Path, monkeypatch: p
 
 
 def test_rows_are_bounded_in_any_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MOST_ROWS", 10)
+    monkeypatch.setattr(convert, "MOST_ROWS", 10)
     (tmp_path / "a.csv").write_bytes(LOGS["a.csv"])
     with pytest.raises(LogError, match="more than 10 rows"):
         points(tmp_path / "a.csv")

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyrun.cli import app
-from steadyrun.importers.roles import ROLES
+from steadyrun.importers.series_roles import ROLES
 
 PAGES = Path(__file__).parents[2] / "docs" / "import"
 MINE = ("huggingface", "lightning", "keras", "yolo", "csv-json-parquet", "stdout-logs")

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from test_dialects import CASES
 
 from steadyrun import importers
-from steadyrun.importers.axis import Axis
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.dialects import DIALECTS
-from steadyrun.importers.model import Rows
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_rows import Rows
+from steadyrun.importers.step_axis import Axis
 
 parser = importlib.import_module("re._parser")
 kinds = importlib.import_module("re._constants")
@@ -188,7 +188,7 @@ def test_steps_that_start_over_are_counted_on() -> None:
 
 
 def test_a_record_of_many_fragments(tmp_path: Path) -> None:
-    from steadyrun.importers.formats import wandb_records as records
+    from steadyrun.importers.formats import wandb as records
 
     def fragment(kind: int, data: bytes) -> bytes:
         return records._FRAGMENT.pack(records.zlib.crc32(data, records._STARTS[kind]), len(data), kind) + data
@@ -203,7 +203,7 @@ def test_a_record_of_many_fragments(tmp_path: Path) -> None:
 
 
 def test_many_runs_of_one_name() -> None:
-    from steadyrun.importers.finding import Place, _distinct, format_named
+    from steadyrun.importers.log_files import Place, _distinct, format_named
 
     found = _distinct([Place(Path(f"{place}/a.csv"), format_named("csv"), "a") for place in range(20_000)])
     assert len({place.name for place in found}) == 20_000

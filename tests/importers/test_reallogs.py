@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import steadyrun
-from steadyrun.importers.finding import places
+from steadyrun.importers.log_files import places
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "reallogs"
 
@@ -134,7 +134,7 @@ def test_none_is_left_out() -> None:
 
 @pytest.mark.parametrize("place", places(FOLDER), ids=lambda place: f"{place.path.parent.name}/{place.path.name}")
 def test_every_log_can_be_looked_at(place: Any) -> None:
-    from steadyrun.importers.opening import import_place
+    from steadyrun.importers.import_log import import_place
 
     if place.path.suffix == ".wandb":
         pytest.skip("read with wandb: see tests/frameworks")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from steadyrun.importers.roles import ROLES, rank, roles_of
-from steadyrun.store.catalogue import entry_for
+from steadyrun.importers.series_roles import ROLES, rank, roles_of
+from steadyrun.store.series_catalogue import entry_for
 
 KNOWN = {
     "loss": [

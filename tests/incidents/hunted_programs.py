@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrun.incidents.hunt import Culprit, hunt
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
+from steadyrun.replay.hunt import Culprit, hunt
 
 WIDTH = 8
 

@@ -14,8 +14,8 @@ from incident_programs import Loop
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.incidents.examples import alone, in_words, not_finite
-from steadyrun.incidents.hunt.culprit import Example
+from steadyrun.replay.bad_examples import alone, in_words, not_finite
+from steadyrun.replay.hunt.culprit import Example
 
 Named = namedtuple("Named", ["images", "image_idx", "file_name"])
 

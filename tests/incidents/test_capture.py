@@ -14,8 +14,8 @@ import torch
 from incident_programs import cnn, rnn
 
 import steadyrun
-from steadyrun.incidents import rolling
-from steadyrun.incidents.reading import choose, incidents_of
+from steadyrun.capture import checkpoints
+from steadyrun.replay.incident import choose, incidents_of
 
 
 def watched(run: steadyrun.Run, task: steadyrun.Task, **options: object) -> None:
@@ -220,7 +220,7 @@ def test_checkpoints_are_few_and_the_last_good_one_stays(tmp_path: Path) -> None
         for step in range(180):
             loop.one(run, step)
             seen.add(len(list((tmp_path / "run/incidents/rolling").glob("step-*.json"))))
-    assert max(seen) <= rolling.KEPT + 2  # one that is not finite, and one that is being replaced
+    assert max(seen) <= checkpoints.KEPT + 2  # one that is not finite, and one that is being replaced
     (left,) = (tmp_path / "run/incidents/rolling").glob("*.json")
     assert json.loads(left.read_text())["finite"] is True
     assert choose(tmp_path / "run").first_step < 130
@@ -289,9 +289,9 @@ def test_killed_while_a_checkpoint_is_written_the_one_before_stays(tmp_path: Pat
         process.wait()
     kept = sorted(path.name for path in (tmp_path / "run/incidents/rolling").glob("step-*.json"))
     assert kept == ["step-0000000.json", "step-0000020.json"]
-    from steadyrun.incidents import files
+    from steadyrun.program import tensor_files
 
-    content, tensors = files.load(tmp_path / "run/incidents/rolling/step-0000020")
+    content, tensors = tensor_files.load(tmp_path / "run/incidents/rolling/step-0000020")
     assert content["step"] == 20
     assert any(name.startswith("optimizers.0.state") for name in tensors)
 

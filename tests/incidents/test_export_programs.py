@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import steadyrun
-from steadyrun.incidents.task import takes_config
+from steadyrun.program.task import takes_config
 
 PROGRAM = """
 import random

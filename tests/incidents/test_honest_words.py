@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.incidents.reading import incidents_of
-from steadyrun.incidents.ring import Kept, Ring
-from steadyrun.incidents.state import all_finite
-from steadyrun.incidents.violence import Changes
+from steadyrun.capture.batch_ring import Kept, Ring
+from steadyrun.program.snapshot import all_finite
+from steadyrun.replay.incident import incidents_of
+from steadyrun.replay.update_size import Changes
 
 
 def plain(model: nn.Module, batch: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def test_large_numbers_are_finite() -> None:
 
 
 def test_a_bias_that_passes_through_zero_is_not_violent() -> None:
-    from steadyrun.incidents.packing import Packed
+    from steadyrun.program.packing import Packed
 
     model, changes = nn.Linear(1, 1), Changes()
     for step in range(20):
@@ -89,7 +89,7 @@ def test_folders_that_are_asked_for_are_bounded(tmp_path: Path) -> None:
 
 def test_the_ring_counts_what_a_step_takes_besides_its_batch() -> None:
     """Random states and numbers of a step are some 30 KB, also where its batch is tiny."""
-    from steadyrun.incidents.randomness import take
+    from steadyrun.program.random_state import take
 
     ring = Ring(2**20)
     for step in range(100):

@@ -10,7 +10,7 @@ from hunted_programs import DIVISION, ROOT, WIDTH, Spot, hunted, named, over_not
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
 
 
 def test_a_check_of_the_programs_own_loses_nothing() -> None:
@@ -120,12 +120,12 @@ def test_a_loss_module_is_no_part_of_the_model() -> None:
 
 
 def test_a_failure_of_the_checker_is_not_the_programs_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.incidents.hunt import checking
+    from steadyrun.replay.hunt import dispatch_mode
 
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(checking, "describe", broken)
+    monkeypatch.setattr(dispatch_mode, "describe", broken)
     assert hunted() is None
     found = hunted(over_nothing)
     assert found is not None

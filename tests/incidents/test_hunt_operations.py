@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steadyrun.incidents.hunt import Culprit, hunt
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
+from steadyrun.replay.hunt import Culprit, hunt
 
 WIDTH = 8
 INF = math.inf

@@ -8,8 +8,8 @@ import pytest
 import torch
 from nonfinite import CULPRITS, INNOCENTS, build
 
-from steadyrun.incidents.hunt import hunt
-from steadyrun.incidents.hunt.fixes import CAUSES
+from steadyrun.replay.hunt import hunt
+from steadyrun.replay.hunt.cause_table import CAUSES
 
 pytestmark = pytest.mark.filterwarnings("ignore:std\\(\\)")
 

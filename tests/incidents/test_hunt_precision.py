@@ -8,8 +8,8 @@ import torch
 from nonfinite import build
 from torch import nn
 
-from steadyrun.incidents.hunt import as_float32, fp32, hunt
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
+from steadyrun.replay.hunt import as_float32, fp32, hunt
 
 Pair = namedtuple("Pair", "x y")
 

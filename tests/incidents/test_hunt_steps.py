@@ -7,8 +7,8 @@ import torch
 from hunted_programs import DIVISION, ROOT, WIDTH, hunted, named, network, over_nothing, plain_step, root_at_zero
 from torch import Tensor
 
-from steadyrun.incidents.hunt import hunt
-from steadyrun.incidents.task import Task
+from steadyrun.program.task import Task
+from steadyrun.replay.hunt import hunt
 
 
 def test_a_later_micro_batch() -> None:

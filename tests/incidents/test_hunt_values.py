@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from steadyrun.incidents.hunt import values
-from steadyrun.incidents.hunt.values import Bad, bad_values, measure, tensors_in
+from steadyrun.replay.hunt import finite_range
+from steadyrun.replay.hunt.finite_range import Bad, bad_values, measure, tensors_in
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2]
 
@@ -53,11 +53,11 @@ def test_a_range_is_over_finite_values() -> None:
 
 
 def test_a_huge_tensor_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "_MOST_ELEMENTS", 10)
+    monkeypatch.setattr(finite_range, "_MOST_ELEMENTS", 10)
     held = torch.arange(64.0).reshape(16, 4)
     held[15, 3] = -math.inf
     assert bad_values(held) == Bad.DOWN
-    assert measure("x", held) == values.Range("x", "float32", (16, 4), 0.0, 62.0, 1 / 64, 1 / 64)
+    assert measure("x", held) == finite_range.Range("x", "float32", (16, 4), 0.0, 62.0, 1 / 64, 1 / 64)
 
 
 def test_names_in_a_batch() -> None:

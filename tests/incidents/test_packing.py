@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import steadyrun
-from steadyrun.incidents import files
-from steadyrun.incidents.packing import pack, unpack
-from steadyrun.incidents.randomness import from_tensors, put, take, to_tensors
+from steadyrun.program import tensor_files
+from steadyrun.program.packing import pack, unpack
+from steadyrun.program.random_state import from_tensors, put, take, to_tensors
 
 Pair = namedtuple("Pair", ["x", "y"])
 
@@ -128,12 +128,12 @@ def test_random_states_come_back() -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    files.save(tmp_path / "thing", {"a": torch.arange(1000)}, {"note": "x"})
+    tensor_files.save(tmp_path / "thing", {"a": torch.arange(1000)}, {"note": "x"})
     return tmp_path / "thing"
 
 
 def test_files_come_back(saved: Path) -> None:
-    content, tensors = files.load(saved)
+    content, tensors = tensor_files.load(saved)
     assert content["note"] == "x"
     assert tensors["a"].tolist() == list(range(1000))
 
@@ -151,7 +151,7 @@ def test_files_come_back(saved: Path) -> None:
 def test_damaged_tensors_are_refused(saved: Path, damage, words: str) -> None:
     damage(saved.with_suffix(".safetensors"))
     with pytest.raises(steadyrun.RunDirectoryError, match=words):
-        files.load(saved)
+        tensor_files.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_damaged_tensors_are_refused(saved: Path, damage, words: str) -> None:
 def test_damaged_descriptions_are_refused(saved: Path, text: str, words: str) -> None:
     saved.with_suffix(".json").write_text(text)
     with pytest.raises(steadyrun.RunDirectoryError, match=words):
-        files.load(saved)
+        tensor_files.load(saved)
 
 
 @given(
@@ -195,7 +195,7 @@ def test_a_pickle_in_disguise_is_refused(saved: Path, tmp_path: Path) -> None:
     content["tensors"] |= {"bytes": target.stat().st_size, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
     saved.with_suffix(".json").write_text(json.dumps(content))
     with pytest.raises(steadyrun.RunDirectoryError, match="cannot be read"):
-        files.load(saved)
+        tensor_files.load(saved)
     assert not (tmp_path / "owned").exists()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
-from steadyrun.incidents.randomness import take
+from steadyrun.program.random_state import take
 
 
 def noisy_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from incident_programs import cnn, rnn
 
 import steadyrun
-from steadyrun.incidents.reading import choose
+from steadyrun.replay.incident import choose
 
 
 def asked(loop: programs.Loop, path: Path, steps: int, at: int) -> Path:

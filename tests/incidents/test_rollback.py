@@ -14,9 +14,9 @@ from incident_programs import cnn_task, rnn_task
 from torch import Tensor
 
 import steadyrun
-from steadyrun.incidents import files
-from steadyrun.incidents.reading import choose, incidents_of
-from steadyrun.incidents.returning import MOST
+from steadyrun.capture.rollback import MOST
+from steadyrun.program import tensor_files
+from steadyrun.replay.incident import choose, incidents_of
 from steadyrun.tutor.config import declared
 from steadyrun.tutor.data import Data
 from steadyrun.tutor.faults import load_recipe
@@ -76,7 +76,7 @@ def test_the_state_is_that_of_the_checkpoint_bit_for_bit(tmp_path: Path) -> None
         loop.train(run, 1)
         (back_to,) = loop.returned
         assert back_to == 40
-        content, tensors = files.load(tmp_path / "run/incidents/rolling/step-0000040")
+        content, tensors = tensor_files.load(tmp_path / "run/incidents/rolling/step-0000040")
         for name, parameter in loop.task.model.named_parameters():
             assert torch.equal(parameter, tensors[f"parameters.{name}"])
             assert parameter.grad is None

@@ -14,10 +14,10 @@ import torch
 from incident_programs import cnn
 
 import steadyrun
-from steadyrun.incidents import files
-from steadyrun.incidents.earlier import keep_earlier
-from steadyrun.incidents.packing import unpack
-from steadyrun.incidents.reading import choose, incidents_of
+from steadyrun.capture.previous_attempt import keep_earlier
+from steadyrun.program import tensor_files
+from steadyrun.program.packing import unpack
+from steadyrun.replay.incident import choose, incidents_of
 from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.train import train_recorded
 
@@ -40,7 +40,7 @@ def test_a_clean_end_leaves_the_state_that_the_next_step_would_begin_with(tmp_pa
     loop = cnn()
     go_on(loop, tmp_path / "run", 70)
     assert names(tmp_path / "run") == ["step-0000070.json", "step-0000070.safetensors"]
-    content, tensors = files.load(tmp_path / "run" / ROLLING / "step-0000070")
+    content, tensors = tensor_files.load(tmp_path / "run" / ROLLING / "step-0000070")
     assert (content["step"], content["attempt"], content["finite"]) == (70, 1, True)
     for name, parameter in loop.task.model.named_parameters():
         assert torch.equal(parameter, tensors[f"parameters.{name}"])
@@ -80,7 +80,7 @@ def test_the_next_attempt_keeps_it_and_only_the_latest(tmp_path: Path) -> None:
         "step-0000090.json",
         "step-0000090.safetensors",
     ]
-    content, _ = files.load(path / ROLLING / "before-attempt-003")
+    content, _ = tensor_files.load(path / ROLLING / "before-attempt-003")
     assert (content["step"], content["attempt"], content["tensors"]["file"]) == (
         60,
         2,
@@ -93,7 +93,7 @@ def test_an_attempt_that_never_came_to_a_step_loses_nothing(tmp_path: Path) -> N
     go_on(loop, path, 30)
     go_on(loop, path, 0)
     go_on(loop, path, 5, 30)
-    assert files.load(path / ROLLING / "before-attempt-003")[0]["step"] == 30
+    assert tensor_files.load(path / ROLLING / "before-attempt-003")[0]["step"] == 30
 
 
 def test_incidents_soon_after_a_resume_have_the_state_before_it(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_killed_after_a_resume_the_checkpoint_before_it_stays(tmp_path: Path, wh
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     go_on(cnn(), tmp_path / "run", 5, 30)
-    content, _ = files.load(tmp_path / "run" / ROLLING / "before-attempt-003")
+    content, _ = tensor_files.load(tmp_path / "run" / ROLLING / "before-attempt-003")
     assert (content["step"], content["attempt"]) == (30, 1)
     left = [name for name in names(tmp_path / "run") if not name.startswith("step-")]
     assert left == ["before-attempt-003.json", "before-attempt-003.safetensors"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.incidents.packing import pack, unpack
+from steadyrun.program.packing import pack, unpack
 
 
 class Number(enum.IntEnum):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from incident_programs import rnn
 
 import steadyrun
-from steadyrun.incidents.packing import pack
-from steadyrun.incidents.reading import choose
-from steadyrun.incidents.token_losses import TokenLosses
-from steadyrun.incidents.tokens import TokenCounts, describe, poisson_tail
+from steadyrun.capture.batch_tokens import TokenCounts, describe, poisson_tail
+from steadyrun.program.packing import pack
+from steadyrun.replay.incident import choose
+from steadyrun.replay.window import TokenLosses
 
 
 class Words:

@@ -13,10 +13,10 @@ import torch
 from incident_programs import Loop, rnn
 
 import steadyrun
-from steadyrun.incidents.hunt import Culprit
-from steadyrun.incidents.why.isolating import smaller, synthetic
-from steadyrun.incidents.why.table import Row
-from steadyrun.incidents.why.verdict import Rows, decide
+from steadyrun.replay.experiments.isolation import smaller, synthetic
+from steadyrun.replay.experiments.table import Row
+from steadyrun.replay.experiments.verdict import Rows, decide
+from steadyrun.replay.hunt import Culprit
 
 TutorRun = Callable[..., steadyrun.RunView]
 

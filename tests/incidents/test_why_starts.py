@@ -11,11 +11,11 @@ from incident_programs import Loop
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.incidents.hunt import Culprit
-from steadyrun.incidents.why.judging import Judge, Trial
-from steadyrun.incidents.why.table import Row
-from steadyrun.incidents.why.trying import _starts
-from steadyrun.incidents.why.verdict import Rows, decide
+from steadyrun.replay.experiments.attempt import _starts
+from steadyrun.replay.experiments.judge import Judge, Trial
+from steadyrun.replay.experiments.table import Row
+from steadyrun.replay.experiments.verdict import Rows, decide
+from steadyrun.replay.hunt import Culprit
 
 RATES = ("lr/3", "lr/10", "warmup")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import steadyrun
-from steadyrun.integrations.folders import folder_of
+from steadyrun.integrations.callbacks import folder_of
 
 
 def recorded(folder: Path, rank: int = 0) -> None:

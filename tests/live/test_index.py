@@ -14,10 +14,10 @@ from servers import eventually
 from starlette.testclient import TestClient
 
 import steadyrun
-from steadyrun.live import index, rows
+from steadyrun.live import run_list, run_row
 from steadyrun.live.app import Live, application
 from steadyrun.records import Series
-from steadyrun.store.finding import Place, Root
+from steadyrun.store.discover import Place, Root
 
 
 def made(path: Path, *losses: float) -> None:
@@ -50,7 +50,7 @@ def test_the_recorded_verdict_needs_no_walk(tmp_path: Path, monkeypatch: pytest.
     log = tmp_path / "run/events/rank-00000.jsonl"
     with log.open("a") as file:
         file.write('{"kind": "verdict", "step": 0, "time": 1, "verdict": "fault", "leaf": "D1.3"}\n')
-    monkeypatch.setattr(rows, "check_with", lambda *_: pytest.fail("walked"))
+    monkeypatch.setattr(run_row, "check_with", lambda *_: pytest.fail("walked"))
     with client(tmp_path) as browser:
         found = eventually(lambda: (row := listed(browser)["run"])["verdict"] and row)
     assert (found["verdict"], found["leaf"]) == ("fault", "D1.3")
@@ -68,11 +68,11 @@ def test_a_verdict_that_is_none_or_old_is_not_taken(tmp_path: Path, line: str) -
     made(tmp_path / "run", 1.0)
     with (tmp_path / "run/events/rank-00000.jsonl").open("a") as file:
         file.write(line)
-    assert rows.detailed(Root(tmp_path).runs()[0]).verdict == ""
+    assert run_row.detailed(Root(tmp_path).runs()[0]).verdict == ""
 
 
 def test_runs_come_change_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_SCAN", 0.1)
+    monkeypatch.setattr(run_list, "_SCAN", 0.1)
     with client(tmp_path) as browser:
         assert listed(browser) == {}
         run = steadyrun.record(tmp_path / "run", flush_steps=1)
@@ -118,14 +118,14 @@ def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], N
 def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "good", 1.0)
     made(tmp_path / "odd", 1.0)
-    first = rows.first
+    first = run_row.first
 
-    def broken(place: Place) -> rows.Row:
+    def broken(place: Place) -> run_row.Row:
         if place.name == "odd":
             raise RecursionError
         return first(place)
 
-    monkeypatch.setattr(rows, "first", broken)
+    monkeypatch.setattr(run_row, "first", broken)
     with client(tmp_path) as browser:
         found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
     assert found["odd"]["state"] == "unreadable"
@@ -142,7 +142,7 @@ def test_five_hundred_runs_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [[], [1.0], [float("nan")] * 3, [1.0, 1.0], [1e-300, 1e300], [-1.0, 2.0]])
 def test_small_lines_of_odd_series(values: list[float]) -> None:
-    line = rows.small_line(Series("loss", np.arange(len(values)), np.array(values), np.zeros(len(values))))
+    line = run_row.small_line(Series("loss", np.arange(len(values)), np.array(values), np.zeros(len(values))))
     numbers = [float(part) for point in line.split() for part in point.split(",")]
-    assert all(0 <= number <= rows.WIDTH for number in numbers)
+    assert all(0 <= number <= run_row.WIDTH for number in numbers)
     assert len(numbers) == (4 if len(values) == 2 else 0)

@@ -15,10 +15,10 @@ from servers import eventually
 from starlette.testclient import TestClient
 
 import steadyrun
-from steadyrun.live import index
+from steadyrun.live import run_list
 from steadyrun.live.app import Live, application
-from steadyrun.live.metrics import KIND, exposition
-from steadyrun.live.rows import Figures, Row
+from steadyrun.live.prometheus import KIND, exposition
+from steadyrun.live.run_row import Figures, Row
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
@@ -103,8 +103,8 @@ def test_a_fault_is_one(tmp_path: Path) -> None:
 
 
 def test_it_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_FRESH", 0.0)
-    monkeypatch.setattr(index, "_SCAN", 0.05)
+    monkeypatch.setattr(run_list, "_FRESH", 0.0)
+    monkeypatch.setattr(run_list, "_SCAN", 0.05)
     with client(tmp_path) as browser, steadyrun.record(tmp_path / "run", flush_steps=1) as run:
         assert scraped(browser)["steadyrun_run_loss"] == {}
         for loss in (3.0, 2.0):
@@ -116,8 +116,8 @@ def test_asking_twice_reads_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with steadyrun.record(tmp_path / "run") as run:
         run.log(loss=1.0)
     read: list[object] = []
-    original = index._read
-    monkeypatch.setattr(index, "_read", lambda *given: (read.append(given), original(*given)))
+    original = run_list._read
+    monkeypatch.setattr(run_list, "_read", lambda *given: (read.append(given), original(*given)))
     with client(tmp_path) as browser:
         for _ in range(10):
             assert scraped(browser)["steadyrun_run_loss"]

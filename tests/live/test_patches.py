@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import steadyrun
-from steadyrun.live import patches
-from steadyrun.live.watching import Watch
+from steadyrun.live import page_patches
+from steadyrun.live.run_view import Watch
 from steadyrun.panels.board import board_of
 from steadyrun.panels.thinning import MOST, Lens, chosen, through
 
@@ -57,8 +57,8 @@ class Page:
             self.added += 1
 
 
-def same(page: Page, now: patches.Shown) -> None:
-    anew = Page(patches.dumps(patches.whole(now)))
+def same(page: Page, now: page_patches.Shown) -> None:
+    anew = Page(page_patches.dumps(page_patches.whole(now)))
     assert json.dumps(page.figures, sort_keys=True) == json.dumps(anew.figures, sort_keys=True)
     assert (page.parts, page.span) == (anew.parts, anew.span)
 
@@ -69,16 +69,16 @@ def test_patches_add_up_to_the_whole(tmp_path: Path) -> None:
     watch = Watch(tmp_path / "run", "run")
     board = watch.look()
     assert board is not None
-    now = patches.shown(board)
-    page = Page(patches.dumps(patches.whole(now)))
+    now = page_patches.shown(board)
+    page = Page(page_patches.dumps(page_patches.whole(now)))
     for step in range(1, 60):
         run.log(loss=float("nan") if step in {20, 21} else 3.0 / step, lr=0.1, grad_norm=float(step))
         if step % 10 == 0:
             run.val(2.0)
         board = watch.look()
         assert board is not None
-        before, now = now, patches.shown(board)
-        page.take(patches.dumps(patches.patch(before, now)))
+        before, now = now, page_patches.shown(board)
+        page.take(page_patches.dumps(page_patches.patch(before, now)))
         same(page, now)
     assert page.added > 3 * page.replaced
     run.close()
@@ -103,17 +103,17 @@ def test_a_long_run_sends_only_its_new_points(tmp_path: Path) -> None:
     watch = Watch(tmp_path / "run", "run")
     board = watch.look()
     assert board is not None
-    before = patches.shown(board)
+    before = page_patches.shown(board)
     assert before.coarse == (1,)
     for value in rng.standard_normal(100):
         run.log(loss=float(np.exp(value)))
     run.flush()
     board = watch.look()
     assert board is not None
-    now = patches.shown(board)
-    (change,) = patches.patch(before, now)["panels"]
-    page = Page(patches.dumps(patches.whole(before)))
-    page.take(patches.dumps(patches.patch(before, now)))
+    now = page_patches.shown(board)
+    (change,) = page_patches.patch(before, now)["panels"]
+    page = Page(page_patches.dumps(page_patches.whole(before)))
+    page.take(page_patches.dumps(page_patches.patch(before, now)))
     same(page, now)
     assert len(json.dumps(change["traces"])) < 4000
     run.close()

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 import steadyrun
 from steadyrun.live.app import Live, application
-from steadyrun.live.patches import encoded
+from steadyrun.live.page_patches import encoded
 from steadyrun.panels.board import board_of
-from steadyrun.panels.page import fragment, payload
+from steadyrun.panels.dashboard_page import fragment, payload
 
 NAME = HOSTILE.replace("/", "|").replace("\0", "")[:100]
 
@@ -153,7 +153,7 @@ def test_an_empty_root_says_how_to_record(tmp_path: Path) -> None:
 def test_a_reader_that_takes_nothing_is_let_go_without_a_word() -> None:
     from sse_starlette.sse import SendTimeoutError
 
-    from steadyrun.live.serving import _is_news
+    from steadyrun.live.server import _is_news
 
     def record(message: str, problem: Exception | None = None) -> logging.LogRecord:
         info = None if problem is None else (type(problem), problem, None)

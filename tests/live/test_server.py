@@ -19,7 +19,7 @@ from servers import PATIENCE, Reader, Server, eventually, serving, writing
 from terminal import PROGRAM
 
 import steadyrun
-from steadyrun.live import serving as live_serving
+from steadyrun.live import server as live_serving
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from loops import run_alone
 import steadyrun
 from steadyrun.errors import RunDirectoryError
 from steadyrun.live.feed import Feed
-from steadyrun.live.tailers import Pace, Tailers
-from steadyrun.live.watching import Watch
-from steadyrun.live.workers import Workers
+from steadyrun.live.run_view import Watch
+from steadyrun.live.subscriptions import Pace, Tailers
+from steadyrun.live.threads import Workers
 
 FAST = Pace(look=0.01, ended=0.01, linger=0.05)
 
@@ -102,10 +102,10 @@ def test_what_cannot_be_read_is_an_error_each_time(root: Path) -> None:
 
 
 def test_a_walk_is_not_repeated_at_every_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.live import watching
+    from steadyrun.live import run_view
 
-    real, walks = watching.reported, []
-    monkeypatch.setattr(watching, "reported", lambda *given, **options: (walks.append(1), real(*given, **options))[1])
+    real, walks = run_view.reported, []
+    monkeypatch.setattr(run_view, "reported", lambda *given, **options: (walks.append(1), real(*given, **options))[1])
     run = steadyrun.record(root.parent / "live", flush_steps=1)
     run.log(loss=1.0)
     watch = Watch(root.parent / "live", "live")

@@ -16,7 +16,7 @@ import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.report.markdown import markdown
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
 
@@ -207,7 +207,7 @@ def test_a_loss_that_is_not_finite_is_told_at_once(tmp_path: Path) -> None:
 @pytest.fixture
 def without_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of a millisecond leave no time to look: here it may take what it needs."""
-    monkeypatch.setattr("steadyrun.monitor.pace.SHARE", 1.0)
+    monkeypatch.setattr("steadyrun.monitor.monitor.SHARE", 1.0)
 
 
 def exploding(step: int, model: nn.Module) -> None:

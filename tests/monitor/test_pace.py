@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrun.monitor.pace import SHARE, Pace
+from steadyrun.monitor.monitor import SHARE, Pace
 
 
 def looks(step_time: float, look_time: float, steps: int, growth: float = 0.0) -> list[tuple[float, int]]:

@@ -19,7 +19,7 @@ import torch
 from servers import eventually
 
 import steadyrun
-from steadyrun.outward import follower
+from steadyrun.forwarding import worker
 from steadyrun.records import Event
 
 
@@ -104,7 +104,7 @@ def test_points_arrive_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    from steadyrun.outward.following import RowTail
+    from steadyrun.forwarding.new_rows import RowTail
 
     run = steadyrun.record(tmp_path, flush_steps=1)
     run.log(loss=1.0)
@@ -142,7 +142,7 @@ class Failing(Kept):
 def test_what_failed_is_sent_again_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "_AGAIN", 0.01)
+    monkeypatch.setattr(worker, "_AGAIN", 0.01)
     kept = Failing(lambda call: call % 3 == 0)
     with steadyrun.record(tmp_path, forward=kept) as run:
         for _ in range(20):
@@ -163,7 +163,7 @@ def test_a_tracker_that_always_raises_is_given_up_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
     problem: BaseException,
 ) -> None:
-    monkeypatch.setattr(follower, "_AGAIN", 0.01)
+    monkeypatch.setattr(worker, "_AGAIN", 0.01)
     broken, kept = Failing(lambda _: True, problem), Kept()
     with steadyrun.record(tmp_path, forward=[broken, kept]) as run:
         for _ in range(20):
@@ -367,7 +367,7 @@ def test_recording_without_it_imports_nothing_of_it() -> None:
 import sys, tempfile, steadyrun
 with steadyrun.record(tempfile.mkdtemp()) as run:
     run.log(loss=1.0)
-assert not [name for name in sys.modules if name.startswith("steadyrun.outward")]
+assert not [name for name in sys.modules if name.startswith("steadyrun.forwarding")]
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import steadyrun
-from steadyrun.outward.hiding import Hidden
+from steadyrun.forwarding.redaction import Hidden
 
 ADDRESS = "json://user:hush-hush@localhost:9/token"
 
@@ -20,10 +20,10 @@ def test_addresses_are_taken_out_of_anything() -> None:
 
 
 def test_not_in_what_a_crash_or_a_note_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.outward import starting
+    from steadyrun.forwarding import forwarding
 
     alerts = steadyrun.Alerts(to=[ADDRESS], wait=0)
-    monkeypatch.setattr(starting, "through_apprise", lambda _urls: lambda _title, _body: True)
+    monkeypatch.setattr(forwarding, "through_apprise", lambda _urls: lambda _title, _body: True)
     crash = "could not reach"
     with pytest.raises(RuntimeError, match=crash), steadyrun.record(tmp_path / "run", alert=alerts) as run:
         run.log(loss=1.0)

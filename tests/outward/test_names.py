@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE
 
-from steadyrun.outward.hiding import Hidden
-from steadyrun.outward.names import Names, plain, trouble
-from steadyrun.outward.to_mlflow import _FORBIDDEN
-from steadyrun.outward.words import message, sentence
+from steadyrun.forwarding.event_text import message, sentence
+from steadyrun.forwarding.redaction import Hidden
+from steadyrun.forwarding.to_mlflow import _FORBIDDEN
+from steadyrun.forwarding.tracker_names import Names, plain, trouble
 from steadyrun.records import Event
 
 TEXT = st.text(st.characters(), max_size=400)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.panels.model import Board, Line, Mark, Panel
+from steadyrun.panels.panel import Board, Line, Mark, Panel
 
 FEW = 6
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyrun.panels.characters import axis, plot
-from steadyrun.panels.model import Line, Mark, Panel, Scale
+from steadyrun.panels.panel import Line, Mark, Panel, Scale
 
 
 def panel(*lines: list[float], log: bool = False, marks: tuple[Mark, ...] = ()) -> Panel:

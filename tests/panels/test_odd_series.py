@@ -12,15 +12,15 @@ from synthetic import Synthetic
 
 from steadyrun.panels import drawing
 from steadyrun.panels.board import BUILDERS, build
-from steadyrun.panels.figure import figure
+from steadyrun.panels.dashboard_page import page, payload, script_safe
 from steadyrun.panels.image import png
 from steadyrun.panels.lines import MOST, NAMED
-from steadyrun.panels.model import Board, Line
-from steadyrun.panels.page import page, payload, script_safe
+from steadyrun.panels.panel import Board, Line
+from steadyrun.panels.plotly_figure import figure
 from steadyrun.questions.form import CANNOT_TELL, FAULT, PASS
 from steadyrun.records import Event
-from steadyrun.report.checking import Report
-from steadyrun.signals.run import Signals
+from steadyrun.report.check import Report
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked
 
 NAN, INF = float("nan"), float("inf")

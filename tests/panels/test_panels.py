@@ -16,7 +16,7 @@ from synthetic import Synthetic
 import steadyrun
 from steadyrun.panels.board import board_of, build
 from steadyrun.questions import QUESTIONS
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
 HERE = Path(__file__).parent / "golden"

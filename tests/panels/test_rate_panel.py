@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler
 
 import steadyrun
 from steadyrun.panels.board import board_of
-from steadyrun.panels.model import Line, Panel
+from steadyrun.panels.panel import Line, Panel
 from steadyrun.store.jsonio import dumps
 from steadyrun.store.layout import MANIFEST
 

@@ -10,10 +10,10 @@ import numpy as np
 from synthetic import Synthetic
 
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.moment import choose
+from steadyrun.postmortem.incident_moment import choose
 from steadyrun.questions import QUESTIONS
-from steadyrun.report.checking import Report
-from steadyrun.signals.run import Signals
+from steadyrun.report.check import Report
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
 

@@ -14,16 +14,15 @@ from samples import HOSTILE
 from synthetic import Synthetic
 
 from steadyrun.errors import UsageError
-from steadyrun.postmortem.causes.walk import is_symptom
-from steadyrun.postmortem.changes import _CHANGES
+from steadyrun.postmortem.causes.in_walk import _CHANGES, is_symptom
 from steadyrun.postmortem.document import Document, compose, to_dict
-from steadyrun.postmortem.markdown import markdown
+from steadyrun.postmortem.document_files import add_lesson
+from steadyrun.postmortem.document_markdown import markdown
 from steadyrun.postmortem.remedies import lower_than
-from steadyrun.postmortem.writing import add_lesson
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, Answer
 from steadyrun.records import Event
-from steadyrun.report.jsonform import dumps
+from steadyrun.report.json_text import dumps
 from steadyrun.trees.walker import Asked
 
 SECTIONS = ("Symptoms", "Hypotheses", "Discriminating evidence", "Root cause", "Remediation", "Verification", "Lesson")

@@ -9,9 +9,9 @@ import pytest
 from repaired_programs import BAD, PROGRAMS
 
 import steadyrun
-from steadyrun.postmortem import writing
+from steadyrun.postmortem import document_files
 from steadyrun.postmortem.document import write
-from steadyrun.postmortem.verifying import verify
+from steadyrun.postmortem.verification import verify
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run = PROGRAMS[name].record(root / "broken", fixed=False)
     steadyrun.replay(run, PROGRAMS[name].broken).explain()
     document = write(run)
-    written = writing.save(document, picture=False, with_checklist=True)
-    writing.add_lesson(document)
+    written = document_files.save(document, picture=False, with_checklist=True)
+    document_files.add_lesson(document)
     return name, written.markdown, json.loads(written.json.read_text())
 
 
@@ -82,7 +82,7 @@ def test_the_broken_run_fails_and_the_repaired_one_passes(case: tuple[str, Path,
 
 def test_a_repair_that_only_hides_the_bug_fails(tmp_path: Path) -> None:
     run = PROGRAMS["sqrt-at-zero"].record(tmp_path / "broken", fixed=False)
-    path = writing.save(write(run), picture=False).markdown
+    path = document_files.save(write(run), picture=False).markdown
     with steadyrun.record(tmp_path / "hidden", config={"seed": 0}) as hidden:
         for step in range(60):
             hidden.step(1.0 if step <= BAD else 1e9)  # as a loss is after nan_to_num

@@ -11,8 +11,8 @@ from synthetic import Synthetic
 
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.document import compose
-from steadyrun.postmortem.holding import CANNOT, FAILS, HOLDS, SKIPPED, hold
-from steadyrun.postmortem.verifying import Verification, read_expectations
+from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, SKIPPED, hold
+from steadyrun.postmortem.verification import Verification, read_expectations
 
 
 def held(expected: dict[str, Any], **series: Any) -> str:

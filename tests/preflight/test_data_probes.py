@@ -30,7 +30,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
-from steadyrun.preflight.opening import run
+from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
 
 

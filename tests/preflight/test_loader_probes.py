@@ -10,7 +10,7 @@ from programs_data import classify, mlp, points, task
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset, TensorDataset
 
 import steadyrun
-from steadyrun.preflight.opening import run
+from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import steadyrun
-from steadyrun.preflight.opening import run
 from steadyrun.preflight.p3_4_smoothing import floor
+from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
 
 

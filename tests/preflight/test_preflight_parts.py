@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from steadyrun import Task
-from steadyrun.preflight.attributes import same
-from steadyrun.preflight.editing import changed, moved, tensors_in
-from steadyrun.preflight.keeping import Kept
+from steadyrun.preflight.input_edits import changed, moved, tensors_in
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.preflight.reaching import reached
-from steadyrun.preflight.tokens import padding
-from steadyrun.probes.hidden import hidden_tensors
+from steadyrun.preflight.program_state import Kept
+from steadyrun.preflight.token_positions import padding
+from steadyrun.probes.gradient_reach import hidden_tensors
+from steadyrun.program.attributes import same
+from steadyrun.program.reachable_objects import reached
 
 Pair = namedtuple("Pair", "one two")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from programs import values
 
 import steadyrun
-from steadyrun.probes import examples
-from steadyrun.probes.batches import arrays_of, batch_hash, count_tokens, example_hashes
+from steadyrun.probes import example_hashes as examples
+from steadyrun.probes.batch_hashes import arrays_of, batch_hash, count_tokens, example_hashes
 
 
 def hashes(batch: object, pad_id: int | None = None) -> list[int]:
@@ -103,7 +103,7 @@ def test_what_a_run_records(tmp_path: Path) -> None:
 
 
 def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import examples
+    from steadyrun.probes import example_hashes as examples
 
     monkeypatch.setattr(examples, "_MOST_KEPT", 200)
     with steadyrun.record(tmp_path) as run:

@@ -10,10 +10,10 @@ from programs import Block, Gpt, batch_of, loss_of, mlp, values
 from torch import Tensor, nn
 
 import steadyrun
+from steadyrun.probes.activations import NAMES, magnitude_counts
 from steadyrun.probes.attention import fused_scores, head_entropies
-from steadyrun.probes.blocks import find_blocks
-from steadyrun.probes.histograms import NAMES, magnitude_counts
-from steadyrun.probes.units import dead_units, find_units, silent_rows
+from steadyrun.probes.dead_units import dead_units, find_units, silent_rows
+from steadyrun.program.model_parts import find_blocks
 
 
 def one_step(path: Path, model: nn.Module, *inputs: Any, **options: Any) -> steadyrun.RunView:

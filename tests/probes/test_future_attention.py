@@ -12,8 +12,14 @@ from programs import Block, Gpt
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.probes.attention import AttentionMode, Heads, fused_heads, softmax_heads
-from steadyrun.probes.origins import same_source, scores_of_one_source
+from steadyrun.probes.attention import (
+    AttentionMode,
+    Heads,
+    fused_heads,
+    same_source,
+    scores_of_one_source,
+    softmax_heads,
+)
 
 LENGTH = 40
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()

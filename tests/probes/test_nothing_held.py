@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
 from steadyrun.integrations.trainer_view import trainer_of
-from steadyrun.probes.frames import variable, variables
+from steadyrun.program.frames import variable, variables
 
 Refs = dict[str, "weakref.ref[Any]"]
 

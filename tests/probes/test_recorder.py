@@ -324,7 +324,7 @@ def test_unwatch_takes_every_hook_off(tmp_path: Path) -> None:
 
 
 def test_every_series_is_documented(tutor_run: Any) -> None:
-    from steadyrun.store.catalogue import CATALOGUE, entry_for
+    from steadyrun.store.series_catalogue import CATALOGUE, entry_for
 
     recorded = [*tutor_run(steps=60).names(), *tutor_run(steps=25, dtype="fp16").names()]
     assert [name for name in recorded if entry_for(name) is None] == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler as s
 
-from steadyrun.probes.schedule import expected_rates, steps_taken
+from steadyrun.probes.scheduler_dry_run import expected_rates, steps_taken
 
 STEPS = 120
 

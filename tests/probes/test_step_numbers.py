@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import steadyrun
-from steadyrun.probes.steps import step_number
+from steadyrun.recording.step_counter import step_number
 from steadyrun.store.writer import RunWriter
 
 _NONE = [2**63, 2**62, 2**53 + 1, -(2**63) - 1, 10**30, 10**5000, True, 1.5, float("nan"), float("inf"), "7", b"7",

@@ -100,10 +100,10 @@ def test_a_validation_loader_draws_nothing(tmp_path: Path) -> None:
 
 
 def test_one_bad_row_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import examples
+    from steadyrun.probes import example_hashes
 
-    real = examples.batch_hash
-    monkeypatch.setattr(examples, "batch_hash", lambda found: real(found) if found.shape[0] != 3 else 1 / 0)
+    real = example_hashes.batch_hash
+    monkeypatch.setattr(example_hashes, "batch_hash", lambda found: real(found) if found.shape[0] != 3 else 1 / 0)
     with steadyrun.record(tmp_path) as run:
         for rows in (2, 3, 4):
             run.step(float(rows), batch=torch.ones(rows, 2))
@@ -131,16 +131,16 @@ def test_a_model_can_be_copied_and_pickled_at_any_moment(tmp_path: Path) -> None
 
 
 def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import examples, forward, gradients, optimizers, parameters, spectral, system
+    from steadyrun.probes import activations, example_hashes, gradients, optimizer_steps, parameters, spectral, system
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")
 
     for module, name in [
-        (forward.ForwardProbe, "_measure"), (gradients, "global_norm"), (gradients, "norms"),
-        (optimizers.OptimizerProbe, "moments"), (optimizers, "_rate"), (parameters.ParameterProbe, "fill"),
+        (activations.ForwardProbe, "_measure"), (gradients, "global_norm"), (gradients, "norms"),
+        (optimizer_steps.OptimizerProbe, "moments"), (optimizer_steps, "_rate"), (parameters.ParameterProbe, "fill"),
         (parameters.ParameterProbe, "snapshot"), (spectral.SpectralProbe, "measure"),
-        (system.SystemProbe, "measure"), (examples, "arrays_of"),
+        (system.SystemProbe, "measure"), (example_hashes, "arrays_of"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, broken)
 

@@ -9,7 +9,7 @@ import numpy as np
 from synthetic import Synthetic
 
 from steadyrun.records import Event
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
 
 STEPS = np.arange(600.0)
 CONFIG = {

@@ -10,7 +10,7 @@ from dynamics_cases import put
 from synthetic import Synthetic
 
 from steadyrun.records import Event
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
 
 SAMPLES = [0, 1, 10, 50, 100, 300]
 LATER = [0, 50, 150, 300, 450, 599]

@@ -18,8 +18,9 @@ from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question, percent
-from steadyrun.signals.run import Signals
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS
 

@@ -11,7 +11,7 @@ from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 
 WIDTH, LENGTH, VOCAB, STEPS = 32, 12, 20, 130
 

@@ -15,7 +15,7 @@ import pytest
 
 import steadyrun
 from steadyrun.questions import QUESTIONS
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS
 

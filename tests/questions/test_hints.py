@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import steadyrun
-from steadyrun.report.jsonform import document
+from steadyrun.report.json_text import document
 
 COUNTS = "watch", "val", "val_batches", "batch", "finished"
 EVERY = list(itertools.product([False, True], repeat=len(COUNTS)))

@@ -19,7 +19,7 @@ from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS, form
 from steadyrun.questions.form import Limits, Question
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS

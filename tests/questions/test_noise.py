@@ -14,8 +14,8 @@ from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
-from steadyrun.signals.run import Signals
-from steadyrun.signals.schedule import Plan
+from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
 Floats = npt.NDArray[np.float64]

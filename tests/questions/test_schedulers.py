@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import Answer
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 
 STEPS = 120
 

@@ -8,7 +8,7 @@ import pytest
 
 import steadyrun
 from steadyrun.questions import QUESTIONS
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
 STEPS, SEED = 200, 3

@@ -20,11 +20,11 @@ from steadyrun.questions.form import (
 )
 from steadyrun.report import Report
 from steadyrun.report.comparison import compare
-from steadyrun.report.html import html
-from steadyrun.report.jsonform import document, dumps
+from steadyrun.report.json_text import document, dumps
 from steadyrun.report.junit import junit
 from steadyrun.report.markdown import markdown
-from steadyrun.report.text import plain
+from steadyrun.report.notebook_html import html
+from steadyrun.report.terminal import plain
 from steadyrun.trees.walker import Asked, Walk
 
 anything = st.text(st.characters(exclude_categories=()), max_size=20)

@@ -10,10 +10,10 @@ import pytest
 from samples import HOSTILE, fault_report, report
 
 import steadyrun
-from steadyrun.live.watching import Watch
+from steadyrun.live.run_view import Watch
 from steadyrun.panels.board import board_of
-from steadyrun.panels.page import page
-from steadyrun.report.happened import Incident, incidents
+from steadyrun.panels.dashboard_page import page
+from steadyrun.report.incidents import Incident, incidents
 from steadyrun.report.markdown import markdown
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file

@@ -5,9 +5,9 @@ import math
 import pytest
 from samples import question
 
-from steadyrun.report import measured
-from steadyrun.report.naming import everything
-from steadyrun.report.page import SECTIONS, how_to_record, page, page_as_dict, section_of
+from steadyrun.report import question_page as pages
+from steadyrun.report.lookup import everything
+from steadyrun.report.question_page import SECTIONS, how_to_record, page_as_dict, question_page, section_of
 
 NUMBERS = {
     "C1.1": {
@@ -21,12 +21,12 @@ NUMBERS = {
 
 @pytest.fixture
 def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "_all", lambda: NUMBERS)
+    monkeypatch.setattr(pages, "_all", lambda: NUMBERS)
 
 
 @pytest.mark.usefixtures("_numbers")
 def test_limits_come_with_what_was_measured() -> None:
-    limits = {part.heading: part for part in page(question())}["Limits"]
+    limits = {part.heading: part for part in question_page(question())}["Limits"]
     assert limits.items[0].term == "high = 5 nats"
     assert limits.items[0].details == (
         "specification: 5 at most",
@@ -37,8 +37,8 @@ def test_limits_come_with_what_was_measured() -> None:
 
 
 def test_what_was_not_measured_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "_all", dict)
-    limits = {part.heading: part for part in page(question())}["Limits"]
+    monkeypatch.setattr(pages, "_all", dict)
+    limits = {part.heading: part for part in question_page(question())}["Limits"]
     assert limits.items[0].details[-1] == "not measured yet"
 
 
@@ -50,7 +50,7 @@ def test_the_page_for_programs() -> None:
 
 
 def test_numbers_of_faults_alone() -> None:
-    assert measured.parse({"faults": {"x": 1}}) == measured.Measured(None, {"x": 1.0})
+    assert pages.parse({"faults": {"x": 1}}) == pages.Measured(None, {"x": 1.0})
 
 
 def test_how_needs_are_recorded() -> None:

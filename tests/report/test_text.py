@@ -9,7 +9,7 @@ from samples import HOSTILE, asked, fault_report, healthy_report, question, repo
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, PASS
 from steadyrun.report.comparison import compare
-from steadyrun.report.text import change_line, plain, show, verdict_line
+from steadyrun.report.terminal import change_line, plain, show, verdict_line
 
 
 def test_a_fault_is_shown_with_its_path_its_limits_and_its_fix() -> None:

@@ -9,7 +9,7 @@ import pytest
 from samples import few_questions, only
 
 from steadyrun.errors import UsageError
-from steadyrun.report.thresholds import changes, parsed
+from steadyrun.report.limits import changes, parsed
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from steadyrun.signals.schedule import (
+from steadyrun.signals.declared_schedule import (
     Plan,
     agreement,
     declared_plan,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from steadyrun.records import Series
+from steadyrun.signals.declared_schedule import dry_run
 from steadyrun.signals.overview import Spread, extent, gaps, smoothed, summed, widest_start
-from steadyrun.signals.schedule import dry_run
 
 NAN = float("nan")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from steadyrun.records import Event
 from steadyrun.signals.rollbacks import Path
-from steadyrun.signals.run import Points
+from steadyrun.signals.run_signals import Points
 
 
 def rollback(seam: int, to: int) -> Event:

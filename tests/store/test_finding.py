@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import steadyrun
-from steadyrun.store.finding import Root
+from steadyrun.store.discover import Root
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.incidents import reading
 from steadyrun.postmortem import proofs
-from steadyrun.store.gravity import gravity
+from steadyrun.replay import incident
+from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import dumps
 
 KINDS = ["non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike", "of-another-version"]
@@ -39,7 +39,7 @@ def test_replay_and_post_mortem_choose_the_same_incident(incidents: dict[int, tu
             write(run, step, kind, severity)
         chosen = proofs.gravest(run)
         assert chosen is not None
-        assert reading.choose(run).step == chosen.incident["step"]
+        assert incident.choose(run).step == chosen.incident["step"]
 
 
 def test_the_order() -> None:

@@ -9,7 +9,7 @@ from steadyrun.errors import UsageError
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Walk, walk
 
 EMPTY = Signals(Synthetic())

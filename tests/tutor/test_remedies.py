@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import steadyrun
 from steadyrun.cli import app
-from steadyrun.questions.spiking import BACK, SIGMAS, WINDOW
-from steadyrun.signals.run import Points
+from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import Spike, spikes
 from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.replaying import recipe_of

@@ -1,1 +1,5 @@
-"""Runs for coding agents: an MCP server with few tools and bounded answers."""
+"""Job: the runs below a folder for coding agents: six tools, bounded JSON.
+May import: postmortem, panels and below; mcp and anyio in `mcp_server.py` alone.
+Entry point: `tools.TOOLS`.
+Output: bounded JSON.
+"""

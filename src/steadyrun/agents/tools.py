@@ -7,17 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steadyrun.agents.bounding import Answer, dumps, sent, short
-from steadyrun.agents.checking import check
-from steadyrun.agents.explaining import explain
-from steadyrun.agents.listing import list_runs
-from steadyrun.agents.naming import without
-from steadyrun.agents.noticing import events
-from steadyrun.agents.plotting import LEAST, MOST, series
-from steadyrun.agents.postmortems import postmortem
-from steadyrun.agents.problems import BAD_ARGUMENT, INTERNAL, NO_TOOL, UNREADABLE, Problem
+from steadyrun.agents.bounded_json import Answer, dumps, sent, short
+from steadyrun.agents.postmortem_tool import postmortem
+from steadyrun.agents.run_names import BAD_ARGUMENT, INTERNAL, NO_TOOL, UNREADABLE, Problem, without
+from steadyrun.agents.run_tools import check, events, explain, list_runs
+from steadyrun.agents.series_tool import LEAST, MOST, series
 from steadyrun.errors import SteadyrunError
-from steadyrun.store.finding import Root
+from steadyrun.store.discover import Root
 
 log = logging.getLogger("steadyrun.agents")
 

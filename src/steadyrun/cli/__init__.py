@@ -10,14 +10,14 @@ from steadyrun.cli.check import check
 from steadyrun.cli.dashboard import dashboard
 from steadyrun.cli.demo import demo
 from steadyrun.cli.explain import explain
-from steadyrun.cli.importing import import_
+from steadyrun.cli.import_command import import_
 from steadyrun.cli.mcp import mcp
 from steadyrun.cli.postmortem import postmortem
 from steadyrun.cli.preflight import preflight
-from steadyrun.cli.program import TakesProgram
 from steadyrun.cli.replay import replay
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
+from steadyrun.cli.user_program import TakesProgram
 from steadyrun.cli.verify import verify
 
 app = typer.Typer(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steadyrun.cli import following, forms
-from steadyrun.cli.logs import DeclareOption, FormatOption, Given, MapOption, run_of
+from steadyrun.cli import follow as following
+from steadyrun.cli import output
+from steadyrun.cli.log_input import DeclareOption, FormatOption, Given, MapOption, run_of
 from steadyrun.cli.messages import as_typed, fail, say
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def check(
     Exit codes: 0 healthy, 1 fault found, 2 bad input or no readable run,
     3 cannot tell, 130 stopped with Ctrl-C.
     """
-    form = forms.chosen(as_json, junit, markdown)
+    form = output.chosen(as_json, junit, markdown)
     followed = follow or until_fault
     given = Given.of(log_format, roles, declarations)
     try:
@@ -110,7 +111,7 @@ def _offer_replay(run: Path) -> None:
 
 
 def _limits(assignments: list[str]) -> Changes:
-    from steadyrun.report import thresholds
+    from steadyrun.report import limits as thresholds
 
     return thresholds.changes(thresholds.parsed(assignments), Path.cwd())
 
@@ -129,9 +130,9 @@ class _Checking:
     def once(self) -> Report:
         compared = self._comparing()
         report = replace(self._walk(self.run), run=self.given)
-        forms.tell(self.form, report, compared(report))
+        output.tell(self.form, report, compared(report))
         if self.run == self.given:
-            forms.leave(report, compared(report))
+            output.leave(report, compared(report))
         if self.form == "text" and report.leaf is not None and sys.stderr.isatty():
             _offer_replay(Path(self.run))
         return report
@@ -142,18 +143,18 @@ class _Checking:
         told: Report | None = None
         for report in following.follow(self.run, lambda: self._walk(self.run), interval=interval, wait=wait):
             if told is None or not following.same_standing(report, told):
-                forms.tell_change(self.form, report, told, compared(report))
-                forms.leave(report, compared(report))
+                output.tell_change(self.form, report, told, compared(report))
+                output.leave(report, compared(report))
                 told = report
             if until_fault and report.leaf is not None:
                 break
         if self.form != "json" or report is not told:
-            forms.tell_end(self.form, report, compared(report))
-            forms.leave(report, compared(report))
+            output.tell_end(self.form, report, compared(report))
+            output.leave(report, compared(report))
         return report
 
     def _walk(self, run: str) -> Report:
-        from steadyrun.report.checking import check_with
+        from steadyrun.report.check import check_with
 
         return check_with(run, self.limits, go_on=self.go_on or self.after is not None)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
-    from steadyrun.panels.model import Board
+    from steadyrun.panels.panel import Board
     from steadyrun.trees.walker import Changes
 
 
@@ -51,12 +51,12 @@ def dashboard(
     \b
     Exit codes: 0 written, 2 bad input or no readable run.
     """
-    from steadyrun.report import thresholds
+    from steadyrun.report import limits
 
     try:
         png = png or (to is not None and to.suffix.lower() == ".png")
         target = _place(Path(run).expanduser(), to, png)
-        board = _board(run, thresholds.changes(thresholds.parsed(assignments or []), Path.cwd()))
+        board = _board(run, limits.changes(limits.parsed(assignments or []), Path.cwd()))
         _write(board, target, panel, png)
     except RunDirectoryError as problem:
         no_run(problem, "dashboard", run)
@@ -94,7 +94,7 @@ def _write(board: Board, target: Path, panel: int | None, png: bool) -> None:
 
         save(board, target, panel)
         return
-    from steadyrun.panels.page import page
+    from steadyrun.panels.dashboard_page import page
     from steadyrun.store.jsonio import replace_file
 
     replace_file(target, page(board, panel))

@@ -42,8 +42,8 @@ def explain(
     \b
     Exit codes: 0 shown, 2 no such question.
     """
-    from steadyrun.report.naming import everything, question_named
-    from steadyrun.report.page import section
+    from steadyrun.report.lookup import everything, question_named
+    from steadyrun.report.question_page import section
 
     several = list(everything().values()) if code is None else section(code)
     if several:
@@ -57,8 +57,8 @@ def explain(
 
 
 def _show_list(questions: list[Question], as_json: bool) -> None:
-    from steadyrun.report.jsonform import dumps
-    from steadyrun.report.page import SECTIONS, page_as_dict, section_of
+    from steadyrun.report.json_text import dumps
+    from steadyrun.report.question_page import SECTIONS, page_as_dict, section_of
 
     if as_json:
         out(dumps([page_as_dict(question) for question in questions]) + "\n")
@@ -73,14 +73,14 @@ def _show_list(questions: list[Question], as_json: bool) -> None:
 
 
 def _show_page(question: Question, as_json: bool) -> None:
-    from steadyrun.report.jsonform import dumps
-    from steadyrun.report.page import entries, page, page_as_dict
+    from steadyrun.report.json_text import dumps
+    from steadyrun.report.question_page import entries, page_as_dict, question_page
 
     if as_json:
         out(dumps(page_as_dict(question)) + "\n")
         return
     lines = [_bold(f"{question.code} {question.name}")]
-    for part in page(question):
+    for part in question_page(question):
         lines += ["", _bold(part.heading), *(line for entry in entries(part) for line in _wrapped(*entry))]
     out("\n".join(lines) + "\n")
 

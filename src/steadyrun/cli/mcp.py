@@ -50,7 +50,7 @@ def mcp(
         return
     folder = folder_of(root)
     _require_mcp()
-    from steadyrun.agents.server import serve
+    from steadyrun.agents.mcp_server import serve
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     # A thread waits for the next line of stdin and cannot be interrupted: leave without it.

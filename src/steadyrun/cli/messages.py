@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from steadyrun.store.summary import printable
+from steadyrun.store.run_summary import printable
 
 
 def stderr() -> Console:

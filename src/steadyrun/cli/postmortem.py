@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError
-from steadyrun.store.summary import printable
+from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
     from steadyrun.postmortem.document import Document
@@ -69,9 +69,9 @@ def postmortem(
 
 
 def _save(document: Document, to: Path | None, picture: bool, lesson: bool, checklist: bool, as_json: bool) -> None:
-    from steadyrun.postmortem import writing
+    from steadyrun.postmortem import document_files
 
-    written = writing.save(document, to, picture=picture, with_checklist=checklist)
+    written = document_files.save(document, to, picture=picture, with_checklist=checklist)
     if written.problem:
         say(f"no picture: {written.problem}")
     if lesson:
@@ -85,13 +85,13 @@ def _save(document: Document, to: Path | None, picture: bool, lesson: bool, chec
 
 
 def _add_lesson(document: Document) -> None:
-    from steadyrun.postmortem import writing
+    from steadyrun.postmortem import document_files
 
     if not document.root.known:
         say("no lesson was added to lessons.md: the cause is not proved")
         return
     try:
-        path = writing.add_lesson(document)
+        path = document_files.add_lesson(document)
     except OSError as problem:
         say(f"the lesson was not added to lessons.md: {problem.strerror}")
         return

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from steadyrun.cli import forms
+from steadyrun.cli import output
 from steadyrun.cli.messages import as_typed, fail, say, stderr
-from steadyrun.cli.program import as_script, script_arguments
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.user_program import as_script, script_arguments
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def preflight(
     130 stopped with Ctrl-C.
     """
     arguments = script_arguments(context)
-    form = forms.chosen(as_json, junit, markdown)
+    form = output.chosen(as_json, junit, markdown)
     try:
         _require_torch()
         given = None if config is None else _config(config)
@@ -100,7 +100,7 @@ def preflight(
     except KeyboardInterrupt:
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None
-    forms.tell(form, report, None)
+    output.tell(form, report, None)
     raise typer.Exit(report.exit_code)
 
 
@@ -114,9 +114,9 @@ def _tried(
     arguments: list[str],
 ) -> Report:
     """Build the program and try it, with a bar on stderr."""
-    from steadyrun.incidents.task import build_task, load_factory
-    from steadyrun.preflight.opening import known_probes, run
-    from steadyrun.report.thresholds import parsed
+    from steadyrun.preflight.preflight import known_probes, run
+    from steadyrun.program.task import build_task, load_factory
+    from steadyrun.report.limits import parsed
     from steadyrun.store.reader import open_run
 
     known_probes(only)  # before the program is built, which may take minutes

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.program import as_script, script_arguments
-from steadyrun.cli.replaying import explain, replayed
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.replay_progress import explain, replayed
+from steadyrun.cli.user_program import as_script, script_arguments
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
-from steadyrun.store.summary import printable
+from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
-    from steadyrun.incidents.outcome import Replay
+    from steadyrun.replay.result import Replay
 
 
 def replay(
@@ -126,14 +126,14 @@ def _require_torch() -> None:
 
 def _require_free(target: Path) -> None:
     """Before minutes of replay, not after."""
-    from steadyrun.incidents.exporting import require_free
+    from steadyrun.replay.export import require_free
 
     require_free(target.expanduser())
 
 
 def _list(path: Path, as_json: bool) -> None:
-    from steadyrun.incidents.forms import listed
-    from steadyrun.incidents.reading import readable_incidents
+    from steadyrun.replay.incident import readable_incidents
+    from steadyrun.replay.rendering import listed
     from steadyrun.store.jsonio import dumps
     from steadyrun.store.reader import open_run
 
@@ -152,13 +152,13 @@ def _list(path: Path, as_json: bool) -> None:
 
 
 def _tell(result: Replay, as_json: bool) -> None:
-    from steadyrun.incidents import forms
+    from steadyrun.replay import rendering
     from steadyrun.store.jsonio import dumps
 
     if as_json:
-        out(dumps(forms.as_json(result), indent=2) + "\n")
+        out(dumps(rendering.as_json(result), indent=2) + "\n")
         return
-    out("\n".join(printable(line) for line in forms.as_lines(result)) + "\n")
+    out("\n".join(printable(line) for line in rendering.as_lines(result)) + "\n")
     out(f"Measurements of every step: {shlex.quote(str(result.folder))}\n")
 
 

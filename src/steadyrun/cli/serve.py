@@ -54,12 +54,12 @@ def serve(
     """
     folder = folder_of(root)
     token = _token(token, host)
-    from steadyrun.live import serving
-    from steadyrun.report import thresholds
+    from steadyrun.live import server
+    from steadyrun.report import limits
 
     try:
-        changes = thresholds.changes({}, Path.cwd())
-        listening = serving.bound(host, port)
+        changes = limits.changes({}, Path.cwd())
+        listening = server.bound(host, port)
     except SteadyrunError as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} serve --help")
     address = _address(host, listening.getsockname()[1], token)
@@ -71,7 +71,7 @@ def serve(
             say("no browser could be started; open the address by hand")
 
     try:
-        serving.serve(folder, listening, host, token, changes, started)
+        server.serve(folder, listening, host, token, changes, started)
     except KeyboardInterrupt:
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None

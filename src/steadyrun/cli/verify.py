@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steadyrun.cli.forms import UNWRAPPED
 from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.runs import no_run
+from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.output import UNWRAPPED
 from steadyrun.errors import RunDirectoryError, SteadyrunError
-from steadyrun.store.summary import printable
+from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
-    from steadyrun.postmortem.verifying import Verification
+    from steadyrun.postmortem.verification import Verification
 
 _SIGNS = {"pass": "✓", "fail": "✗", "cannot-tell": "?", "skipped": "-"}
 
@@ -42,16 +42,16 @@ def verify(
     Exit codes: 0 everything holds, 1 something fails, 2 bad input or no
     readable run, 3 cannot tell.
     """
-    from steadyrun.postmortem import verifying
+    from steadyrun.postmortem import verification
 
     try:
-        found = verifying.verify(document, new_run)
+        found = verification.verify(document, new_run)
     except RunDirectoryError as problem:
         no_run(problem, "verify", new_run)
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} verify --help")
     if as_json:
-        from steadyrun.report.jsonform import dumps
+        from steadyrun.report.json_text import dumps
 
         out(dumps(found.to_dict()) + "\n")
     else:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
-from steadyrun.importers import roles as table
-from steadyrun.importers.model import LONGEST_NAME, WIDEST, Log, Rows
-from steadyrun.importers.told import Told
-from steadyrun.store.catalogue import entry_for
+from steadyrun.importers import series_roles as table
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Log, Rows
+from steadyrun.store.series_catalogue import entry_for
 
 _AXIS = (table.STEP, table.EPOCH, table.TIME)
 

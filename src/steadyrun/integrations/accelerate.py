@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.integrations.folders import folder_of
-from steadyrun.integrations.unwrapping import innermost
-from steadyrun.probes.config import check_config
-from steadyrun.probes.opening import record
-from steadyrun.probes.recorder import Run
+from steadyrun.integrations.callbacks import folder_of, innermost
 from steadyrun.probes.scalars import is_tensor
+from steadyrun.recording.record import check_config, record
+from steadyrun.recording.run import Run
 
 try:
     from accelerate.tracking import GeneralTracker

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.probes import opening
 from steadyrun.probes.cadence import Cadence, parse_cadence
-from steadyrun.probes.knots import knots
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.recorder import Run
+from steadyrun.recording import record as recording
+from steadyrun.recording.run import Run
+from steadyrun.signals.piecewise import knots
 
 try:
     import jax
@@ -51,7 +51,7 @@ def record(
     `schedule` is the optax schedule that the optimizer was built with: it tells the learning rates to expect, and with
     `run.step(…, opt_state=…)` those that were used. `on_fault` is that of `run.watch`.
     """
-    run = opening.record(path, config, **options)
+    run = recording.record(path, config, **options)
     if monitor:
         run.monitor(on_fault)
     return JaxRun(run, schedule, parse_cadence(options.get("every")))

@@ -10,21 +10,166 @@ logs with `self.log`; with both there is one run.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from steadyrun.integrations.folders import folder_of
+import torch
+from torch import Tensor
+
+from steadyrun.integrations.callbacks import folder_of, sorted_out
 from steadyrun.integrations.lightning_base import Callback, val_loss_among
-from steadyrun.integrations.lightning_intent import declared
 from steadyrun.integrations.lightning_logger import SteadyrunLogger
-from steadyrun.integrations.lightning_view import KeptBatches, checkpoints_of, mean, scheduler_of, undivided, unscaled
-from steadyrun.integrations.options import sorted_out
-from steadyrun.probes.config import check_config
-from steadyrun.probes.opening import record
+from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.recorder import Run
+from steadyrun.recording.record import check_config, record
+from steadyrun.recording.run import Run
+
+# What a Lightning Trainer and its module declare, in the names that the questions know: only what is certain.
+#
+# A wrong declaration makes a false alarm, so a default is none, and neither is a number that the program may change.
+
+
+_FORMATS = {
+    "16-mixed": "fp16",
+    "16-true": "fp16",
+    "bf16-mixed": "bf16",
+    "bf16-true": "bf16",
+    "transformer-engine": "bf16",
+}
+_DEFAULT_EPOCHS = 1000  # what Lightning takes where neither max_epochs nor max_steps is given
+
+
+def declared(trainer: Any, module: Any) -> dict[str, Any]:
+    """The config of the run; names that are not certain are left out."""
+    found: dict[str, Any] = {"framework": "lightning"}
+    seed = os.environ.get("PL_GLOBAL_SEED", "")  # what seed_everything leaves behind
+    if seed.isdecimal():
+        found["seed"] = int(seed)
+    if (dtype := _FORMATS.get(str(trainer.precision))) is not None:
+        found["dtype"] = dtype
+    if module.automatic_optimization:
+        found |= _automatic(trainer, module)
+    if hparams := _hparams(module):
+        found["hparams"] = hparams
+    return found
+
+
+def _automatic(trainer: Any, module: Any) -> dict[str, Any]:
+    """What Lightning does by itself: clipping, accumulation, and how long it trains."""
+    found: dict[str, Any] = {}
+    clip = trainer.gradient_clip_val
+    algorithm = trainer.gradient_clip_algorithm
+    by_norm = algorithm is None or str(getattr(algorithm, "value", algorithm)) == "norm"
+    if clip and by_norm and not _overrides(module, "configure_gradient_clipping"):
+        found["clip"] = float(clip)
+    changes = any(type(each).__name__ == "GradientAccumulationScheduler" for each in trainer.callbacks)
+    if not changes:
+        found["accumulation"] = int(trainer.accumulate_grad_batches)
+        if (steps := _total_steps(trainer)) is not None:
+            found["total_steps"] = steps
+        if trainer.accumulate_grad_batches == 1 and trainer.world_size == 1:
+            size = getattr(trainer.train_dataloader, "batch_size", None)
+            found |= {"batch_size": size} if isinstance(size, int) else {}
+    return found
+
+
+def _total_steps(trainer: Any) -> int | None:
+    """How many optimizer steps are planned; None where that is not known or nobody has said it."""
+    if trainer.max_steps == -1 and trainer.max_epochs in (None, -1, _DEFAULT_EPOCHS):
+        return None
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if math.isfinite(steps) and steps > 0 else None
+
+
+def _overrides(module: Any, name: str) -> bool:
+    home = next(kind for kind in type(module).__mro__ if name in vars(kind))
+    return home.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning")
+
+
+def _hparams(module: Any) -> dict[str, Any]:
+    """The module's hyperparameters as they are; they have names of their own, so they are kept apart."""
+    held = getattr(module, "hparams", None)
+    return {str(name): _plain(value) for name, value in held.items()} if isinstance(held, Mapping) else {}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts and what is made of them; of anything else (a model, a tensor) its kind alone."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else f"<{type(value).__name__}>"
+
+
+# What the callback reads off Lightning's Trainer and its outputs.
+
+
+def undivided(loss: Any, accumulated: int) -> Any:
+    """A micro-batch's own loss: Lightning hands on what it differentiates, divided by `accumulate_grad_batches`."""
+    return loss * accumulated if isinstance(loss, Tensor) and accumulated > 1 else loss
+
+
+def unscaled(loss: Tensor, precision: Any) -> Tensor:
+    """A loss on its way into backward, without the scale of a GradScaler; nothing waits for the device."""
+    scale = getattr(getattr(precision, "scaler", None), "_scale", None)
+    found = loss.detach()
+    return found / scale.to(found.device) if isinstance(scale, Tensor) else found.clone()
+
+
+def mean(losses: list[Any]) -> Any:
+    """The mean over the micro-batches of a step, where they are; None where none has a loss."""
+    if len(losses) < 2:
+        return losses[0] if losses else None
+    return torch.stack([torch.as_tensor(loss).detach().float().reshape(()) for loss in losses]).mean()
+
+
+def scheduler_of(trainer: Any) -> Any | None:
+    """The scheduler, where there is one alone, of the first optimizer: its curve can be held against the rates."""
+    found = [each.scheduler for each in trainer.lr_scheduler_configs]
+    first = next(iter(trainer.optimizers), None)
+    return found[0] if len(found) == 1 and getattr(found[0], "optimizer", None) is first else None
+
+
+def checkpoints_of(trainer: Any) -> dict[int, str]:
+    """Where each checkpoint callback has saved last."""
+    callbacks = enumerate(trainer.checkpoint_callbacks)
+    return {place: path for place, each in callbacks if (path := getattr(each, "_last_checkpoint_saved", ""))}
+
+
+class KeptBatches:
+    """Batches that wait for their step, or for the end of a validation; too many would be held in memory for long."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._held: list[Any] = []
+        self._bytes = 0
+        self._full = False
+
+    def add(self, batch: Any, *, whole: bool = True) -> None:
+        """Keep one more; where there is no room, all are let go (`whole`) or the rest is left out."""
+        if self._full or batch is None:
+            return
+        self._bytes += sum(int(array.nbytes) for array in arrays_of(batch)) if whole or self._bytes < self._most else 0
+        if self._bytes > self._most and (self._held or not whole):
+            self._full = True
+            self._held = [] if whole else self._held
+            return
+        self._held.append(batch)
+
+    def take_list(self) -> list[Any]:
+        held, self._held, self._bytes, self._full = self._held, [], 0, False
+        return held
+
+    def take(self) -> Any:
+        """One batch as it is, several as a list of micro-batches, None where there is none."""
+        held = self.take_list()
+        if len(held) < 2:
+            return held[0] if held else None
+        return [batch if isinstance(batch, list | tuple | dict) else (batch,) for batch in held]
+
 
 __all__ = ["SteadyrunCallback", "SteadyrunLogger"]
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from steadyrun.probes.recorder import Run
+from steadyrun.recording.run import Run
 
 
 def _package() -> Any:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.integrations.lightning_base import Logger, log, rank_zero_only, val_loss_among
-from steadyrun.probes.opening import record
-from steadyrun.probes.recorder import Run
+from steadyrun.recording.record import record
+from steadyrun.recording.run import Run
 
 if TYPE_CHECKING:
     from steadyrun.integrations.lightning import SteadyrunCallback

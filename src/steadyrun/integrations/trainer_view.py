@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from steadyrun.patching import Wrapping, wrap
-from steadyrun.probes.frames import variable
 from steadyrun.probes.problems import say
 from steadyrun.probes.scalars import is_tensor
+from steadyrun.program.frames import variable
+from steadyrun.program.torch_compat import Wrapping, wrap
 
 _FRAMES = 20
 _MOST_BYTES = 8 * 2**20  # of the inputs of one validation that are kept until it is over

@@ -19,14 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import FaultFound
-from steadyrun.integrations.folders import folder_of
-from steadyrun.integrations.options import sorted_out
+from steadyrun.integrations.callbacks import folder_of, innermost, sorted_out
 from steadyrun.integrations.trainer_intent import declared
 from steadyrun.integrations.trainer_view import TrainerView, trainer_of
-from steadyrun.integrations.unwrapping import innermost
-from steadyrun.probes.config import check_config
-from steadyrun.probes.opening import record
-from steadyrun.probes.recorder import Run
+from steadyrun.recording.record import check_config, record
+from steadyrun.recording.run import Run
 
 try:
     from transformers import TrainerCallback

@@ -1,1 +1,5 @@
-"""The live views: a server that follows runs being written, and what it shares with the terminal's view."""
+"""Job: the server: list, run pages, comparison; and the view that `top` shares with it.
+May import: panels and below; starlette, uvicorn, sse-starlette, which nothing else imports.
+Entry point: `server.serve`.
+Output: pages, and patches of them while a run is written.
+"""

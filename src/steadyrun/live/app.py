@@ -18,18 +18,18 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from steadyrun.errors import SteadyrunError
-from steadyrun.live import metrics, pages
-from steadyrun.live.comparison import Comparison
+from steadyrun.live import pages, prometheus
+from steadyrun.live.compare import Comparison
 from steadyrun.live.guard import Guard
-from steadyrun.live.index import Index
-from steadyrun.live.patches import dumps, encoded
-from steadyrun.live.tailers import Pace, Tailer, Tailers
-from steadyrun.live.watching import Watch
-from steadyrun.live.workers import Workers
+from steadyrun.live.page_patches import dumps, encoded
+from steadyrun.live.run_list import Index
+from steadyrun.live.run_view import Watch
+from steadyrun.live.subscriptions import Pace, Tailer, Tailers
+from steadyrun.live.threads import Workers
 from steadyrun.panels.board import BUILDERS
-from steadyrun.panels.figure import outline
-from steadyrun.report.words import one_line
-from steadyrun.store.finding import Place, Root
+from steadyrun.panels.plotly_figure import outline
+from steadyrun.report.phrases import one_line
+from steadyrun.store.discover import Place, Root
 from steadyrun.trees.walker import Changes
 
 _PATIENCE = 30.0  # seconds for which a reader may take nothing before it is let go
@@ -92,7 +92,7 @@ class Live:
 
     async def metrics(self, _: Request) -> Response:
         rows, left_out = await self.index.measured()
-        return Response(metrics.exposition(rows, left_out, time.time()), headers={"Content-Type": metrics.KIND})
+        return Response(prometheus.exposition(rows, left_out, time.time()), headers={"Content-Type": prometheus.KIND})
 
     async def run_page(self, request: Request) -> Response:
         place = self.place(request.path_params["run"])

@@ -9,13 +9,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.live.comparing import Difference
+from steadyrun.live.compare import Difference
 from steadyrun.panels import drawing
-from steadyrun.panels.model import Board, Panel
-from steadyrun.panels.page import asset as panel_asset
-from steadyrun.panels.page import context, environment, plotly_script
-from steadyrun.report.words import SYMBOLS
-from steadyrun.store.finding import Place
+from steadyrun.panels.dashboard_page import asset as panel_asset
+from steadyrun.panels.dashboard_page import context, environment, plotly_script
+from steadyrun.panels.panel import Board, Panel
+from steadyrun.report.phrases import SYMBOLS
+from steadyrun.store.discover import Place
 
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _OURS = ("index.js", "live.js", "live.css")

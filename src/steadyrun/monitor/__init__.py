@@ -1,1 +1,5 @@
-"""The live monitor: the questions of `check`, asked while the run is being recorded."""
+"""Job: asks the questions of `check` while the run goes on.
+May import: report and below.
+Entry point: `monitor.Monitor`.
+Output: events, a line, a callback, a stop.
+"""

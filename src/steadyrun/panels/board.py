@@ -14,12 +14,12 @@ from steadyrun.panels import (
     p6_capacity,
     p7_classes,
 )
-from steadyrun.panels.model import Answered, Board, Finding, Glance, Happened
+from steadyrun.panels.panel import Answered, Board, Finding, Glance, Happened
 from steadyrun.questions.form import FAULT, NOTE
-from steadyrun.report import words
-from steadyrun.report.checking import Report, examined
-from steadyrun.report.happened import Incident
-from steadyrun.signals.run import Signals
+from steadyrun.report import phrases
+from steadyrun.report.check import Report, examined
+from steadyrun.report.incidents import Incident
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked, Changes
 
 BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p5_spectral, p6_capacity, p7_classes)
@@ -44,24 +44,24 @@ def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Boa
 def build(signals: Signals, report: Report) -> Board:
     """The dashboard from what was read and what was found; the live views call this again and again."""
     return Board(
-        words.one_line(report.run),
-        words.standing(report),
+        phrases.one_line(report.run),
+        phrases.standing(report),
         report.verdict,
-        words.verdict(report),
+        phrases.verdict(report),
         tuple(_findings(report)),
         tuple(_walk(report)),
-        tuple(words.remedies(report)),
-        tuple(words.one_line(line) for line in words.bounded(list(report.damage))),
+        tuple(phrases.remedies(report)),
+        tuple(phrases.one_line(line) for line in phrases.bounded(list(report.damage))),
         tuple(panel.build(signals, report) for panel in BUILDERS),
         READING,
         tuple(_happened(each, report) for each in report.incidents),
-        tuple(words.announced(report)),
+        tuple(phrases.announced(report)),
     )
 
 
 def _happened(each: Incident, report: Report) -> Happened:
-    why, found = words.one_line(each.why), words.one_line(each.found(report.run))
-    return Happened(each.step, words.one_line(each.kind), why, found, each.proved)
+    why, found = phrases.one_line(each.why), phrases.one_line(each.found(report.run))
+    return Happened(each.step, phrases.one_line(each.kind), why, found, each.proved)
 
 
 def _findings(report: Report) -> list[Finding]:
@@ -74,14 +74,14 @@ def _findings(report: Report) -> list[Finding]:
 
 def _finding(asked: Asked, report: Report) -> Finding:
     return Finding(
-        words.one_line(asked.question.code),
-        words.one_line(asked.question.name),
+        phrases.one_line(asked.question.code),
+        phrases.one_line(asked.question.name),
         asked.answer.kind,
-        words.message(asked),
-        words.meaning(asked),
-        words.one_line(asked.answer.fix),
-        words.figures(asked.answer.measured),
-        tuple(words.limits(asked)),
+        phrases.message(asked),
+        phrases.meaning(asked),
+        phrases.one_line(asked.answer.fix),
+        phrases.figures(asked.answer.measured),
+        tuple(phrases.limits(asked)),
         asked.panel,
         asked.answer.step,
         asked is report.headline,
@@ -100,5 +100,5 @@ def _walk(report: Report) -> list[Answered]:
 
 
 def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:
-    code, name = words.one_line(asked.question.code), words.one_line(asked.question.name)
-    return Answered(code, name, asked.answer.kind, words.message(asked), depths[asked.question.code], over)
+    code, name = phrases.one_line(asked.question.code), phrases.one_line(asked.question.name)
+    return Answered(code, name, asked.answer.kind, phrases.message(asked), depths[asked.question.code], over)

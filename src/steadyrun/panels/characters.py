@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.panels.drawing import Cut, cut
-from steadyrun.panels.model import Floats, Line, Mark, Panel, Steps
+from steadyrun.panels.panel import Floats, Line, Mark, Panel, Steps
 
 # The dots of a braille character, by row and column.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.panels.model import Floats, Line, Mark, Panel, Steps
+from steadyrun.panels.panel import Floats, Line, Mark, Panel, Steps
 
 # Middle tones, told apart by most eyes, on white and on black. Red and amber are kept for what was found.
 COLOURS = ("#2f7ed8", "#e07b39", "#2a9d78", "#a66fd6", "#3aa6c4", "#8c8c3a", "#c76b98")

@@ -12,7 +12,7 @@ import numpy as np
 
 from steadyrun.errors import UsageError
 from steadyrun.panels import drawing
-from steadyrun.panels.model import FAULT, NOTE, Board, Line, Panel
+from steadyrun.panels.panel import FAULT, NOTE, Board, Line, Panel
 
 _STYLES = {"dashed": "--", "dotted": ":", "solid": "-"}
 _BORDERS = {FAULT: ("#d9363e", "-", 2.2), NOTE: ("#b8860b", "--", 1.4)}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from steadyrun.panels import thinning
-from steadyrun.panels.model import Line
+from steadyrun.panels.panel import Line
 from steadyrun.records import Series
-from steadyrun.report.words import one_line
+from steadyrun.report.phrases import one_line
 from steadyrun.signals.overview import Extent, extent, gaps, share_not_positive
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import thinned
 
 BUDGET = 16_000  # points of one panel

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadyrun.panels.board import board_of
-from steadyrun.panels.model import Board
+from steadyrun.panels.panel import Board
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -23,7 +23,7 @@ def dashboard(run: str | os.PathLike[str], *, thresholds: Mapping[str, float] | 
 
     `thresholds` changes limits by their full name, as in `steadyrun.check`.
     """
-    from steadyrun.report.thresholds import changes
+    from steadyrun.report.limits import changes
 
     return Dashboard(board_of(run, changes(thresholds or {}, Path.cwd())))
 
@@ -41,14 +41,14 @@ class Dashboard:
     @cached_property
     def figures(self) -> list[Figure]:
         """The panels as plotly figures, in their order."""
-        from steadyrun.panels.figure import figure
+        from steadyrun.panels.plotly_figure import figure
 
         echo = self.board.leaf.step if self.board.leaf else None
         return [figure(panel, self.board.span, echo, titled=True) for panel in self.board.panels]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the whole dashboard as one HTML file, as `steadyrun dashboard` does."""
-        from steadyrun.panels.page import page
+        from steadyrun.panels.dashboard_page import page
         from steadyrun.store.jsonio import replace_file
 
         target = Path(path).expanduser()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, logarithmic
-from steadyrun.panels.model import Panel, Rule, Scale
-from steadyrun.questions.form import shown
-from steadyrun.questions.intent import classes
-from steadyrun.report.checking import Report
+from steadyrun.panels.panel import Panel, Rule, Scale
+from steadyrun.panels.panel_findings import finished
+from steadyrun.report.check import Report
+from steadyrun.signals.intent import classes
 from steadyrun.signals.missing import HOW_TO_RECORD
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _WINDOW = 20  # steps over which the loss of one moment is averaged
 

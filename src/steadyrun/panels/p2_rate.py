@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
-from steadyrun.panels.model import Line, Panel, Scale
-from steadyrun.questions.form import shown
-from steadyrun.questions.rates import look
+from steadyrun.panels.panel import Line, Panel, Scale
+from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
-from steadyrun.report.checking import Report
+from steadyrun.report.check import Report
+from steadyrun.signals.declared_schedule import Curve, agreement
+from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
-from steadyrun.signals.run import Signals
-from steadyrun.signals.schedule import Curve, agreement
+from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import thinned
+from steadyrun.text import shown
 
 _CLOSE = 0.05  # of the peak: rates this close are the same
 _CURVE = 1000  # points of the configured curve

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn
-from steadyrun.panels.model import Line, Panel, Rule, Scale
-from steadyrun.questions.form import shown
-from steadyrun.report.checking import Report
+from steadyrun.panels.panel import Line, Panel, Rule, Scale
+from steadyrun.panels.panel_findings import finished
+from steadyrun.report.check import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.overview import extent
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 
 def build(run: Signals, report: Report) -> Panel:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from steadyrun.panels import thinning
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
-from steadyrun.panels.model import Band, Panel, Scale
-from steadyrun.questions.depth import magnitudes
-from steadyrun.questions.form import shown
-from steadyrun.report.checking import Report
+from steadyrun.panels.panel import Band, Panel, Scale
+from steadyrun.panels.panel_findings import finished
+from steadyrun.report.check import Report
+from steadyrun.signals.depth import magnitudes
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.overview import Spread
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _TIMES = 3.0  # residual blocks of a healthy model are within this of each other
 

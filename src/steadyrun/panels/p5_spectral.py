@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, family, highest, in_front
-from steadyrun.panels.model import Band, Panel, Rule, Scale
-from steadyrun.questions.form import shown
-from steadyrun.questions.intent import pretrained
-from steadyrun.report.checking import Report
+from steadyrun.panels.panel import Band, Panel, Rule, Scale
+from steadyrun.panels.panel_findings import finished
+from steadyrun.report.check import Report
+from steadyrun.signals.intent import pretrained
 from steadyrun.signals.overview import Extent, widest_start
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _TIMES = 2.0  # of the first value: the specification's healthy growth
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
-from steadyrun.panels.model import Band, Line, Panel, Scale
-from steadyrun.questions.form import shown
+from steadyrun.panels.panel import Band, Line, Panel, Scale
+from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
-from steadyrun.report.checking import Report
+from steadyrun.report.check import Report
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.overview import summed
-from steadyrun.signals.run import Signals
-from steadyrun.signals.schedule import number
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _USUAL = (0.05, 0.10)  # of the hidden units: the specification's few dead ones
 _ROOM = 0.15  # of the hidden units: shown at least, so that the band is seen

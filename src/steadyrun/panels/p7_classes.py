@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steadyrun.panels.findings import finished
 from steadyrun.panels.lines import Drawn, drawn, family, in_front, logarithmic, short
-from steadyrun.panels.model import Line, Panel, Scale
-from steadyrun.questions.form import shown
-from steadyrun.report.checking import Report
+from steadyrun.panels.panel import Line, Panel, Scale
+from steadyrun.panels.panel_findings import finished
+from steadyrun.report.check import Report
 from steadyrun.signals.overview import smoothed
-from steadyrun.signals.run import Signals
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _WINDOW = 20  # steps over which the loss of one moment is averaged
 _FEW = 3  # classes, which are smoothed

@@ -1,1 +1,5 @@
-"""The post-mortem of an incident: seven sections, written from what was recorded and proved; and its verification."""
+"""Job: the document of an incident in seven sections, and its verification.
+May import: panels and below; incident folders as JSON, never torch.
+Entry point: `document.write`, `verification.verify`.
+Output: Markdown, JSON, a picture, lessons.
+"""

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from steadyrun.errors import SteadyrunError
-from steadyrun.postmortem.moment import Moment, choose
+from steadyrun.postmortem.incident_moment import Moment, choose
 from steadyrun.postmortem.proofs import Proofs, entries, part, text, to_step
 from steadyrun.questions.form import FAULT
-from steadyrun.report import thresholds
-from steadyrun.report.checking import Report, examined
+from steadyrun.report import limits
+from steadyrun.report.check import Report, examined
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.run import Signals, signals_of
+from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Asked
 
@@ -101,7 +101,7 @@ def open_case(run: str | os.PathLike[str], step: int | None = None) -> Case:
     Thresholds that the working directory's `steadyrun.toml` changes count, as for `steadyrun check`.
     """
     path = Path(run).expanduser()
-    signals, report = examined(path, thresholds.changes({}, Path.cwd()), go_on=True)
+    signals, report = examined(path, limits.changes({}, Path.cwd()), go_on=True)
     moment, proofs = choose(path, signals, report, step)
     return Case(path, signals, report, moment, proofs, _replayed(proofs))
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.proofs import part, text
 from steadyrun.signals.missing import HOW_TO_RECORD
 

@@ -11,12 +11,11 @@ from typing import Any
 from steadyrun.postmortem import expectations as expecting
 from steadyrun.postmortem.case import Case, open_case
 from steadyrun.postmortem.causes import CATALOGUE, Hypothesis, Look, weigh
-from steadyrun.postmortem.causes.form import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
+from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
 from steadyrun.postmortem.checklist import Tick, checklist
-from steadyrun.postmortem.deciding import RootCause, decide
-from steadyrun.postmortem.holding import FAILS, HOLDS, hold
-from steadyrun.postmortem.measuring import Numbers
-from steadyrun.postmortem.observing import EXPERIMENT, WALK, Observation, Seen, observe
+from steadyrun.postmortem.evidence import EXPERIMENT, WALK, Observation, Seen, observe
+from steadyrun.postmortem.expectation_check import FAILS, HOLDS, hold
+from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.remedies import (
     CANDIDATE,
     NEXT,
@@ -26,8 +25,9 @@ from steadyrun.postmortem.remedies import (
     lower_clip,
     smaller_rate,
 )
+from steadyrun.postmortem.root_cause import RootCause, decide
 from steadyrun.postmortem.symptoms import Symptom, symptoms
-from steadyrun.questions.spiking import stays
+from steadyrun.questions.dynamics.run_spikes import stays
 
 SCHEMA = 1
 TOLD = frozenset({"verdict", "isolation"})  # of the experiments; their rows are a table

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
-from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.remedies import lower_than
 from steadyrun.questions.form import FAULT, NOTE
-from steadyrun.report.recorded import REPLAYED
-from steadyrun.signals import around
-from steadyrun.signals.schedule import number
+from steadyrun.report.kept_answers import REPLAYED
+from steadyrun.signals import around_moment
+from steadyrun.signals.declared_schedule import number
 
 Expectation = dict[str, Any]
 
@@ -100,7 +100,7 @@ def _loss(case: Case, numbers: Numbers) -> Iterator[Expectation]:
     step, value = numbers.peak
     yield {"kind": "loss_at_most", "step": step, "limit": numbers.spike_limit, "was": value, "how": how}
     if numbers.level is not None and numbers.deviation is not None:
-        tolerance = max(_CLOSE, _NOISE * numbers.deviation * around.ema_noise(SPAN))
+        tolerance = max(_CLOSE, _NOISE * numbers.deviation * around_moment.ema_noise(SPAN))
         yield {
             "kind": "within",
             "series": "loss",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steadyrun.store.gravity import gravity
+from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import number, read_json
 
 _NAME = re.compile(r"step-(\d{7,})")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.measuring import Numbers
+from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.proofs import to_step
-from steadyrun.questions.form import shown
-from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.suggested_clip import suggested_clip
+from steadyrun.text import shown
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
 _RARELY = 90  # percentile of the norms before the incident

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
-from steadyrun.postmortem.measuring import Numbers, against
+from steadyrun.postmortem.measurements import Numbers, against
 from steadyrun.postmortem.proofs import text
-from steadyrun.questions.form import shown
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.text import shown
 
 _MOST = 8  # unusual tokens that are named
 

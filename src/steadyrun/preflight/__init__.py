@@ -107,7 +107,7 @@ DEEP: frozenset[str] = frozenset(module.QUESTION.code for module in _MODULES if 
 
 class _Room(ModuleType):
     def __call__(self, *given: Any, **options: Any) -> Any:
-        from steadyrun.preflight.opening import preflight
+        from steadyrun.preflight.preflight import preflight
 
         return preflight(*given, **options)
 

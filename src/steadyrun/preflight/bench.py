@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
-from steadyrun.incidents.randomness import put
-from steadyrun.incidents.task import Task
-from steadyrun.preflight.editing import moved, size_of
-from steadyrun.preflight.keeping import Kept, untouched
-from steadyrun.preflight.looking import Look, first_looks, look_at, surviving
-from steadyrun.preflight.passes import Call, Edit, Pass, Quiet, calls_of
-from steadyrun.preflight.their_code import noting_inner_gradients, number_of, their_code
-from steadyrun.probes.blocks import clean, unwrapped
-from steadyrun.probes.examples import is_list_of_batches
-from steadyrun.probes.lossgraph import LossGraph, counting, is_mean, read
+from steadyrun.preflight.forward_pass import Call, Edit, Pass, Quiet, calls_of
+from steadyrun.preflight.guarded_pass import Look, first_looks, look_at, surviving
+from steadyrun.preflight.input_edits import moved, size_of
+from steadyrun.preflight.program_state import Kept, untouched
+from steadyrun.preflight.user_errors import noting_inner_gradients, number_of, their_code
+from steadyrun.probes.example_hashes import is_list_of_batches
+from steadyrun.probes.loss_graph import LossGraph, counting, is_mean, read
+from steadyrun.program.model_parts import clean, unwrapped
+from steadyrun.program.random_state import put
+from steadyrun.program.task import Task
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.schedule import number
 
 
 class Bench:

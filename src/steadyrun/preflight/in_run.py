@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from steadyrun.errors import FaultFound, UsageError
-from steadyrun.preflight.drawing import can_be_drawn_from
-from steadyrun.preflight.opening import preflight
+from steadyrun.preflight.batch_draw import can_be_drawn_from
+from steadyrun.preflight.preflight import preflight
 from steadyrun.probes.problems import say
 from steadyrun.records import Found
-from steadyrun.report.checking import Report
-from steadyrun.report.recorded import as_data
+from steadyrun.report.check import Report
+from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.writer import RunWriter
 

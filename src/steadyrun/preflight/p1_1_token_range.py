@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.preflight.arrays import Source, integers, source_of
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.preflight.batch_arrays import Source, integers, source_of
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.looking import Look, Lookup
+    from steadyrun.preflight.guarded_pass import Look, Lookup
 
 _TRIED = 3  # batches that look bad and are tried
 

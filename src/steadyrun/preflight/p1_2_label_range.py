@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.preflight.arrays import Source, integers, source_of
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
+from steadyrun.preflight.batch_arrays import Source, integers, source_of
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.looking import Look, Targets
+    from steadyrun.preflight.guarded_pass import Look, Targets
 
 _TRIED = 3  # batches that look bad and are tried
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.beside import pairs
-    from steadyrun.probes.labels import alignment
+    from steadyrun.preflight.aligned_targets import pairs
+    from steadyrun.probes.targets import alignment
 
     beside = [shares for pair in pairs(bench.first_pass().graph) if (shares := alignment(pair.graph)) is not None]
     if not beside:
@@ -54,8 +44,8 @@ def _equal(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 def _looks_back_only(bench: Bench) -> bool:
     """Whether later tokens change later outputs and no earlier one."""
-    from steadyrun.preflight.beside import pairs
-    from steadyrun.preflight.disturbing import later_tokens
+    from steadyrun.preflight.aligned_targets import pairs
+    from steadyrun.preflight.input_edits import later_tokens
 
     batch = bench.batch()
     for tokens in [pair.tokens for pair in pairs(bench.first_pass().graph)]:

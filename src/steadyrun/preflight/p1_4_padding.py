@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
+    from steadyrun.preflight.aligned_targets import Pair
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.beside import Pair
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.beside import pairs
+    from steadyrun.preflight.aligned_targets import pairs
 
     beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel() and _are_tokens(pair, limit)]
     if not beside:
@@ -51,7 +42,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _are_tokens(pair: Pair, limit: Limits) -> bool:
     """Whether the targets are tokens of the same text: tags and classes have numbers of their own."""
-    from steadyrun.probes.labels import alignment
+    from steadyrun.probes.targets import alignment
 
     shares = alignment(pair.graph)
     return shares is not None and float(shares.max()) > limit["tokens"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _ends(bench: Bench, eos: int) -> tuple[int, int]:
     """Ends of texts whose last token counts as a target: those at which the end does not count, and does."""
-    from steadyrun.preflight.beside import pairs
+    from steadyrun.preflight.aligned_targets import pairs
 
     beside = pairs(bench.first_pass().graph)
     counts = [_counted(pair.tokens, pair.targets, pair.ignored, eos) for pair in beside]

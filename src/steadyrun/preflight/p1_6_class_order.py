@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -63,7 +53,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _batches(bench: Bench) -> list[Labels]:
     """The classes of each batch, those of ignored examples left out."""
-    from steadyrun.preflight.examples import classes_of
+    from steadyrun.preflight.labelled_examples import classes_of
 
     held = classes_of(bench)
     if held is None:

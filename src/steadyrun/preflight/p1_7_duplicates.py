@@ -7,25 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.examples import hashes
+    from steadyrun.preflight.labelled_examples import hashes
 
     each = hashes(bench.batches, bench.token("pad_id"))
     if not each:
@@ -45,8 +36,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
     """Examples that come again, in another batch or at a second pass over the loader, with another class."""
-    from steadyrun.preflight.examples import again, classes_of
-    from steadyrun.preflight.loaders import length
+    from steadyrun.preflight.labelled_examples import again, classes_of
+    from steadyrun.preflight.loader_trials import length
 
     held = classes_of(bench)
     if held is None:

@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.questions.c4_2_generalisation import QUESTION as RECORDED
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-)
-from steadyrun.signals.examples import overlap
+from steadyrun.questions.configuration.c4_2_generalisation import QUESTION as RECORDED
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.shared_examples import overlap
+from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -28,7 +19,7 @@ _OVERLAP = next(held for held in RECORDED.thresholds if held.name == "overlap")
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.examples import hashes
+    from steadyrun.preflight.labelled_examples import hashes
 
     if not bench.val_batches:
         raise MissingSignal("val_batches", "there are no validation batches", "give preflight val_batches")

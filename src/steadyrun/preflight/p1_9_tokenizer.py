@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -35,7 +35,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 
 def _described(tokenizer: Any) -> dict[str, Any]:
-    from steadyrun.probes.describe import describe_tokenizer
+    from steadyrun.probes.description import describe_tokenizer
 
     try:
         return describe_tokenizer(tokenizer)
@@ -53,7 +53,7 @@ def _before(bench: Bench) -> Mapping[str, Any] | None:
 
 def _table(bench: Bench) -> tuple[str, int]:
     """The table in which the ids of a batch are looked up; of several the largest."""
-    from steadyrun.preflight.arrays import integers, source_of
+    from steadyrun.preflight.batch_arrays import integers, source_of
 
     looks = bench.looks()
     seen = looks[-1].lookups if looks else []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.loaders import drawn_by_two_workers, streams, torch_loader
+    from steadyrun.preflight.loader_trials import drawn_by_two_workers, streams, torch_loader
 
     if streams(bench.task.loader):
         return _one_stream(bench, bench.task.loader.num_workers, limit)  # type: ignore[union-attr]
@@ -37,7 +38,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _one_stream(bench: Bench, workers: int, limit: Limits) -> Finding:
     """Workers take turns: where each gives the whole stream, every batch comes once from each of them."""
-    from steadyrun.preflight.examples import hashes
+    from steadyrun.preflight.labelled_examples import hashes
 
     if workers < 2:
         raise NotApplicable(f"a stream (IterableDataset) and {workers} workers: there are no two to share it")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -14,7 +14,7 @@ _MOST = 2_000_000  # places: a longer order is not worth its memory
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.loaders import length, order, torch_loader, twin
+    from steadyrun.preflight.loader_trials import length, order, torch_loader, twin
 
     loader = torch_loader(bench.task.loader)
     sampler = loader.sampler if type(loader.batch_sampler).__module__.startswith("torch.") else loader.batch_sampler

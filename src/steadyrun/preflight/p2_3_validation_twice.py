@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question, Threshold
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -14,7 +14,7 @@ _BATCHES = 8  # read a second time
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.examples import again, hashes
+    from steadyrun.preflight.labelled_examples import again, hashes
 
     if not bench.val_batches:
         raise MissingSignal("val_batches", "there are no validation batches", "give preflight the validation loader")
@@ -41,7 +41,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _same_classes(bench: Bench, first: list[Any], second: list[Any]) -> int:
     """How many classes there are, where they are the same at the same places; 0 where not, or all alike."""
-    from steadyrun.preflight.examples import classes_of
+    from steadyrun.preflight.labelled_examples import classes_of
 
     held = classes_of(bench)
     if held is None:
@@ -61,7 +61,7 @@ def _in_order(loader: Any) -> bool:
 
 def _shared(bench: Bench) -> str:
     """What training and validation have in common that draws at random; "" where nothing does."""
-    from steadyrun.preflight.loaders import base_of, digest, torch_loader
+    from steadyrun.preflight.loader_trials import base_of, digest, torch_loader
 
     try:
         training, validation = torch_loader(bench.task.loader), torch_loader(bench.task.val_loader)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -28,7 +29,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 def _with_fewer_rows(bench: Bench, rows: int) -> bool:
     """Whether one example fewer is stretched over one target fewer: a side that happens to be as long is not."""
-    from steadyrun.preflight.disturbing import fewer_rows
+    from steadyrun.preflight.input_edits import fewer_rows
     from steadyrun.signals.missing import MissingSignal
 
     batch = fewer_rows(bench.batch(), rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions import a3_1_probabilities as audit
+from steadyrun.questions.audits import a3_1_probabilities as audit
 from steadyrun.questions.form import Finding, Limits, Question
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.c1_1_initial_loss import QUESTION as RECORDED
-from steadyrun.questions.c5_1_initial_weights import QUESTION as WEIGHTS
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, shown
+from steadyrun.questions.configuration.c1_1_initial_loss import QUESTION as RECORDED
+from steadyrun.questions.configuration.c5_1_initial_weights import QUESTION as WEIGHTS
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.probes.lossgraph import Labels
+    from steadyrun.probes.loss_graph import Labels
 
 _NO_MEAN = "the loss is no mean of cross-entropies, or has other parts beside them"
 
@@ -71,8 +72,8 @@ def _chooses_examples(labels: Labels) -> bool:
 
 def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
     """Weights that C5.1 finds too large are the cause, where nothing says that they are learned."""
-    from steadyrun.preflight.given import Given
-    from steadyrun.probes.describe import describe_model, describe_weights
+    from steadyrun.preflight.as_record import Given
+    from steadyrun.probes.description import describe_model, describe_weights
 
     classes = bench.first_pass().graph.labels[0].classes
     config = {**bench.config, "vocab_size": classes}
@@ -90,7 +91,7 @@ def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 def _norm_scales(bench: Bench) -> tuple[int, int]:
     """How many norm layers have scales that are all alike, and of how many."""
-    from steadyrun.probes.describe import describe_weights
+    from steadyrun.probes.description import describe_weights
 
     scales = [
         entry

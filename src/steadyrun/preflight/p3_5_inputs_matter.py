@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.passes import Edit
+    from steadyrun.preflight.forward_pass import Edit
 
 _NUDGES = 3  # steps by hand: layers that begin with zero weights have weights after them
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.disturbing import opaque
+    from steadyrun.preflight.input_edits import opaque
 
     batch = bench.batch()
     if not bench.first_pass().calls:
@@ -55,8 +45,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _given_anything(bench: Bench) -> bool:
     """Whether there is an input to change: one that is not the same number everywhere."""
-    from steadyrun.preflight.arrays import as_numpy
-    from steadyrun.preflight.editing import tensors_in
+    from steadyrun.preflight.batch_arrays import as_numpy
+    from steadyrun.preflight.input_edits import tensors_in
 
     call = bench.first_pass().calls[0]
     arrays = [as_numpy(held) for held in tensors_in((call.args, call.kwargs))]
@@ -67,8 +57,7 @@ def _depends(bench: Bench, batch: Any) -> bool:
     """Whether any output, or the loss, changes with the inputs; where it cannot be computed it depends on them, too."""
     import torch
 
-    from steadyrun.preflight.disturbing import emptied, rolled
-    from steadyrun.preflight.editing import editing
+    from steadyrun.preflight.input_edits import editing, emptied, rolled
 
     before = _outputs(bench, batch, None)
     for change in (rolled, emptied):
@@ -85,7 +74,7 @@ def _outputs(bench: Bench, batch: Any, edit: Edit | None) -> list[Tensor]:
     """Every tensor that the model's first call returns, and the loss; in evaluation, with the same draws."""
     import torch
 
-    from steadyrun.preflight.editing import tensors_in
+    from steadyrun.preflight.input_edits import tensors_in
 
     with bench.pristine(), torch.no_grad(), bench.calls(edit) as calls:
         bench.reseed()
@@ -111,7 +100,7 @@ def _nudge(bench: Bench, batch: Any) -> None:
 
 def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:
     """After some steps on one batch its loss must be worse with the inputs of other rows."""
-    from steadyrun.preflight.disturbing import rolled_inputs
+    from steadyrun.preflight.input_edits import rolled_inputs
 
     with bench.pristine():
         first = _quiet_loss(bench, batch, None)

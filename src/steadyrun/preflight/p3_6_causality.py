@@ -6,19 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +81,7 @@ def _by_shape(bench: Bench, held: Tensor, limit: Limits) -> _Leak | None:
 
 def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]:
     """Inputs for which the targets are the next tokens; and inputs with the shape of the outputs."""
-    from steadyrun.preflight.tokens import given, next_token_shares
+    from steadyrun.preflight.token_positions import given, next_token_shares
 
     calls = bench.first_pass().calls
     scores = calls[0].scores if calls else None
@@ -111,7 +101,7 @@ def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]
 
 def _tried(bench: Bench, held: Tensor, dimension: int, limit: Limits) -> _Tried:
     """Change a few positions along a dimension, one at a time, and look at the outputs before and behind."""
-    from steadyrun.preflight.editing import editing, moved
+    from steadyrun.preflight.input_edits import editing, moved
 
     quiet = bench.quiet()
     scores, bound = quiet.scores, quiet.limit(limit["moved"])
@@ -138,7 +128,7 @@ def _judged(bench: Bench, scores: Tensor, dimension: int) -> Tensor:
     """Where an output counts: where a target does, as far as that is known."""
     import torch
 
-    from steadyrun.preflight.tokens import supervised
+    from steadyrun.preflight.token_positions import supervised
 
     keep = (
         supervised(bench, int(scores.shape[0]), int(scores.shape[1])) if dimension == 1 and scores.dim() == 3 else None

@@ -5,19 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +47,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _inputs(bench: Bench, rows: int) -> list[Tensor]:
     """What the model was given with as many rows as it returned."""
-    from steadyrun.preflight.tokens import given
+    from steadyrun.preflight.token_positions import given
 
     calls = bench.first_pass().calls
     if not calls:
@@ -67,7 +57,7 @@ def _inputs(bench: Bench, rows: int) -> list[Tensor]:
 
 def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int, int]]:
     """The furthest that another example moved, of two exchanges: (the changed one, the moved one)."""
-    from steadyrun.preflight.editing import editing, moved
+    from steadyrun.preflight.input_edits import editing, moved
 
     furthest, pair, tried = 0.0, (0, 0), 0
     for changed, source in ((0, rows - 1), (rows - 1, 0)):
@@ -140,7 +130,7 @@ def _examples(bench: Bench, inputs: list[Tensor], rows: int) -> str:
     if per_row and len(whole) == 1 and not frames and (first.dim() >= 4 or (first.dim() == 3 and first.shape[1] > 1)):
         return f"each of the {rows} has a class of its own"
     if first.dim() == 2 and not first.is_floating_point() and first.shape[1] > 1:
-        from steadyrun.preflight.tokens import next_token_shares
+        from steadyrun.preflight.token_positions import next_token_shares
 
         shares = next_token_shares(bench, first)
         if per_row and first.shape[1] != rows:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +21,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if pad is None:
         raise MissingSignal("pad_id", "the id of the padding is not known", 'declare config={"pad_id": …}')
     quiet = bench.quiet()
-    from steadyrun.preflight.editing import moved
+    from steadyrun.preflight.input_edits import moved
 
     places: list[Tensor] = []
     place = _padded_batch(bench, pad)
@@ -64,7 +54,7 @@ def _ends_text(bench: Bench, pad: int) -> bool:
 
 def _padded_batch(bench: Bench, pad: int) -> int | None:
     """The first batch with padding at the ends of its rows; of the first ones, by the tokens in it."""
-    from steadyrun.preflight.tokens import padding
+    from steadyrun.preflight.token_positions import padding
 
     ends = _ends_text(bench, pad)
     for place in range(min(8, len(bench.batches))):
@@ -75,7 +65,7 @@ def _padded_batch(bench: Bench, pad: int) -> int | None:
 
 def _tokens(bench: Bench, place: int) -> list[Tensor]:
     """Rows of ids in a batch; not those of two kinds only, which are masks and segments."""
-    from steadyrun.preflight.editing import tensors_in
+    from steadyrun.preflight.input_edits import tensors_in
 
     whole = [held for held in tensors_in(bench.batch(place)) if held.dim() == 2 and held.numel()]
     return [held for held in whole if not held.is_floating_point() and held.dtype.itemsize > 1 and int(held.max()) > 1]
@@ -99,7 +89,7 @@ def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], 
     """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
     import torch
 
-    from steadyrun.preflight.tokens import embedding, noting, padding
+    from steadyrun.preflight.token_positions import embedding, noting, padding
 
     ends = pad is not None and _ends_text(bench, pad)
     tokens = _tokens(bench, place)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.text import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +65,7 @@ def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
 
     if bench.task.train_step is None:
         return False
-    from steadyrun.preflight.rehearsing import step_input
+    from steadyrun.preflight.rehearsal import step_input
 
     with bench.pristine():
         bench.modes(True)

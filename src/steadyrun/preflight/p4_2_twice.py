@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.text import listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -41,8 +42,8 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 def _same_gradient(bench: Bench, shared: list[int]) -> int:
     """How many are stepped twice in one step of the program without a backward pass between."""
-    from steadyrun.preflight.rehearsing import rehearsal
-    from steadyrun.preflight.watching import BACKWARD, STEP
+    from steadyrun.preflight.rehearsal import rehearsal
+    from steadyrun.preflight.step_trace import BACKWARD, STEP
 
     if bench.task.train_step is None:
         return 0

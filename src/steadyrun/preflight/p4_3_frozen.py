@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.text import listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -33,7 +34,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 def _thawed(bench: Bench) -> bool:
     """Whether the program's own step unfreezes what it optimizes, as adversarial training does in turns."""
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     if bench.task.train_step is None:
         return False
@@ -48,7 +49,7 @@ def _frozen_output(bench: Bench) -> str:
     """The name of the layer that makes the scores where it is frozen, and random weights are declared."""
     if bench.config.get("init") != "random":
         return ""
-    from steadyrun.preflight.layers import output_layer
+    from steadyrun.preflight.layer_order import output_layer
 
     found = output_layer(bench)
     if found is None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, listed
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.report.phrases import counted
+from steadyrun.text import listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
-    from steadyrun.probes.hidden import hidden_tensors
+    from steadyrun.probes.gradient_reach import hidden_tensors
 
     known = {id(each) for each in bench.parameters.values()}
     optimized = {id(each) for each in bench.optimized}
@@ -38,8 +39,8 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
     """The tensors that the model's outputs are made of, and those that its loss is made of, by id."""
-    from steadyrun.preflight.editing import tensors_in
-    from steadyrun.probes.lossgraph import leaves
+    from steadyrun.preflight.input_edits import tensors_in
+    from steadyrun.probes.loss_graph import leaves
 
     seen = bench.first_pass()
     given = {id(each) for call in seen.calls for each in tensors_in([call.args, call.kwargs])}
@@ -52,7 +53,7 @@ def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
 
 def _moved_by_others(bench: Bench) -> set[int]:
     """Weights that an optimizer holds which only the program's functions know."""
-    from steadyrun.preflight.reaching import reached
+    from steadyrun.program.reachable_objects import reached
 
     optimizers = reached(bench.task).optimizers
     return {id(each) for other in optimizers for group in other.param_groups for each in group["params"]}

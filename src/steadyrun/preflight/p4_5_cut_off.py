@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    listed,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.report.phrases import counted
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import listed, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +52,7 @@ def _no_grad(bench: Bench, names: list[str]) -> bool:
     """Whether the program calls all of these layers within `no_grad`: a plain way to say that they do not learn."""
     import torch
 
-    from steadyrun.probes.blocks import clean
+    from steadyrun.program.model_parts import clean
 
     called: dict[str, bool] = {}
     owners = {name.rpartition(".")[0] for name in names}
@@ -103,7 +92,7 @@ def _without_gradient(bench: Bench) -> dict[str, Tensor]:
 
 def _gradients_of_a_step(bench: Bench) -> set[int]:
     """What gets a gradient in the program's own step, which may use other losses."""
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     if bench.task.train_step is None:
         return set()
@@ -121,7 +110,7 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | N
     """
     import torch
 
-    from steadyrun.preflight.attributes import same
+    from steadyrun.program.attributes import same
 
     with bench.pristine(), torch.no_grad():
         bench.reseed()

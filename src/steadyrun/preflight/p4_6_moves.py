@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    listed,
-    percent,
-    shown,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.report.phrases import counted
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import listed, percent, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.rehearsing import Rehearsal
-    from steadyrun.preflight.watching import StepSeen
+    from steadyrun.preflight.rehearsal import Rehearsal
+    from steadyrun.preflight.step_trace import StepSeen
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     made = rehearsal(bench)
     seen = made.first
@@ -83,7 +72,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _nothing(bench: Bench, made: Rehearsal) -> Finding:
     """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
-    from steadyrun.preflight.watching import UNSCALE, rate_of
+    from steadyrun.preflight.step_trace import UNSCALE, rate_of
 
     rates = [rate_of(group) for each in bench.task.optimizers for group in each.param_groups]
     if rates and not any(rates):
@@ -107,7 +96,7 @@ def _rate_zero(bench: Bench, made: Rehearsal) -> Finding:
 
 def _empty_steps(bench: Bench, made: Rehearsal) -> int:
     """How many trainable tensors an optimizer holds that steps twice without any gradient; 0 where there is none."""
-    from steadyrun.preflight.watching import STEP
+    from steadyrun.preflight.step_trace import STEP
 
     seen = [made.first, made.second]
     given = {key for each in seen for key in [*each.gradients, *each.arrived]}
@@ -122,7 +111,7 @@ def _empty_steps(bench: Bench, made: Rehearsal) -> int:
 
 
 def _has_number(seen: StepSeen, key: int) -> bool:
-    from steadyrun.preflight.watching import any_number
+    from steadyrun.preflight.step_trace import any_number
 
     return any_number(seen.gradients[key])
 
@@ -156,8 +145,8 @@ def _stalled_share(seen: StepSeen, due: list[int]) -> float:
 
 def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
     """The same at the highest known learning rate: early in a warmup little moves, and that passes."""
-    from steadyrun.preflight.rehearsing import step_input
-    from steadyrun.preflight.watching import rate_of, watched
+    from steadyrun.preflight.rehearsal import step_input
+    from steadyrun.preflight.step_trace import rate_of, watched
 
     with bench.pristine():
         bench.reseed()
@@ -175,7 +164,7 @@ def _too_small(seen: StepSeen, key: int) -> bool:
     """Whether an ordinary update (rate times gradient, or times its sign) would be lost in rounding."""
     import torch
 
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.step_trace import dense
 
     before, gradient = seen.before[key], dense(seen.gradients[key]).float()
     spacing = torch.finfo(before.dtype).eps * float(before.abs().max()) if before.numel() else 1.0

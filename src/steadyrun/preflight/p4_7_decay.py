@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions import c6_1_decay_groups
+from steadyrun.questions.configuration import c6_1_decay_groups
 from steadyrun.questions.form import Finding, Limits, Question
 from steadyrun.signals.missing import MissingSignal
 
@@ -26,7 +26,7 @@ class _Described:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.probes.describe import describe_groups, named_parameters
+    from steadyrun.probes.description import describe_groups, named_parameters
 
     if not bench.optimized:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")

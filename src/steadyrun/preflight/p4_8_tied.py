@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, NotApplicable, Outcome, Question
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
     """The embedding and the output layer, asked of the model or found by their sizes."""
     from torch import nn
 
-    from steadyrun.probes.blocks import clean
+    from steadyrun.program.model_parts import clean
 
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
     table, head = _asked(bench.model, "get_input_embeddings"), _asked(bench.model, "get_output_embeddings")
@@ -84,7 +84,7 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
 
 def _output(bench: Bench) -> Any:
     """The layer that makes the scores, where it can be told."""
-    from steadyrun.preflight.layers import output_layer
+    from steadyrun.preflight.layer_order import output_layer
 
     try:
         found = output_layer(bench)

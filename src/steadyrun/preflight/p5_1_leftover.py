@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, NotApplicable, Outcome, Question, listed
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.report.phrases import counted
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.watching import StepSeen
+    from steadyrun.preflight.step_trace import StepSeen
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
     assert bench.train_step is not None
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     made = rehearsal(bench)
     if erased := _erased(made.first):
@@ -53,7 +55,7 @@ def _told(bench: Bench, keys: Collection[int]) -> list[str]:
 
 def _erased(seen: StepSeen) -> list[int]:
     """What got a gradient and had none at the step, where that is so for everything the optimizer holds."""
-    from steadyrun.preflight.watching import STEP, any_number
+    from steadyrun.preflight.step_trace import STEP, any_number
 
     for event in seen.events:
         if event.kind != STEP or seen.closure:

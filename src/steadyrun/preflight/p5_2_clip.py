@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.watching import Event, StepSeen
+    from steadyrun.preflight.step_trace import Event, StepSeen
 
 _ONLY_MEASURED = 1e5  # a threshold this high is there to read the norm
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     assert bench.train_step is not None
-    from steadyrun.preflight.rehearsing import rehearsal
-    from steadyrun.preflight.watching import CLIP
+    from steadyrun.preflight.rehearsal import rehearsal
+    from steadyrun.preflight.step_trace import CLIP
 
     made = rehearsal(bench)
     seen = made.first if made.first.stepped else made.second
@@ -49,7 +40,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
     """A clip that comes after its optimizer's step, before any gradient, or before gradients are unscaled."""
-    from steadyrun.preflight.watching import BACKWARD, CLIP, STEP, UNSCALE
+    from steadyrun.preflight.step_trace import BACKWARD, CLIP, STEP, UNSCALE
 
     assert clip.clip is not None
     place = next(each for each, event in enumerate(seen.events) if event is clip)
@@ -79,7 +70,7 @@ def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
 
 def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
     """No clip was seen: against a declared one, the gradient at the step tells."""
-    from steadyrun.preflight.watching import STEP, dense
+    from steadyrun.preflight.step_trace import STEP, dense
 
     if declared is None:
         raise NotApplicable("no clip_grad_norm_ was seen in a step, and config declares no clip")
@@ -99,7 +90,7 @@ def _norm(seen: StepSeen, members: frozenset[int]) -> float:
     """The norm of what one optimizer stepped on."""
     import torch
 
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.step_trace import dense
 
     mine = [dense(each).float().norm() for key, each in seen.gradients.items() if key in members]
     return float(torch.stack(mine).norm()) if mine else 0.0

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,8 +50,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
     """What the program's step differentiates in all, before clipping and unscaled, and in how many backward passes."""
-    from steadyrun.preflight.rehearsing import rehearsal
-    from steadyrun.preflight.watching import BACKWARD, CLIP
+    from steadyrun.preflight.rehearsal import rehearsal
+    from steadyrun.preflight.step_trace import BACKWARD, CLIP
 
     seen = rehearsal(bench).first
     if not seen.stepped:
@@ -81,7 +71,7 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
 
 def _as_reported(bench: Bench) -> bool:
     """Whether all that a step differentiates is the loss it returns: then loss_fn divides by the number itself."""
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     seen = rehearsal(bench).first
     found = [event.root for event in seen.events if event.root is not None]
@@ -115,7 +105,7 @@ def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def _joined(gradients: dict[str, Tensor], names: list[str]) -> Tensor:
     import torch
 
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.step_trace import dense
 
     parts = [dense(gradients[name]).flatten().double().cpu() for name in names if name in gradients]
     if not parts or len(parts) != len(names):

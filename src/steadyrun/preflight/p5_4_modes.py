@@ -9,9 +9,10 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.words import counted
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, listed, shown
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.text import listed, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ class _Seen:
 def find(bench: Bench, limit: Limits) -> Finding:
     quiet = bench.quiet()
     seen, scores, stayed = _another_draw(bench)
-    from steadyrun.preflight.editing import moved
+    from steadyrun.preflight.input_edits import moved
 
     far = float(moved(quiet.scores, scores).max()) if scores.shape == quiet.scores.shape else 0.0
     bound = quiet.limit(limit["moved"])
@@ -65,8 +66,8 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
     import torch
     from torch import nn
 
-    from steadyrun.preflight.tokens import noting
-    from steadyrun.probes.blocks import clean
+    from steadyrun.preflight.token_positions import noting
+    from steadyrun.program.model_parts import clean
 
     seen = _Seen()
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
@@ -115,7 +116,7 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
 
 def _trains_in_eval(bench: Bench) -> bool:
     """Whether the program's step is made in evaluation mode, although it was entered in training mode."""
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
 
     if bench.task.train_step is None or not bench.optimized:
         return False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold, shown
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.comparing import first_difference
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
+    from steadyrun.preflight.step_difference import first_difference
 
     made = rehearsal(bench)
     difference = first_difference(bench, made.first, made.again)

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    listed,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import listed, shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.comparing import first_difference
-    from steadyrun.preflight.rehearsing import rehearsal
+    from steadyrun.preflight.rehearsal import rehearsal
+    from steadyrun.preflight.step_difference import first_difference
 
     made = rehearsal(bench)
     if made.loaded is None:
@@ -52,7 +41,7 @@ def _only_attributes(bench: Bench, unsaved: list[str]) -> bool:
 
     A program may well save those beside its state_dicts, or begin them anew.
     """
-    from steadyrun.probes.blocks import clean
+    from steadyrun.program.model_parts import clean
 
     modules = {clean(path): module for path, module in bench.model.named_modules()}
     found = [(modules.get(path), name) for path, _, name in (each.rpartition(".") for each in unsaved)]

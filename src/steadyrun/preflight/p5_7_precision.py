@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-    shown,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import percent, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,9 +63,9 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
     """Loss and gradients of the first batch, in fp32 throughout (None) or under autocast."""
     import torch
 
-    from steadyrun.incidents.hunt.precision import no_autocast
-    from steadyrun.probes.blocks import clean
-    from steadyrun.probes.forward import first_float
+    from steadyrun.probes.activations import first_float
+    from steadyrun.program.model_parts import clean
+    from steadyrun.replay.hunt.float32_rerun import no_autocast
 
     broken: list[str] = []
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
@@ -103,7 +93,7 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
 def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     import torch
 
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.step_trace import dense
 
     shared = [name for name in one if name in other and dense(one[name]).shape == dense(other[name]).shape]
     if not shared:

@@ -7,23 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steadyrun.preflight.given import Given
-from steadyrun.questions.c2_1_schedule import QUESTION as RECORDED
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Answer,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.schedule import declared_plan
+from steadyrun.preflight.as_record import Given
+from steadyrun.questions.configuration.c2_1_schedule import QUESTION as RECORDED
+from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import declared_plan
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -57,7 +46,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _dry(bench: Bench, total: int) -> list[Floats]:
     """The rates of each param group by scheduler steps; a curve that ends early stays where it is."""
-    from steadyrun.probes.schedule import expected_rates
+    from steadyrun.probes.scheduler_dry_run import expected_rates
 
     task = bench.task
     owner = getattr(task.scheduler, "optimizer", None) or task.optimizers[0]
@@ -75,7 +64,7 @@ def _dry(bench: Bench, total: int) -> list[Floats]:
 
 def _per_step(bench: Bench) -> float | None:
     """How often the program's own step steps the scheduler; None where there is no such step, or no count."""
-    from steadyrun.probes.schedule import steps_taken
+    from steadyrun.probes.scheduler_dry_run import steps_taken
 
     if bench.task.train_step is None:
         return None
@@ -101,7 +90,7 @@ def _held_against(bench: Bench, curves: list[Floats], per_step: float, total: in
 
 def _either(bench: Bench, curves: list[Floats], total: int) -> Finding:
     """Nobody shows how often the scheduler is stepped: once per step or once per epoch, one of them should fit."""
-    from steadyrun.preflight.loaders import length
+    from steadyrun.preflight.loader_trials import length
 
     measured = {"total_steps": float(total)}
     once = _asked(bench, curves, 1.0, total)
@@ -119,7 +108,7 @@ def _either(bench: Bench, curves: list[Floats], total: int) -> Finding:
 
 def _asked(bench: Bench, curves: list[Floats], per_step: float, total: int) -> Answer:
     """What C2.1 would say of a run with these rates, from where the scheduler stands now."""
-    from steadyrun.probes.schedule import steps_taken
+    from steadyrun.probes.scheduler_dry_run import steps_taken
 
     begun = int((steps_taken(bench.task.scheduler) or 0) / per_step)
     if begun >= total - 1:
@@ -144,7 +133,7 @@ def _described(rates: Floats, steps: Any) -> str:
 
 def _climbs_again(bench: Bench, curves: list[Floats], per_step: float, total: int) -> str:
     """A cosine without restarts whose length is the number of epochs: it swings once for every few batches."""
-    from steadyrun.preflight.loaders import length
+    from steadyrun.preflight.loader_trials import length
 
     horizon = getattr(bench.task.scheduler, "T_max", None)
     epochs = bench.declared("epochs") or bench.declared("num_epochs")

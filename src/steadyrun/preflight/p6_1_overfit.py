@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    percent,
-    shown,
-)
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.text import percent, shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -58,7 +47,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _rate(bench: Bench) -> float:
     """The highest learning rate that is known."""
-    from steadyrun.preflight.watching import rate_of
+    from steadyrun.preflight.step_trace import rate_of
 
     groups = [group for each in bench.task.optimizers for group in each.param_groups]
     rates = [rate_of(group, name) for group in groups for name in ("lr", "initial_lr")]
@@ -88,7 +77,7 @@ def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
 
 def _own_rate(group: dict[str, Any]) -> float:
     """A group's rate before a schedule: groups keep their proportion."""
-    from steadyrun.preflight.watching import rate_of
+    from steadyrun.preflight.step_trace import rate_of
 
     rates = [rate_of(group, "initial_lr"), rate_of(group)]
     return next((each for each in rates if each > 0), 0.0)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.layers import call_order
+    from steadyrun.preflight.layer_order import call_order
 
     gradients = bench.first_pass().gradients
     sizes = []
@@ -68,7 +59,7 @@ def _weight(name: str, module: nn.Module, bench: Bench) -> str:
 
 
 def _mean_square(gradient: object) -> float:
-    from steadyrun.preflight.watching import dense
+    from steadyrun.preflight.step_trace import dense
 
     values = dense(gradient).double()  # type: ignore[arg-type]
     return float(values.pow(2).mean().sqrt()) if values.numel() else 0.0

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    listed,
-    percent,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import listed, percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import (
-    FAULT,
-    NOTE,
-    PASS,
-    Finding,
-    Limits,
-    NotApplicable,
-    Outcome,
-    Question,
-    Threshold,
-    shown,
-)
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -66,8 +57,8 @@ def _from_scratch(bench: Bench, loss: float) -> bool:
 
 def _peaks(bench: Bench) -> list[float]:
     """The largest learning rate that each group will have: declared, by the scheduler's dry run, or as it is."""
-    from steadyrun.preflight.watching import rate_of
-    from steadyrun.probes.schedule import expected_rates
+    from steadyrun.preflight.step_trace import rate_of
+    from steadyrun.probes.scheduler_dry_run import expected_rates
 
     groups = bench.task.optimizers[0].param_groups
     now = [rate_of(group) for group in groups]

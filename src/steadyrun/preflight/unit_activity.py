@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
-from steadyrun.probes.blocks import find_blocks
-from steadyrun.probes.forward import first_float
-from steadyrun.probes.units import SILENT_BELOW, UnitsTap, find_units
+from steadyrun.probes.activations import first_float
+from steadyrun.probes.dead_units import SILENT_BELOW, UnitsTap, find_units
+from steadyrun.program.model_parts import find_blocks
 
 BATCHES = 3
 _RECTIFIERS = (nn.ReLU, nn.ReLU6)

@@ -1,5 +1,7 @@
-"""Measuring a live training run without changing it.
+"""Job: measures a training loop without changing it.
+May import: program, signals, store; torch when `run.watch` is called.
+Entry point: `probe_set.Watcher`, built by `watch_setup.begin_watching`.
+Output: rows of numbers, and facts for the manifest.
 
-`recorder.Run` is what the user holds. Everything that needs torch is imported when `Run.watch` is called.
 What each probe records, and how often, is in `docs/recording.md`.
 """

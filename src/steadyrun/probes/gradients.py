@@ -19,12 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrun.probes import clipping, roots
-from steadyrun.probes.clipping import ClipCall
+from steadyrun.probes import backward_hook as roots
+from steadyrun.probes import clip_hook
+from steadyrun.probes.clip_hook import ClipCall
+from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.norms import global_norm, norms, whole
-from steadyrun.probes.pending import Row, Values
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.scaling import ScalerView
+from steadyrun.probes.row_queue import Row, Values
 
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
 _SAME = 1e-3
@@ -80,12 +81,12 @@ class GradientProbe:
     def attach(self) -> None:
         for place in range(len(self._parameters)):
             self._hook(place)
-        clipping.observe(self._clipped)
+        clip_hook.observe(self._clipped)
         roots.observe(self._starts)
 
     def detach(self) -> None:
         roots.forget(self._starts)
-        clipping.forget(self._clipped)
+        clip_hook.forget(self._clipped)
         for handle in self._handles.values():
             handle.remove()
         self._handles.clear()

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrun.probes.labels import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
-from steadyrun.probes.lossgraph import LossGraph, read
-from steadyrun.probes.pending import Row
-from steadyrun.probes.reach import Reach
-from steadyrun.probes.sampling import by_names
+from steadyrun.probes.gradient_reach import Reach
+from steadyrun.probes.loss_graph import LossGraph, read
+from steadyrun.probes.probe_set import by_names
+from steadyrun.probes.row_queue import Row
+from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 
 _DENSELY = 8  # samples at the start in which whom the gradient reaches is looked at, and every so many later
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from steadyrun.probes.gradients import SampledNorms
 from steadyrun.probes.norms import norms
-from steadyrun.probes.pending import Row, Unpack, Values
+from steadyrun.probes.row_queue import Row, Unpack, Values
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
 

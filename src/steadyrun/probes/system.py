@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from steadyrun.probes.pending import Values
+from steadyrun.probes.row_queue import Values
 
 _STATM = Path("/proc/self/statm")
 _MIB = 2.0**20

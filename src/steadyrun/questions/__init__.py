@@ -7,7 +7,7 @@ layers, the classes; at last, where nothing else was found, whether labels belon
 Last come the audits (A…): what was seen happening in the loop and proves a cause. They are asked behind a fault, too.
 """
 
-from steadyrun.questions import (
+from steadyrun.questions.audits import (
     a1_1_leftovers,
     a1_2_erased,
     a1_3_clip_order,
@@ -36,6 +36,8 @@ from steadyrun.questions import (
     a5_4_degenerate,
     a6_1_scale_at_seam,
     a7_1_ending,
+)
+from steadyrun.questions.configuration import (
     c1_1_initial_loss,
     c1_2_first_gradient,
     c2_1_schedule,
@@ -49,6 +51,8 @@ from steadyrun.questions import (
     c6_1_decay_groups,
     c6_2_moments,
     c6_3_accumulation,
+)
+from steadyrun.questions.dynamics import (
     d1_1_non_finite,
     d1_2_number_format,
     d1_3_origin,
@@ -63,6 +67,9 @@ from steadyrun.questions import (
     d4_2_rate_rises,
     d4_3_weight_norms,
     d4_4_gradient_trend,
+)
+from steadyrun.questions.form import Question
+from steadyrun.questions.signatures import (
     s1_1_too_good,
     s1_2_early_spike,
     s1_3_parting,
@@ -81,7 +88,6 @@ from steadyrun.questions import (
     s7_1_tangled_classes,
     s7_2_irregular_first,
 )
-from steadyrun.questions.form import Question
 
 _MODULES = (
     c1_1_initial_loss,

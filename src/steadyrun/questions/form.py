@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from steadyrun.errors import UsageError
-from steadyrun.signals.hints import hint
-from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.run import Signals
+from steadyrun.signals.missing import MissingSignal, NotApplicable, hint
+from steadyrun.signals.run_signals import Signals
 
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
-_READABLE = 100
-_SHOWN = 3  # of a list of names
 
 PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
 
@@ -80,17 +77,6 @@ class Answer:
     how_to_record: str = ""
     panel: int | None = None
     may_pass: bool = False  # more training may undo this fault, or show that it is another
-
-
-class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an error
-    """The question does not arise in this run; the message says why.
-
-    `missing` names what the run would have to record or declare for it to arise; empty where it cannot arise.
-    """
-
-    def __init__(self, why: str, *missing: str) -> None:
-        super().__init__(why)
-        self.missing = missing
 
 
 class Limits:
@@ -192,20 +178,3 @@ class Finding:
 def explained(answer: Answer, by: str) -> Answer:
     """A symptom whose cause another question found."""
     return replace(answer, kind=NOTE, message=f"{answer.message} {by} finds the cause.")
-
-
-def shown(value: Any) -> str:
-    """A number as messages print it."""
-    return f"{value:.4g}"
-
-
-def percent(share: float) -> str:
-    """A share as messages print it; beyond a hundredfold in powers of ten."""
-    return f"{share:.1%}" if abs(share) < _READABLE else f"{share * 100:.3g}%"
-
-
-def listed(names: Sequence[str], total: int | None = None) -> str:
-    """A few of the names, and how many more there are."""
-    more = (len(names) if total is None else total) - _SHOWN
-    few = ", ".join(names[:_SHOWN])
-    return f"{few} and {more} more" if more > 0 else few

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS
-from steadyrun.report.words import SYMBOLS, one_line, title, word
+from steadyrun.report.phrases import SYMBOLS, one_line, title, word
 
 if TYPE_CHECKING:
-    from steadyrun.report.checking import Report
+    from steadyrun.report.check import Report
     from steadyrun.trees.walker import Asked
 
 NOT_ASKED = "not-asked"

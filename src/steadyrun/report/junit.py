@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, Question
-from steadyrun.report import words
+from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 
 if TYPE_CHECKING:
-    from steadyrun.report.checking import Report
+    from steadyrun.report.check import Report
     from steadyrun.trees.walker import Asked
 
 Element = ElementTree.Element
@@ -24,7 +24,7 @@ def junit(report: Report, comparison: Comparison | None = None) -> str:
     suite.extend(cases)
     if comparison is not None:
         lines = [f"{symbol} {sentence}" for symbol, sentence in sentences(comparison)]
-        _add(suite, "system-out", "\n".join([f"compared with {words.one_line(comparison.run)}", *lines]))
+        _add(suite, "system-out", "\n".join([f"compared with {phrases.one_line(comparison.run)}", *lines]))
     suites = Element("testsuites")
     suites.append(suite)
     ElementTree.indent(suites)
@@ -33,7 +33,7 @@ def junit(report: Report, comparison: Comparison | None = None) -> str:
 
 def _counts(report: Report, cases: list[Element]) -> dict[str, str]:
     return {
-        "name": words.one_line(f"steadyrun {report.command} {report.run}"),
+        "name": phrases.one_line(f"steadyrun {report.command} {report.run}"),
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": "0",
@@ -43,13 +43,13 @@ def _counts(report: Report, cases: list[Element]) -> dict[str, str]:
 
 
 def _asked(asked: Asked) -> Element:
-    case, answer, message = _case(asked.question), asked.answer, words.message(asked)
+    case, answer, message = _case(asked.question), asked.answer, phrases.message(asked)
     if answer.kind == FAULT:
-        text = f"fix: {words.one_line(answer.fix)}\nlimits: {'; '.join(words.limits(asked))}"
-        _add(case, "failure", text, message=message, type=words.one_line(answer.outcome))
+        text = f"fix: {phrases.one_line(answer.fix)}\nlimits: {'; '.join(phrases.limits(asked))}"
+        _add(case, "failure", text, message=message, type=phrases.one_line(answer.outcome))
     elif answer.kind in {CANNOT_TELL, NOT_APPLICABLE}:
-        how = f"; to tell: {words.one_line(answer.how_to_record)}" if answer.how_to_record else ""
-        _add(case, "skipped", message=f"{words.word(answer.kind)}: {message}{how}")
+        how = f"; to tell: {phrases.one_line(answer.how_to_record)}" if answer.how_to_record else ""
+        _add(case, "skipped", message=f"{phrases.word(answer.kind)}: {message}{how}")
     else:
         _add(case, "system-out", f"{'note: ' if answer.kind == NOTE else ''}{message}")
     return case
@@ -63,8 +63,8 @@ def _not_reached(question: Question) -> Element:
 
 def _case(question: Question) -> Element:
     section = question.code.partition(".")[0]
-    name = words.one_line(f"{question.code} {question.name}")
-    return Element("testcase", classname=words.one_line(f"steadyrun.{section}"), name=name, time="0")
+    name = phrases.one_line(f"{question.code} {question.name}")
+    return Element("testcase", classname=phrases.one_line(f"steadyrun.{section}"), name=name, time="0")
 
 
 def _add(parent: Element, tag: str, text: str = "", **attributes: str) -> None:

@@ -1,1 +1,5 @@
-"""Quantities computed from recorded series. A signal measures; it knows no threshold."""
+"""Job: quantities computed from recorded series; a signal measures and knows no threshold.
+May import: store; numpy, never torch.
+Entry point: `run_signals.Signals`.
+Output: series and facts for the questions.
+"""

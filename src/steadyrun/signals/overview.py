@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steadyrun.records import Series
-from steadyrun.signals.schedule import number
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.smoothing import Floats, ema, thinned
 
 Steps = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from steadyrun.records import Event
-from steadyrun.signals.run import Points, Signals
+from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.smoothing import Floats
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.signals.run import Points
+from steadyrun.signals.run_signals import Points
 from steadyrun.signals.smoothing import Floats, rolling_deviation, rolling_mean
 
 _SETTLED = 5  # points whose mean must be back: one lucky point does not end a spike

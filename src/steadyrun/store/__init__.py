@@ -1,5 +1,7 @@
-"""The run directory: the one interface between recording and everything else.
+"""Job: the run directory: the one interface between recording and everything else.
+May import: records, errors; numpy, pyarrow, never torch.
+Entry point: `writer.RunWriter`, `reader.open_run`.
+Output: files, and series and events read from them; nothing in them is executed.
 
-Writing: `RunWriter`. Reading: `open_run`. Neither knows torch, and nothing in a run directory is ever
-unpickled or executed. The layout is drawn in `docs/run-directory.md`.
+The layout is drawn in `docs/run-directory.md`.
 """

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.records import Dropped
-from steadyrun.store import footer
-from steadyrun.store.compact import REPLACES
+from steadyrun.store import compaction
+from steadyrun.store.compaction import REPLACES
 from steadyrun.store.jsonio import loads, regular_size
 from steadyrun.store.layout import parse_parquet, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader
@@ -96,7 +96,7 @@ def _parquet_file(
     path: Path, table: str, attempt: int, room: dict[str, int], replaced: set[str], dropped: list[Dropped]
 ) -> DataFile:
     """What the footer says. `room` has the rows that may still be read of each table: a few bytes can say billions."""
-    sums = footer.check(path)
+    sums = compaction.check(path)
     with _opened(path) as source:
         metadata = pq.read_metadata(source)
     schema = metadata.schema.to_arrow_schema()
@@ -239,7 +239,7 @@ def _parquet_rows(
 def _checked(file: DataFile, opened: pq.ParquetFile, group: int, names: list[str]) -> pa.Table:
     """Some columns of a row group, once their checksums match."""
     for name in names if file.sums else ():
-        footer.check_column(file.path, file.sums, opened.metadata, group, file.places[name])
+        compaction.check_column(file.path, file.sums, opened.metadata, group, file.places[name])
     return opened.read_row_group(group, columns=names)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
-from steadyrun.store import summary
+from steadyrun.store import run_summary
 from steadyrun.store.columns import Axes, DataFile, Points, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
@@ -138,7 +138,7 @@ class RunView:
         return importlib.import_module("steadyrun").dashboard(self.root)
 
     def __str__(self) -> str:
-        return summary.describe(self)
+        return run_summary.describe(self)
 
     def __repr__(self) -> str:
         return f"<steadyrun run {str(self.root)!r}, {self.state}>"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import RunDirectoryError
-from steadyrun.store.compact import compact
+from steadyrun.store.compaction import compact
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import MANIFEST, claim_attempt, claim_file, events_file, metrics_folder, remove_stale
 from steadyrun.store.manifest import read_manifest, write_manifest

@@ -15,7 +15,7 @@ from steadyrun.importers.formats import (
     wandb_csv,
     yolo,
 )
-from steadyrun.importers.model import Format
+from steadyrun.importers.log_rows import Format
 
 FORMATS: tuple[Format, ...] = (
     tensorboard.FORMAT,

@@ -10,20 +10,178 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
-from steadyrun.importers.formats.cells import numeric
-from steadyrun.importers.formats.layout import Layout, detect, layout
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.objects import HELD_OUT, SPLITS
-from steadyrun.importers.model import Format, Log, Rows
-from steadyrun.importers.reading import decoded, encoding_of, head
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_lines import binary, decoded, encoding_of, head
+from steadyrun.importers.log_rows import WIDEST, Format, Log, Look, Rows
+from steadyrun.importers.number_text import MISSING, TooLargeError, number
+
+# How a table of text is laid out: what separates its cells, where its names stand, where its rows begin.
+
+
+_ENDS = re.compile(r"\r\n|\n|\r")
+_HEAD = 2**18
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of the columns, the mark between cells, and how many lines come before the rows."""
+
+    names: list[str]
+    mark: str
+    above: int
+
+
+def detect(look: Look) -> bool:
+    """Whether a file is a table: names, then rows with as many cells, numbers among them."""
+    if binary(look.head):
+        return False
+    lines = _ENDS.split(decoded(look.head))[:-1] if len(look.head) >= 2**15 else _ENDS.split(decoded(look.head))
+    found = _found(lines)
+    if found is None:
+        return look.path.suffix.lower() in {".csv", ".tsv"} and _mark(_data(lines)) is not None
+    rows = [line for line in lines[found.above :] if line.strip()][:20]
+    return any(is_number(cell) for line in rows for cell in cells(line, found.mark))
+
+
+def names_of(look: Look) -> list[str]:
+    """The names of a table that was detected; none where it has none."""
+    found = _found(_ENDS.split(decoded(look.head)))
+    return found.names if found else []
+
+
+def layout(path: Path) -> Layout:
+    """The layout of a file, or a clear error."""
+    start = head(path, _HEAD)
+    if binary(start):
+        at = next((place for place, byte in enumerate(start) if byte < 9), 0)
+        raise LogError(f"{path}, byte {at:,}: it is binary, no table of text")
+    lines = _ENDS.split(decoded(start))
+    found = _found(lines)
+    if found is None:
+        if _mark(_data(lines)) is None:
+            raise LogError(f"{path}, line 1: the first lines are no table (names, then rows with as many cells)")
+        raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
+    if len(found.names) > WIDEST:
+        raise LogError(f"{path}, line 1: {len(found.names):,} columns: this is no log of a training run")
+    return found
+
+
+def _data(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _found(lines: list[str]) -> Layout | None:
+    """The first line is the header; where it is numbers already, the comment right above it may be."""
+    mark = _mark(_data(lines))
+    if mark is None:
+        return None
+    at = next(place for place, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    header = cells(lines[at], mark)
+    if _named(header):
+        return Layout(_unique(header), mark, at + 1)
+    above = cells(lines[at - 1].strip().lstrip("#"), mark) if at else []
+    return Layout(_unique(above), mark, at) if len(above) == len(header) and _named(above) else None
+
+
+def _mark(lines: list[str]) -> str | None:
+    """What separates the cells: what the header has most of, and most rows have as often."""
+    best: tuple[int, str] | None = None
+    for mark in (",", "\t", ";", "|") if len(lines) > 1 else ():
+        width = len(cells(lines[0], mark))
+        rows = [len(cells(line, mark)) for line in lines[1:50]]
+        alike = sum(found == width for found in rows)
+        if width > 1 and alike >= max(1, 0.5 * len(rows)) and (best is None or width > best[0]):
+            best = (width, mark)
+    return best[1] if best else None
+
+
+def cells(line: str, mark: str) -> list[str]:
+    """The cells of a line, without the quotes around them."""
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(mark)]
+    parts = re.findall(rf'(?:^|{re.escape(mark)})\s*("(?:[^"]|"")*"|[^{re.escape(mark)}]*)', line)
+    return [part.strip().strip('"').replace('""', '"') for part in parts]
+
+
+def _named(found: list[str]) -> bool:
+    """Whether these are names: no cell that has something in it is a number."""
+    given = [cell for cell in found if cell]
+    return bool(given) and not any(is_number(cell) or cell.lower() in MISSING for cell in given)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, NaN and infinity included, rather than a name with a digit in it."""
+    try:
+        return number(cell) is not None and not re.search(r"[a-zA-Z]{4}", cell)
+    except ValueError:
+        return True
+
+
+def _unique(found: list[str]) -> list[str]:
+    met: Counter[str] = Counter()
+    names: list[str] = []
+    for place, cell in enumerate(found):
+        name = cell or f"column {place + 1}"
+        met[name] += 1
+        names.append(name if met[name] == 1 else f"{name} #{met[name]}")
+    return names
+
+
+# A column of text as numbers: Arrow's own reader where it can, ours where cells are spelled otherwise.
+
+
+def numeric(column: pa.Array, decimal_comma: bool, name: str, told: Told) -> pa.Array:
+    """Float64, null where a cell is empty or no number."""
+    text = _text(column)
+    if decimal_comma:
+        text = pc.replace_substring(text, ",", ".")
+    text = pc.utf8_trim_whitespace(text)
+    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    try:
+        found = pc.cast(text, pa.float64())
+    except pa.ArrowInvalid:
+        return _slowly(text, name, told)
+    plain = found.drop_null()
+    if len(plain) and bool(np.isinf(plain.to_numpy(zero_copy_only=False)).any()):
+        return _slowly(text, name, told)  # infinities that are spelled so stay; numbers too large become none
+    return found
+
+
+def _text(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:  # bytes that are no UTF-8
+        return pa.array(
+            [None if cell is None else cell.decode("utf-8", "replace") for cell in column.to_pylist()], pa.string()
+        )
+
+
+def _slowly(text: pa.Array, name: str, told: Told) -> pa.Array:
+    encoded = text.dictionary_encode()
+    spelled: list[float | None] = []
+    words = 0
+    for cell in encoded.dictionary.to_pylist():
+        try:
+            spelled.append(number(cell))
+        except TooLargeError as problem:
+            told.odd("numbers larger than any float", "left out", f"column {name!r}: {problem}")
+            spelled.append(None)
+        words += spelled[-1] is None and cell.lower() not in MISSING
+    if words and any(each is not None for each in spelled):
+        told.odd("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
+    return pa.array(spelled, pa.float64()).take(encoded.indices)
+
 
 _BLOCK = 4 * 2**20
 _GIVE_UP = 3  # blocks in which a column had no number: it is text

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.jsonlines import exact
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.numbers import TooLargeError, value
-from steadyrun.importers.reading import LARGEST_JSON, decoded
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_lines import LARGEST_JSON, decoded
+from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
+from steadyrun.importers.number_text import TooLargeError, value
 
 
 def loaded(path: Path, told: Told) -> Any:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.reading import binary, decoded, lines
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_lines import binary, decoded, lines
+from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
 
 
 def exact(text: str) -> float | str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from steadyrun.importers.numbers import TooLargeError, value
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.number_text import TooLargeError, value
 
 _DEPTH = 4
 SPLITS = ("mode", "split", "phase", "stage", "subset")

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.errors import LogError
-from steadyrun.importers.model import MOST_ROWS, PACK, WIDEST, Format, Log, Look, Rows
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, Format, Log, Look, Rows
 
 
 def _detect(look: Look) -> bool:

@@ -6,14 +6,164 @@ Some folders belong together: `tensorboard_folders.py` says which, and how their
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.formats.tensorboard_events import Events, Point
-from steadyrun.importers.formats.tensorboard_folders import Source, counts_epochs, sources, take
-from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.extras import absent
+from steadyrun.importers.formats.tensorboard_events import LOADER, Events, Point, first_tags
+from steadyrun.importers.log_rows import Format, Log, Look, Part, Row, packed
+
+# Which folders of event files are one run, and how their series are called in it.
+#
+# A folder with event files is a run, with three additions: `train/` and `validation/` beside each other (Keras writes
+# them so) are one; `eval/` below a folder with event files belongs to it; and so do the folders that torch's writer
+# makes for `add_scalars` (`loss_train/`) and `add_hparams`.
+
+
+_TRAIN, _HELD_OUT = "train", {"validation": "val", "valid": "val", "val": "val", "eval": "val", "test": "test"}
+_SPLITS = "train and validation"  # the key of such a run
+_STARTED = re.compile(r"tfevents\.(\d+)")
+_ITERATIONS = re.compile(r"^evaluation_(.+)_vs_iterations")
+_SMALL = 2**18  # bytes: a folder of hyperparameters holds hardly more than them
+
+Naming = Callable[[str], tuple[str, bool] | None]
+"""A tag's name in the run, and whether its step is a step of the run; None where it is left out."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a run, and how its series are called there."""
+
+    path: Path
+    name: Naming
+
+
+def event_files(folder: Path) -> list[Path]:
+    """The event files of a folder in the order in which they were begun."""
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if "tfevents" in path.name and path.is_file() and not path.is_symlink()]
+    return sorted((path for path in found if path.stat().st_size), key=lambda path: (_started(path), path.name))
+
+
+def _started(path: Path) -> int:
+    found = _STARTED.search(path.name)
+    return int(found[1][:18]) if found else 0
+
+
+def take(folder: Path, folders: list[str], files: list[str]) -> list[Part]:
+    """The run of a folder; its event files, and the folders that belong to it, are taken out of the lists."""
+    found = []
+    if splits := _splits(folder, folders):
+        folders[:] = [each for each in folders if each not in splits]
+        found.append(Part(folder.resolve().name, _SPLITS))
+    if any("tfevents" in name for name in files) and event_files(folder):
+        files[:] = [name for name in files if "tfevents" not in name]
+        mine = _children(folder, folders)
+        folders[:] = [each for each in folders if each not in mine]
+        found.append(Part(folder.resolve().name))
+    return found
+
+
+def sources(path: Path, key: str) -> list[Source]:
+    """The files of a run."""
+    if path.is_file():
+        return [Source(path, _as_it_is)]
+    folders = sorted(each.name for each in path.iterdir() if each.is_dir())
+    splits = _splits(path, folders)
+    if key == _SPLITS:
+        naming = _of_batches if _has_batches(path) else _of_epochs
+        return [
+            Source(each, naming(_HELD_OUT.get(split, ""))) for split in splits for each in event_files(path / split)
+        ]
+    found = [Source(each, _as_it_is) for each in event_files(path)]
+    for child, own in _children(path, [each for each in folders if each not in splits]).items():
+        found += [Source(each, own) for each in event_files(path / child)]
+    return found
+
+
+def _as_it_is(tag: str) -> tuple[str, bool]:
+    return tag, True
+
+
+# -- train/ and validation/ -------------------------------------------------------------------------------------------
+
+
+def _splits(folder: Path, folders: list[str]) -> list[str]:
+    """`train` and what was held out, where both have event files."""
+    held_out = [each for each in folders if each in _HELD_OUT and event_files(folder / each)]
+    return [_TRAIN, *held_out] if held_out and _TRAIN in folders and event_files(folder / _TRAIN) else []
+
+
+def counts_epochs(found: list[Source], key: str) -> bool:
+    """Whether the steps of a run are epochs: Keras', where it wrote nothing by batches."""
+    if key != _SPLITS:
+        return False
+    tags = first_tags(found[0].path)[0]
+    return bool(tags) and all(tag.startswith("epoch_") for tag in tags)
+
+
+def _has_batches(folder: Path) -> bool:
+    files = event_files(folder / _TRAIN)
+    return any(tag.startswith("batch_") for tag in first_tags(files[0])[0])
+
+
+def _of_epochs(split: str) -> Naming:
+    """Keras' `epoch_loss` is `loss`, in validation/ `val_loss`; what it repeats by iterations is left out."""
+
+    def name(tag: str) -> tuple[str, bool] | None:
+        plain = tag.removeprefix("epoch_")
+        return None if _ITERATIONS.fullmatch(tag) else (f"{split}_{plain}" if split else plain, True)
+
+    return name
+
+
+def _of_batches(split: str) -> Naming:
+    """Keras' `batch_loss` is `loss`; what it counts by epochs has no step then, and goes where it was written."""
+
+    def name(tag: str) -> tuple[str, bool] | None:
+        if found := _ITERATIONS.fullmatch(tag):
+            return f"{split or 'val'}_{found[1]}", True
+        if tag.startswith("epoch_"):
+            plain = tag.removeprefix("epoch_")
+            return (f"epoch_{split}_{plain}" if split else plain if plain == "learning_rate" else tag), False
+        plain = tag.removeprefix("batch_")
+        return (f"{split}_{plain}" if split else plain), True
+
+    return name
+
+
+# -- folders that belong to the one above -----------------------------------------------------------------------------
+
+
+def _children(folder: Path, folders: list[str]) -> dict[str, Naming]:
+    if absent(LOADER):
+        return {}
+    found = {}
+    for child in sorted(folders):
+        files = event_files(folder / child)
+        naming = _child(child, files[0]) if files else None
+        if naming is not None:
+            found[child] = naming
+    return found
+
+
+def _child(folder: str, file: Path) -> Naming | None:
+    """`loss` in eval/ is `val_loss`, in loss_val/ `loss/val`; numbers beside hyperparameters are `hparams/…`."""
+    if folder in _HELD_OUT:
+        return lambda tag: (f"{_HELD_OUT[folder]}_{tag}", True)
+    tags, hparams = first_tags(file)
+    if hparams and file.stat().st_size < _SMALL:
+        return lambda tag: (f"hparams/{tag}", True)
+    front = f"{tags[0].replace('/', '_')}_" if len(tags) == 1 else ""
+    if front and folder.startswith(front) and folder != front:
+        return lambda tag: (f"{tag}/{folder.removeprefix(front)}", True)
+    return None
+
 
 _STEP, _TIME, _EPOCH = "step", "wall_time", "epoch"
 _OWN = frozenset((_STEP, _TIME))

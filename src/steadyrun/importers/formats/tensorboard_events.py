@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.extras import needed
-from steadyrun.importers.told import Told
 
 Point = tuple[float, int | None, str, float]
 """Time, step, name, value."""

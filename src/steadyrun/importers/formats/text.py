@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
-from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.reading import binary, decoded, lines, plain
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_lines import binary, decoded, lines, plain
+from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
 from steadyrun.importers.formats.jsonfile import loaded
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.model import Format, Log, Look, Row, packed
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
 
 NAME = "trainer_state.json"
 _KEPT = (

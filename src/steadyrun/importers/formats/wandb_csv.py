@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from steadyrun.importers.formats.csvfile import rows
-from steadyrun.importers.formats.layout import detect, layout, names_of
-from steadyrun.importers.model import Format, Log, Look, Part, Rows
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.csvfile import detect, layout, names_of, rows
+from steadyrun.importers.log_rows import Format, Log, Look, Part, Rows
 
 _COLUMN = re.compile(r"^(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?$")
 

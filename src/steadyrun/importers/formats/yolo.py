@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steadyrun.importers.formats.csvfile import rows
-from steadyrun.importers.formats.layout import detect, layout, names_of
-from steadyrun.importers.model import Format, Log, Look
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.csvfile import detect, layout, names_of, rows
+from steadyrun.importers.log_rows import Format, Log, Look
 
 _PARTS = (
     "box_loss", "cls_loss", "dfl_loss", "obj_loss", "seg_loss", "pose_loss", "kobj_loss", "angle_loss", "giou_loss",

@@ -1,10 +1,10 @@
 """The catalogue of causes, in the order in which they are usual."""
 
-from steadyrun.postmortem.causes.data import REPEATED_BATCH, UNUSUAL_BATCH
-from steadyrun.postmortem.causes.form import Hypothesis, Look, weigh
-from steadyrun.postmortem.causes.numerics import OPERATION, UPDATE
-from steadyrun.postmortem.causes.training import CHANCE, LEARNING_RATE, PRECISION, STATE
-from steadyrun.postmortem.causes.walk import EXCEPTION, NAMED_FAULT
+from steadyrun.postmortem.causes.hypothesis import Hypothesis, Look, weigh
+from steadyrun.postmortem.causes.in_data import REPEATED_BATCH, UNUSUAL_BATCH
+from steadyrun.postmortem.causes.in_numerics import OPERATION, UPDATE
+from steadyrun.postmortem.causes.in_training import CHANCE, LEARNING_RATE, PRECISION, STATE
+from steadyrun.postmortem.causes.in_walk import EXCEPTION, NAMED_FAULT
 
 CATALOGUE = (
     UNUSUAL_BATCH,

@@ -15,7 +15,7 @@ from steadyrun.importers.formats.dialects import (
     nanogpt,
     table,
 )
-from steadyrun.importers.formats.dialects.form import Dialect
+from steadyrun.importers.formats.dialects.dialect import Dialect
 
 DIALECTS: tuple[Dialect, ...] = (
     megatron.DIALECT,

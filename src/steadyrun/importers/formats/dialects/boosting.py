@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
-from steadyrun.importers.words import HELD_OUT, TRAIN
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
+from steadyrun.importers.vocabulary import HELD_OUT, TRAIN
 
 _LINE = re.compile(rf"^(?:\[[\d:. -]++\]\s*+)?\[?(\d++)[\]:]\s++([\w@' -]++:\s*+{ANY}.*)$")
 _FIELD = re.compile(rf"(?<![\w@'-])([\w@'-]++(?: [\w@-]++)?):\s*+({ANY})")

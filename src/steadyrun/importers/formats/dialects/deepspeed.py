@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, read
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
 
 _STEP = re.compile(r"\bstep=(\d+), skipped=(\d+), lr=\[([^\]]{0,2000})\]")
 _LOSS = re.compile(rf"\bsteps: (\d+) loss: ({ANY}) iter time", re.I)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.formats.jsonlines import parsed
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
 
 _FRONT = r"^.{0,300}?\|\s*+"  # what a program prints before an entry has an end: nothing is looked for behind it
 _ENTRY = re.compile(rf"{_FRONT}(train_inner|train|valid[\w.-]*+|test[\w.-]*+)\s*+\|\s*+(\{{.*\}})\s*$")

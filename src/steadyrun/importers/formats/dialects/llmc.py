@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
 
 _STEP = re.compile(
     rf"^\s*step\s+(\d{{1,15}})(?:/(\d{{1,15}})\s*\||:(?=.*\(took))\s*(?:train )?loss\s+({ANY})(.*)", re.I

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs, read
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
 
 _STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)
 _NOT_IN_NAMES = re.compile(r"[^\w ()/.-]")

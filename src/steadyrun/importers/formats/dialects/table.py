@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.formats.dialects.form import Dialect, Lines, pairs
-from steadyrun.importers.model import Log, Row
-from steadyrun.importers.numbers import ANY
-from steadyrun.importers.told import Told
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import ANY
 
 _GAP = re.compile(r"\s{2,}|\t|\s*\|\s*")
 _HEADER = re.compile(

@@ -1,0 +1,62 @@
+"""The last steps with their batches, within a budget of bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from steadyrun.program.packing import Packed
+from steadyrun.program.random_state import RandomState
+
+_ACCOUNT = 32_768  # bytes that a step takes besides its batch, as measured: random states twice, and its numbers
+
+
+@dataclass
+class Kept:
+    """One step: what went into it, and (as they arrive) the numbers recorded for it."""
+
+    step: int
+    random: RandomState  # after the step before
+    forward: RandomState | None = None  # before the forward pass; a loader, or the loss function, may have drawn since
+    batch: Packed | None = None
+    token_losses: Packed | None = None
+    input_hash: Any = None  # of what the model was given: a number, or a tensor that will be one
+    values: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return _ACCOUNT + sum(part.nbytes for part in (self.batch, self.token_losses) if part is not None)
+
+
+class Ring:
+    """Takes steps and forgets the oldest when the budget is used up."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._steps: deque[Kept] = deque()
+        self._bytes = 0
+
+    def add(self, kept: Kept) -> None:
+        self._steps.append(kept)
+        self._bytes += kept.nbytes
+        while self._bytes > self._budget and self._steps:
+            self._bytes -= self._steps.popleft().nbytes
+
+    def clear(self) -> None:
+        self._steps.clear()
+        self._bytes = 0
+
+    def capacity(self) -> int:
+        """How many steps like those of now fit in."""
+        return int(self._budget * len(self._steps) / self._bytes) if self._bytes else 0
+
+    def steps(self) -> list[Kept]:
+        return list(self._steps)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._steps)

@@ -1,0 +1,203 @@
+"""Rolling checkpoints: copied between two steps, written by a thread of their own, the last two kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from steadyrun.capture.batch_ring import Ring
+from steadyrun.capture.capture_options import Settings
+from steadyrun.probes.problems import Problems
+from steadyrun.program import snapshot as training
+from steadyrun.program import tensor_files
+from steadyrun.program.packing import Packed, arrived
+from steadyrun.program.random_state import RandomState, to_tensors
+from steadyrun.program.snapshot import is_finite
+
+FOLDER = "rolling"
+EARLIER = "before-attempt-"  # followed by the number of the attempt that found it
+KEPT = 2
+_ROOM = 3  # times its size must be free on the disk: the one being written, and some air
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk: the state before `step`. After a rollback it may be that before an earlier one, `root`."""
+
+    step: int
+    base: Path
+    finite: bool
+    origin: int | None = None
+
+    @property
+    def root(self) -> int:
+        return self.step if self.origin is None else self.origin
+
+    def files(self) -> list[Path]:
+        return [self.base.with_name(f"{self.base.name}{suffix}") for suffix in (".safetensors", ".json")]
+
+
+class Rolling:
+    """The checkpoints of one attempt. Everything here runs in the writing thread, or while that has nothing to do."""
+
+    def __init__(self, folder: Path, attempt: int = 1) -> None:
+        self.folder = folder
+        self._attempt = attempt
+        self.kept: list[Checkpoint] = []
+        self.earlier: Checkpoint | None = None  # of the attempts before this one
+        self._seam = 0  # the step after the last rollback
+        self._origin: int | None = None
+
+    def went_back(self, seam: int, checkpoint: Checkpoint) -> None:
+        """Training goes on at step `seam` with the state of a checkpoint: batches before it lead elsewhere."""
+        self._seam, self._origin = seam, checkpoint.root
+
+    def write(self, step: int, state: Packed, random: RandomState, facts: dict[str, Any]) -> Checkpoint:
+        """Write the state before `step`; older ones go when it is complete."""
+        arrived(state)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.folder).free
+        if free < _ROOM * state.nbytes:
+            raise OSError(f"{free / 2**20:.0f} MiB are free, a checkpoint has {state.nbytes / 2**20:.0f}")
+        base = self.folder / f"step-{step:07d}"
+        content = {"step": step, "attempt": self._attempt, "finite": is_finite(state), "state": state.tree}
+        content |= {"lost": state.lost, **facts}
+        tensor_files.save(base, {**state.tensors, **to_tensors([random])}, content)
+        done = Checkpoint(step, base, content["finite"], self._origin if step == self._seam else None)
+        self.kept = [each for each in self.kept if each.step != step] + [done]
+        self._prune()
+        return done
+
+    def choose(self, step: int, margin: int) -> Checkpoint | None:
+        """The last good one: finite, and (where there is one) at least `margin` steps before the incident."""
+        first = self._seam if step >= self._seam else 0
+        good = [each for each in self.kept if each.finite and first <= each.step <= step]
+        early = [each for each in good if each.step <= step - margin]
+        return max(early or good, key=lambda each: each.step, default=None)
+
+    def clear(self, keep: int) -> None:
+        """Remove all but the last `keep` good ones: what incidents need they hold under names of their own."""
+        good = [each for each in self.kept if each.finite]
+        self.kept = good[len(good) - keep :] if keep else []
+        self._prune()
+
+    def _prune(self) -> None:
+        """Keep the last two states; of those that are not finite none that would push out a good one."""
+        bad = [each for each in self.kept if not each.finite]
+        good = list({each.root: each for each in self.kept if each.finite}.values())  # of copies the last
+        good.sort(key=lambda each: each.step)
+        self.kept = sorted(good[-KEPT:] + bad[-1:], key=lambda each: each.step)
+        names = {path for each in self.kept for path in each.files()}
+        for path in self.folder.glob("*") if self.folder.is_dir() else ():
+            if path not in names and not path.name.startswith(EARLIER):
+                path.unlink(missing_ok=True)
+
+
+def threads_and_flags() -> dict[str, Any]:
+    """What of torch's settings decides the last bits of a result."""
+    cuda = torch.backends.cuda.matmul
+    return {
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "tf32": bool(cuda.allow_tf32),
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        "cudnn_deterministic": bool(torch.backends.cudnn.deterministic),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def autocast_in_force(model: nn.Module) -> dict[str, Any] | None:
+    """The autocast of this moment, None where there is none."""
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    if not torch.is_autocast_enabled(device):
+        return None
+    return {"device": device, "dtype": str(torch.get_autocast_dtype(device)).removeprefix("torch.")}
+
+
+# When the training state is copied, and whether it can be afforded.
+
+
+_SHARE = 0.005  # of the training time that copying may take
+_FREE = 0.002  # seconds that one copy may take in any case
+_OF_MEMORY = 0.25  # of what is available that a copy may take
+
+
+class Checkpointing:
+    """Every so many steps; sooner where the ring is short, later where a copy is expensive."""
+
+    def __init__(self, settings: Settings, problems: Problems) -> None:
+        self._settings, self._problems = settings, problems
+        self._pool = training.Pool()
+        self._last: int | None = None
+        self._cost = 0.0
+        self._off = False
+        self._steps, self._began = 0, time.perf_counter()
+
+    def restart(self) -> None:
+        """The objects are others: the next step begins with a checkpoint."""
+        self._last = None
+        self._steps, self._began = 0, time.perf_counter()
+
+    def due(self, step: int, ring: Ring) -> bool:
+        self._steps += 1
+        if self._off:
+            return False
+        return self._last is None or step < self._last or step - self._last >= self._interval(ring)
+
+    def take(self, step: int, objects: training.Objects) -> Packed | None:
+        """A copy of the state before `step`; None where it is too large."""
+        if self._off:
+            return None
+        if self._pool.empty and not self._affordable(training.state_bytes(objects)):
+            self._off = True
+            return None
+        began = time.thread_time()
+        state = training.take(objects, self._pool)
+        if not self._pool.grew:  # the first copies make their buffers, which costs more than all that follows
+            self._cost = time.thread_time() - began
+        self._last = step
+        return state
+
+    def _interval(self, ring: Ring) -> int:
+        reach = max(1, ring.capacity() // 2) if len(ring) else self._settings.every
+        wanted = min(self._settings.every, reach)
+        pace = (time.perf_counter() - self._began) / max(1, self._steps)
+        paid = int(self._cost / (_SHARE * pace)) if self._cost > _FREE and self._steps > 10 else 0
+        if paid > wanted and paid > reach:
+            self._problems.unavailable(
+                "every batch since the last checkpoint",
+                f"batches are kept for {2 * reach} steps, and a copy of the training state is taken only every {paid}, "
+                "to stay within half a percent of the time: incidents in between cannot be replayed; "
+                'watch(…, capture={"batch_bytes": …}) keeps more',
+            )
+        return max(wanted, paid)
+
+    def _affordable(self, size: int) -> bool:
+        limit = self._settings.checkpoint_bytes
+        free = available_memory()
+        if size <= limit and (free is None or size <= _OF_MEMORY * free):
+            return True
+        why = (
+            f"a copy of the training state has {size / 2**30:.1f} GiB, more than capture's checkpoint_bytes allows"
+            if size > limit
+            else f"a copy of the training state has {size / 2**30:.1f} GiB, of {(free or 0) / 2**30:.1f} GiB available"
+        )
+        self._problems.unavailable("rolling checkpoints", f"{why}: incidents cannot be replayed")
+        return False
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that can be had without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    except (OSError, ValueError):
+        return None

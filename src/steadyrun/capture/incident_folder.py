@@ -1,0 +1,162 @@
+"""Writes an incident folder: the last good checkpoint, the batches since, what was in the batch, where the code is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.capture.batch_ring import Kept
+from steadyrun.capture.checkpoints import Checkpoint
+from steadyrun.program import tensor_files
+from steadyrun.program.packing import arrived
+from steadyrun.program.random_state import to_tensors
+from steadyrun.store.jsonio import dumps, replace_file
+
+INCIDENTS = "incidents"
+INCIDENT = "incident.json"
+CHECKPOINT = "checkpoint"
+BEFORE_SEAM = "before_seam"
+BATCH = "batch.json"
+REPLAY = "replay"
+_MOST_LOST = 20
+RAISED = frozenset({"exception", "out-of-memory"})
+
+
+@dataclass(eq=False)
+class Account:
+    """One incident: what is known of it, and the steps that are in its folder already."""
+
+    step: int
+    kind: str
+    why: str
+    noticed: int
+    severity: float = float("inf")
+    facts: dict[str, Any] = field(default_factory=dict)
+    until: int = 0  # batches are added up to this step
+    written: list[int] = field(default_factory=list)
+    recorded: dict[str, dict[int, float]] = field(default_factory=dict)
+    checkpoint: int | None = None
+    missing: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:07d}"
+
+
+def write_first(
+    folder: Path,
+    account: Account,
+    checkpoint: Checkpoint | None,
+    steps: Sequence[Kept],
+    earlier: Checkpoint | None = None,
+) -> None:
+    """Make the folder. The incident file comes last: a folder that has one is whole.
+
+    `earlier` is the checkpoint of the attempt before, where the incident comes soon after a resume.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("batches-*"), *folder.glob(f"{CHECKPOINT}.*")):  # an earlier attempt failed here, too
+        old.unlink(missing_ok=True)
+    if checkpoint is not None:
+        _link(checkpoint, folder / CHECKPOINT)
+        account.checkpoint = checkpoint.step
+    if earlier is not None:
+        _link(earlier, folder / BEFORE_SEAM)
+        account.facts[BEFORE_SEAM] = earlier.step
+    account.missing = _missing(account, checkpoint, steps)
+    account.facts["lost"] = lost(steps)[:_MOST_LOST]
+    add_steps(folder, account, [each for each in steps if checkpoint is None or each.step >= checkpoint.step])
+
+
+def _link(checkpoint: Checkpoint, base: Path) -> None:
+    for source in checkpoint.files():
+        target = base.with_name(f"{base.name}{source.suffix}")
+        target.unlink(missing_ok=True)
+        tensor_files.place(source, target)
+
+
+def add_steps(folder: Path, account: Account, steps: Sequence[Kept]) -> None:
+    """Add batches that are not there yet, then renew the incident file."""
+    new = [each for each in steps if each.step not in set(account.written) and each.batch is not None]
+    if new:
+        _write_batches(folder, new)
+        account.written += [each.step for each in new]
+    for each in steps:
+        for name, value in dict(each.values).items():  # a copy: the training loop still fills it
+            if value is not None:
+                account.recorded.setdefault(name, {})[each.step] = value
+    replace_file(folder / INCIDENT, dumps(_content(account), indent=1))
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder that a larger incident replaces, unless someone has worked with it."""
+    if not (folder / REPLAY).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_batch(folder: Path, content: dict[str, Any]) -> None:
+    """What was in the incident's batch, for people."""
+    replace_file(folder / BATCH, dumps({"schema": tensor_files.SCHEMA, **content}, indent=1))
+
+
+def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> str:
+    """Why the moment cannot be executed again; empty where it can."""
+    if checkpoint is None:
+        return "no finite checkpoint from before it was kept"
+    held = {each.step for each in steps if each.batch is not None}
+    # Of a step that raised the batch may be unknown: the window then ends before it.
+    wanted = set(range(checkpoint.step, account.step + (account.kind not in RAISED or account.step in held)))
+    if not wanted:
+        return "the batch of the step that raised was not found, and no step lies between it and the checkpoint"
+    if not wanted <= held:
+        first = min(wanted - held)
+        return f"the batch of step {first} was not kept (give run.step its batch, or a larger capture batch_bytes)"
+    nothing = any(each.batch is not None and each.batch.lost and not each.batch.tensors for each in steps)
+    return f"the batches are no plain containers of tensors: {', '.join(lost(steps)[:3])}" if nothing else ""
+
+
+def lost(steps: Sequence[Kept]) -> list[str]:
+    """The parts of batches that could not be kept. A step that does not look at them can be executed all the same."""
+    return sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
+
+
+def _write_batches(folder: Path, steps: list[Kept]) -> None:
+    tensors: dict[str, Tensor] = to_tensors([each.random for each in steps])
+    tensors |= to_tensors([each.forward or each.random for each in steps], "forward")
+    entries = []
+    for each in steps:
+        assert each.batch is not None
+        arrived(each.batch)
+        prefix = f"{each.step:07d}/"
+        tensors.update({prefix + name: tensor for name, tensor in each.batch.tensors.items()})
+        entries.append({"step": each.step, "tree": each.batch.tree, "input_hash": _number(each.input_hash)})
+    tensor_files.save(folder / f"batches-{steps[0].step:07d}-{steps[-1].step:07d}", tensors, {"steps": entries})
+
+
+def _number(held: Any) -> int | None:
+    return None if held is None else int(held)
+
+
+def _content(account: Account) -> dict[str, Any]:
+    steps = sorted({step for values in account.recorded.values() for step in values})
+    recorded = {
+        name: [values.get(step) for step in steps] for name, values in sorted(account.recorded.items()) if values
+    }
+    return {
+        "schema": tensor_files.SCHEMA,
+        "step": account.step,
+        "kind": account.kind,
+        "why": account.why,
+        "noticed": account.noticed,
+        "severity": account.severity,
+        "checkpoint": account.checkpoint,
+        "batches": sorted(account.written),
+        "missing": account.missing,
+        **account.facts,
+        "recorded": {"steps": steps, **recorded},
+    }

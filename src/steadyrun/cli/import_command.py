@@ -1,0 +1,187 @@
+"""`steadyrun import`: run directories out of the logs of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steadyrun.cli.log_input import DeclareOption, FormatOption, Given, MapOption
+from steadyrun.cli.messages import as_typed, fail, out, say, stderr
+from steadyrun.errors import LogError
+
+if TYPE_CHECKING:
+    from steadyrun.importers.convert import Imported
+    from steadyrun.importers.log_files import Place
+
+Progress = Callable[[int], None]
+
+
+def import_(
+    source: Annotated[str, typer.Argument(help="A log file, or a folder with logs.")],
+    form: FormatOption = None,
+    assignments: MapOption = None,
+    declarations: DeclareOption = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where run directories go.")] = Path("experiments"),
+    name: Annotated[str | None, typer.Option(help="What the run is called; only where the source is one run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show how each series is read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run on stdout.")] = False,
+    _list: Annotated[bool, typer.Option("--formats", help="List the formats and leave.", is_eager=True,
+                                               callback=lambda wanted: _list_formats(wanted))] = False,
+) -> None:  # fmt: skip
+    """Make a run directory out of a log that another tool wrote.
+
+    TensorBoard, W&B, MLflow, Hugging Face, Lightning, Keras, YOLO, CSV,
+    JSON lines, Parquet and what training programs print; a folder imports
+    every run in it. What is not in the log stays missing, so that questions
+    which need it answer "cannot tell".
+
+    \b
+    Examples:
+      steadyrun import outputs/trainer_state.json
+      steadyrun import lightning_logs/ --out experiments
+      steadyrun import train.log --dry-run
+      steadyrun import metrics.csv --map loss=train/ce --map val_loss=dev/ce
+      steadyrun import run.jsonl --declare vocab_size=50257
+      steadyrun check train.log
+
+    Exit codes: 0 imported, 2 nothing could be, or not all, 130 stopped.
+    """
+    given = Given.of(form, assignments, declarations)
+    try:
+        found = _places(source, form)
+    except (LogError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} import --help")
+    if name is not None and len(found) > 1:
+        fail(f"{source} holds {len(found)} runs; --name names one", "leave --name out, or give one of the logs")
+    failed = 0
+    try:
+        for place, progress in _with_bar(found):
+            target = None if dry_run else folder.expanduser() / _folder_name(name or place.name)
+            failed += not _done(place, target, given, progress, len(found) == 1, as_json)
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C; nothing is left of the log that was being read")
+        raise typer.Exit(130) from None
+    if failed:
+        fail(f"{failed} of {len(found)} logs could not be imported", "the others were; see the messages above")
+
+
+def _done(place: Place, target: Path | None, given: Given, progress: Progress, alone: bool, as_json: bool) -> bool:
+    """Import one run and tell of it; False, with a message, where it cannot be and others may."""
+    try:
+        done = _one(place, target, given, progress)
+    except LogError as problem:
+        if alone:
+            fail(str(problem), f"see: {as_typed('steadyrun')} import --help, --dry-run and --out")
+        say(f"not imported: {problem}")
+        return False
+    out(_json(done)) if as_json else _show(done, target is None)
+    return True
+
+
+def _list_formats(wanted: bool) -> None:
+    if wanted:
+        from steadyrun.importers.formats import FORMATS
+
+        for each in FORMATS:
+            extra = f"  (pip install 'steadyrun[{each.extra}]')" if each.extra else ""
+            out(f"{each.name:16} {each.title}{extra}\n")
+        raise typer.Exit
+
+
+def _places(source: str, form: str | None) -> list[Place]:
+    from steadyrun.importers.log_files import places
+
+    return places(Path(source).expanduser(), form)
+
+
+def _folder_name(name: str) -> str:
+    from steadyrun.importers.import_log import folder_name
+
+    return folder_name(name)
+
+
+def _one(place: Place, target: Path | None, given: Given, progress: Progress) -> Imported:
+    from steadyrun.importers.import_log import import_place
+
+    return import_place(place, target, given.roles, given.declared, progress)
+
+
+def _with_bar(found: list[Place]) -> Any:
+    """Each place with a function that moves its bar; bars only on a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        for number, place in enumerate(found, start=1):
+            size = place.path.stat().st_size if place.path.is_file() else None
+            label = place.name if len(found) == 1 else f"{number}/{len(found)} {place.name}"
+            task = bars.add_task(label[:40], total=size)
+            yield place, lambda done, task=task: bars.update(task, completed=done)
+            bars.remove_task(task)
+
+
+def _show(done: Imported, dry_run: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from steadyrun.report.phrases import one_line
+    from steadyrun.text import shown as number
+
+    what = "would be imported" if dry_run else f"imported to {done.path}"
+    say(f"{done.source} ({done.format}): {what}; {_facts(done)}")
+    if dry_run:
+        shown = Table("series", "in the log", "points", "steps", "values", box=None, padding=(0, 2, 0, 0))
+        for each in done.series:
+            bad = f", {each.bad:,} not finite" if each.bad else ""
+            span = f"{number(each.low)} to {number(each.high)}" if each.points > each.bad else "none finite"
+            cells = (
+                one_line(each.name),
+                one_line(each.source),
+                f"{each.points:,}",
+                f"{each.first} to {each.last}",
+                span + bad,
+            )
+            shown.add_row(*(Text(cell) for cell in cells))
+        Console(highlight=False).print(shown)
+    for line in done.odd:
+        say(f"  odd: {line}")
+    if not dry_run:
+        say(f"  next: {as_typed('steadyrun')} check {done.path}")
+
+
+def _facts(done: Imported) -> str:
+    counted = {
+        "step": "by steps",
+        "epoch": "by epochs: the log has no steps",
+        "point": "by its points: the log has no steps",
+    }
+    roles = ", ".join(
+        each.name for each in done.series if each.name in {"loss", "val_loss", "lr/0", "grad_norm", "loss_scale"}
+    )
+    seams = f"; {done.attempts - 1} resumed" if done.attempts > 1 else ""
+    return f"{done.points:,} points of {len(done.series)} series ({roles}), counted {counted[done.unit]}{seams}"
+
+
+def _json(done: Imported) -> str:
+    from steadyrun.store.jsonio import dumps
+
+    held = {
+        "schema": 1,
+        "run": None if done.path is None else str(done.path),
+        "source": str(done.source),
+        "format": done.format,
+        "step_unit": done.unit,
+        "roles": done.roles,
+        "series": [
+            {"name": each.name, "source": each.source, "points": each.points, "first": each.first, "last": each.last,
+             "low": each.low, "high": each.high, "not_finite": each.bad}
+            for each in done.series
+        ],
+        "odd": done.odd,
+    }  # fmt: skip
+    return dumps(held) + "\n"

@@ -1,0 +1,131 @@
+"""Alerts: what went wrong, as plain text, to people. The first at once, the next ones not too often."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.forwarding.event_text import message
+from steadyrun.forwarding.sink import About, Sink
+from steadyrun.forwarding.tracker_names import plain
+from steadyrun.records import Event
+
+_TOLD = {"fault", "incident", "crash", "out-of-memory", "stopped"}
+_COMPANY = 3.0  # seconds that a first message waits for what comes with it: the incident of a fault
+_MOST = 100  # events that wait
+
+Send = Callable[[str, str], None]  # title, text
+
+
+class Unsent(Exception):  # noqa: N818  said as "Unsent: the service did not take it"
+    """An alert did not go out. What the service said is left out: it may hold the address, which is a secret."""
+
+
+class Alerting(Sink):
+    """Gathers events into messages."""
+
+    def __init__(self, name: str, send: Send, every: float, warnings: bool) -> None:
+        self.name = name
+        self._send, self._every = send, every
+        self._kinds = _TOLD | {"warning"} if warnings else _TOLD
+        self._waiting: list[Event] = []
+        self._left_out = 0
+        self._since = 0.0  # when the first of those that wait came
+        self._next = 0.0  # when the next message may go
+
+    def open(self, about: About) -> None:
+        self._root = about.root
+
+    def finding(self, event: Event) -> None:
+        if event.kind not in self._kinds or _wanted_to_end(event):
+            return
+        if not self._waiting:
+            self._since = time.monotonic()
+        if len(self._waiting) < _MOST:
+            self._waiting.append(event)
+        else:
+            self._left_out += 1
+
+    def flush(self) -> None:
+        now = time.monotonic()
+        if now >= self._next and now >= self._since + _COMPANY:
+            self._tell()
+
+    def close(self, state: str) -> None:  # noqa: ARG002
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._waiting:
+            return
+        self._send(*message(self._root, self._waiting, self._left_out))
+        self._waiting, self._left_out = [], 0
+        self._next = time.monotonic() + self._every
+
+
+def _wanted_to_end(event: Event) -> bool:
+    return event.kind == "crash" and str(event.fields.get("why")).startswith(("KeyboardInterrupt", "SystemExit"))
+
+
+def through_apprise(address: str) -> Send:
+    """Sends to one address; a clear error, without the address, where apprise knows none such."""
+    import apprise
+
+    service = apprise.Apprise()
+    with _Hushed():
+        if not service.add(address):
+            raise UsageError(
+                f"alert: {masked(address)} is no address that apprise understands; "
+                "see https://appriseit.com/services/ for how each service is written"
+            )
+
+    def send(title: str, text: str) -> None:
+        with _Hushed():
+            try:
+                taken = service.notify(
+                    body=text,
+                    title=title,
+                    notify_type=apprise.NotifyType.FAILURE,
+                    body_format=apprise.NotifyFormat.TEXT,
+                )
+            except Exception as problem:
+                raise Unsent(type(problem).__name__) from None
+        if not taken:
+            raise Unsent("the service did not take it")
+
+    return send
+
+
+def through_function(function: Callable[[str], object]) -> Send:
+    """Calls a function of the user's with the text."""
+
+    def send(title: str, text: str) -> None:
+        try:
+            function(f"{title}\n\n{text}")
+        except Exception as problem:
+            raise Unsent(f"the function raised {type(problem).__name__}") from None
+
+    return send
+
+
+def masked(address: Any) -> str:
+    """An address without what is secret in it: the word before ://, where it has one."""
+    scheme, found, _ = str(address).partition("://")
+    return repr(f"{plain(scheme, 20)}://…") if found else "what was given"
+
+
+class _Hushed(logging.Filter):
+    """Keeps what apprise logs in this thread to itself: we say what fails, once, and its words may hold addresses."""
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        logging.getLogger("apprise").addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("apprise").removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread

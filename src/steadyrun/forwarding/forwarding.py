@@ -1,0 +1,150 @@
+"""`record(forward=…, alert=…)`: checked before training starts, started with the run, ended with it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.forwarding.alerts import Alerting, masked, through_apprise, through_function
+from steadyrun.forwarding.new_rows import EventTail, RowTail
+from steadyrun.forwarding.redaction import Hidden
+from steadyrun.forwarding.sink import About, Own, Sink
+from steadyrun.forwarding.to_mlflow import Mlflow
+from steadyrun.forwarding.to_tensorboard import TensorBoard
+from steadyrun.forwarding.to_wandb import Wandb
+from steadyrun.forwarding.tracker_names import trouble
+from steadyrun.forwarding.worker import Follower
+from steadyrun.records import Alerts, Forward
+from steadyrun.store.events import read_events
+from steadyrun.store.jsonio import jsonable
+from steadyrun.store.layout import events_file
+from steadyrun.store.writer import RunWriter
+
+TRACKERS: dict[str, Callable[[str], Sink]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
+
+
+class Outward:
+    """All ways outward of one run."""
+
+    def __init__(self, forward: Forward | None, sinks: list[Sink], alerts: Alerts | None, alerting: list[Sink]) -> None:
+        self._forward, self._sinks = forward, sinks
+        self._alerts, self._alerting = alerts, alerting
+        self._followers: list[Follower] = []
+        self._hidden = Hidden(_listed(alerts.to) if alerts else [])
+
+    def without_secrets(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What is to be written down, without the addresses of alerts."""
+        found: dict[str, Any] = self._hidden.out_of(jsonable(told))
+        return found
+
+    def start(self, writer: RunWriter, config: dict[str, Any]) -> None:
+        """Begin to follow, from here on."""
+        writer.clean = self._hidden.out_of
+        for sink in self._sinks:
+            assert self._forward is not None
+            rows = RowTail(writer.root, writer.attempt, _wanted(self._forward.leave_out), self._forward.every)
+            self._follow(sink, writer, config, rows, self._forward.wait)
+        for sink in self._alerting:
+            assert self._alerts is not None
+            self._follow(sink, writer, config, None, self._alerts.wait)
+
+    def close(self) -> None:
+        """The run is on disk: let all of them bring to an end what they do, together, and wait no longer than said."""
+        ends = [(follower, follower.ending()) for follower in self._followers]
+        for follower, until in ends:
+            follower.finish(until)
+
+    def _follow(self, sink: Sink, writer: RunWriter, config: dict[str, Any], rows: RowTail | None, wait: float) -> None:
+        name = sink.name
+
+        def keep(what: str) -> None:
+            writer.event("forwarding", None, to=name, id=what)
+
+        about = About(writer.root, self.without_secrets(config), writer.attempt, _kept(writer.root, name), keep)
+        self._followers.append(Follower(sink, about, EventTail(writer.root), rows, wait, writer.event))
+
+
+def prepare(forward: Any, alert: Any) -> Outward:
+    """Check everything, import what is needed; a clear error where something is missing or wrong."""
+    settings = forward if isinstance(forward, Forward) or forward is None else Forward(forward)
+    alerts = alert if isinstance(alert, Alerts) or alert is None else Alerts(alert)
+    sinks = [] if settings is None else _trackers(settings)
+    alerting = [] if alerts is None else _services(alerts)
+    return Outward(settings, sinks, alerts, alerting)
+
+
+def _trackers(settings: Forward) -> list[Sink]:
+    if isinstance(settings.every, bool) or not isinstance(settings.every, int) or settings.every < 1:
+        raise UsageError(f"forward: every must be a whole number of at least 1, not {settings.every!r}")
+    if isinstance(settings.leave_out, str) or not all(isinstance(each, str) for each in settings.leave_out):
+        raise UsageError("forward: leave_out must be patterns of names, such as ['histogram/*']")
+    _check_seconds("forward", "wait", settings.wait)
+    return [_tracker(each) for each in _listed(settings.to)]
+
+
+def _tracker(given: Any) -> Sink:
+    if not isinstance(given, str):
+        if callable(getattr(given, "scalars", None)) and callable(getattr(given, "finding", None)):
+            return Own(given)
+        raise UsageError(
+            f"forward: {type(given).__name__} has no scalars(step, values) and finding(event); "
+            f"give such an object, or one of {', '.join(TRACKERS)}"
+        )
+    name, _, place = given.partition(":")
+    if name not in TRACKERS:
+        raise UsageError(f"forward: {given!r} is not known; there is {', '.join(TRACKERS)}, or an object of your own")
+    sink: Sink = _with_extra("forward", name, lambda: TRACKERS[name](place))
+    return sink
+
+
+def _services(alerts: Alerts) -> list[Sink]:
+    _check_seconds("alert", "every", alerts.every)
+    _check_seconds("alert", "wait", alerts.wait)
+    return [_service(each, alerts) for each in _listed(alerts.to)]
+
+
+def _service(given: Any, alerts: Alerts) -> Sink:
+    if callable(given):
+        return Alerting("alerting by your function", through_function(given), alerts.every, alerts.warnings)
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError(f"alert: give an address such as 'slack://…', or a function, not {type(given).__name__}")
+    send = _with_extra("alert", "alerts", lambda: through_apprise(given))
+    return Alerting(f"alerting through {masked(given)}", send, alerts.every, alerts.warnings)
+
+
+def _with_extra(argument: str, extra: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except UsageError:
+        raise
+    except ImportError as problem:
+        raise UsageError(
+            f"{argument}: this needs a package that is not there ({trouble(problem)}): pip install 'steadyrun[{extra}]'"
+        ) from problem
+    except Exception as problem:
+        raise UsageError(f"{argument}: {extra} does not start: {trouble(problem)}") from None
+
+
+def _check_seconds(argument: str, name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+        raise UsageError(f"{argument}: {name} must be a number of seconds, not {value!r}")
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
+
+
+def _wanted(leave_out: Sequence[str]) -> Callable[[str], bool]:
+    patterns = [re.compile(fnmatch.translate(pattern)) for pattern in leave_out]
+    return lambda name: not any(pattern.match(name) for pattern in patterns)
+
+
+def _kept(root: Path, name: str) -> str | None:
+    """What a tracker kept in an earlier attempt: the id of its run."""
+    kept = [event for event in read_events(events_file(root, 0), 0)[0] if event.kind == "forwarding"]
+    found = [event.fields.get("id") for event in kept if event.fields.get("to") == name]
+    return str(found[-1]) if found and found[-1] else None

@@ -1,0 +1,95 @@
+"""To MLflow, at MLFLOW_TRACKING_URI: a run of its own, or the run that is active."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from steadyrun.forwarding.event_text import sentence
+from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.sink import About, Sink
+from steadyrun.forwarding.tracker_names import Names, plain
+from steadyrun.records import Event
+
+_FORBIDDEN = r"[^A-Za-z0-9_./ -]"
+_AT_ONCE = 1000  # metrics that MLflow takes in one call
+_MOST_TAGS = 200
+_MOST_PARAMS, _LONGEST_PARAM = 100, 250
+_STATES = {"finished": "FINISHED", "stopped": "KILLED"}
+
+
+class Mlflow(Sink):
+    """Metrics in batches, findings as tags."""
+
+    name = "forwarding to mlflow"
+
+    def __init__(self, experiment: str) -> None:
+        import mlflow
+        from mlflow.entities import Metric, Param
+
+        self._client = mlflow.MlflowClient()
+        self._metric, self._param = Metric, Param
+        self._experiment = experiment
+        active = None if experiment else mlflow.active_run()  # known to the thread that began it alone
+        self._id: str = "" if active is None else active.info.run_id
+        self._theirs = active is not None
+        self._names = Names(_FORBIDDEN, 250, "steadyrun/" if self._theirs else "")
+        self._tags = Names(_FORBIDDEN, 250)
+        self._tagged = 0
+        self._waiting: list[Any] = []
+
+    def open(self, about: About) -> None:
+        if self._theirs:
+            return
+        if about.kept and self._goes_on(about.kept):
+            return
+        if not self._id:
+            made = self._client.create_run(self._experiment_id(), run_name=plain(about.root.name, 200))
+            self._id = made.info.run_id
+            about.keep(self._id)
+        self._client.log_batch(self._id, params=list(self._params(about.config)))
+
+    def scalars(self, row: Row) -> None:
+        at = int(row.time * 1000)
+        if len(self._waiting) >= _AT_ONCE:  # before: where this fails, the row is handed over once more
+            self.flush()
+        self._waiting += [self._metric(self._names(name), value, at, row.step) for name, value in row.values.items()]
+
+    def finding(self, event: Event) -> None:
+        which = event.fields.get("code") or (event.kind if event.step is None else f"step-{event.step}")
+        self._tagged += 1
+        if self._tagged <= _MOST_TAGS:
+            self._client.set_tag(self._id, self._tags(f"steadyrun.{event.kind}.{which}"), sentence(event))
+
+    def flush(self) -> None:
+        while self._waiting:
+            self._client.log_batch(self._id, metrics=self._waiting[:_AT_ONCE])
+            del self._waiting[:_AT_ONCE]
+
+    def close(self, state: str) -> None:
+        if not self._theirs:
+            self._client.set_terminated(self._id, _STATES.get(state, "FAILED"))
+
+    def _goes_on(self, run: str) -> bool:
+        """Take up the run of an earlier attempt, where this store still has it."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.update_run(run, status="RUNNING")
+        except MlflowException:
+            return False
+        self._id = run
+        return True
+
+    def _experiment_id(self) -> str:
+        name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "")
+        if not name:
+            return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
+        found = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+
+    def _params(self, config: dict[str, Any]) -> Iterator[Any]:
+        names = Names(_FORBIDDEN, _LONGEST_PARAM)
+        for name, value in list(config.items())[:_MOST_PARAMS]:
+            yield self._param(names(str(name)), plain(value, _LONGEST_PARAM))

@@ -1,0 +1,85 @@
+"""To Weights & Biases: a run of its own, or along with the run that is active."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.forwarding.event_text import sentence
+from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.sink import About, Sink
+from steadyrun.forwarding.tracker_names import Names, plain, trouble
+from steadyrun.records import Event
+from steadyrun.store.jsonio import jsonable
+
+_FORBIDDEN = r"[^\w./ ()%+:=@-]"
+_OFFLINE = {"offline", "disabled", "dryrun"}
+_MOST = 50  # findings in the summary
+
+
+class Wandb(Sink):
+    """Of an active run the step counter is never moved: wandb drops what its owner logs with an older `step=`."""
+
+    name = "forwarding to wandb"
+
+    def __init__(self, project: str) -> None:
+        import wandb
+
+        self._wandb = wandb
+        self._project = project
+        self._run: Any = None if project else wandb.run
+        self._theirs = self._run is not None
+        prefix = "steadyrun/" if self._theirs else ""
+        self._names = Names(_FORBIDDEN, 250, prefix)
+        self._found: list[str] = []
+        self._step = "steadyrun/step" if self._theirs else "step"
+        if not self._theirs and wandb.setup().settings.mode not in _OFFLINE:
+            _log_in(wandb)
+
+    def open(self, about: About) -> None:
+        if self._theirs:
+            return
+        self._run = self._wandb.init(
+            project=self._project or None,
+            name=plain(about.root.name, 120),
+            id=about.kept,
+            resume="allow" if about.kept else None,
+            config=jsonable(about.config),
+            reinit="create_new",
+            settings=self._wandb.Settings(console="off", quiet=True, save_code=False),
+        )
+        self._run.define_metric(self._step)
+        self._run.define_metric("*", step_metric=self._step)
+        if about.kept is None:
+            about.keep(self._run.id)
+
+    def scalars(self, row: Row) -> None:
+        values = {self._named(name): value for name, value in row.values.items()}
+        self._log({self._step: row.step, **values})
+
+    def finding(self, event: Event) -> None:
+        said = sentence(event)
+        self._log({f"steadyrun/{event.kind}": said} | ({} if event.step is None else {self._step: event.step}))
+        self._found = [*self._found, said][-_MOST:]
+        self._run.summary["steadyrun/findings"] = list(self._found)
+
+    def close(self, state: str) -> None:
+        if not self._theirs:
+            self._run.finish(exit_code=0 if state == "finished" else 1)
+
+    def _named(self, name: str) -> str:
+        """Names that begin with an underscore are wandb's own."""
+        return self._names(f"logged/{name}" if name.startswith("_") else name)
+
+    def _log(self, values: dict[str, Any]) -> None:
+        self._run.log(values, **({"commit": False} if self._theirs else {}))
+
+
+def _log_in(wandb: Any) -> None:
+    """Now, where a person may be asked; in the thread nobody would see the question."""
+    try:
+        wandb.login()
+    except Exception as problem:
+        raise UsageError(
+            f"forward: wandb cannot log in ({trouble(problem)}): run `wandb login`, or set WANDB_MODE=offline"
+        ) from None

@@ -1,0 +1,50 @@
+"""What a dialect is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from steadyrun.importers.anomalies import Told
+from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.number_text import TooLargeError, number
+
+Lines = Iterator[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """`pattern` finds an entry in a line; `rows` reads all lines, and tells the log what it learns on the way.
+
+    A pattern is only ever given one line, and has to take time in proportion to it: what repeats is possessive (`*+`),
+    bounded, or followed by what it cannot match itself, and no search begins anew within what was searched through.
+    """
+
+    name: str
+    title: str
+    pattern: re.Pattern[str]
+    rows: Callable[[Lines, Told, Log], Iterator[Row]]
+    kind: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    sure: Callable[[list[str]], bool] = lambda _lines: True  # asked of lines in which the pattern was found
+    last_resort: bool = False
+
+
+def read(text: str, told: Told, where: str) -> float | None:
+    """A number of a line."""
+    try:
+        return number(text)
+    except TooLargeError as problem:
+        told.odd("numbers larger than any float", "left out", f"{where}: {problem}")
+        return None
+
+
+def pairs(found: list[tuple[str, str]], told: Told, line: int) -> dict[str, float]:
+    """Names and numbers out of matches of (name, text)."""
+    row: dict[str, float] = {}
+    for name, text in found:
+        held = read(text, told, f"line {line:,}")
+        if held is not None:
+            row[" ".join(name.split())] = held
+    return row

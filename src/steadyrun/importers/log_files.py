@@ -1,0 +1,201 @@
+"""Which logs lie at a path: one file, a folder that is one run, or a folder with many of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from steadyrun.errors import LogError
+from steadyrun.importers.formats import FORMATS, trainer_state
+from steadyrun.importers.log_lines import COMPRESSED, head
+from steadyrun.importers.log_rows import Format, Look
+from steadyrun.store.layout import MANIFEST
+
+_LOGS = {
+    ".log",
+    ".txt",
+    ".out",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".parquet",
+    ".wandb",
+    ".db",
+    ".err",
+    ".sqlite",
+}
+_NO_LOGS = re.compile(
+    r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
+    r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
+    r"requirements\w*+|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"(?:[\w.-]*\.json|\.txt|\.log)",
+    re.I,
+)
+_DEEPEST, _MOST = 12, 100_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """One run that can be imported."""
+
+    path: Path
+    format: Format
+    name: str
+    key: str = ""
+    named: bool = False  # the format was given, not detected
+
+
+def format_named(name: str) -> Format:
+    """A format of the table; a clear error where there is none."""
+    found = next((each for each in FORMATS if each.name == name), None)
+    if found is None:
+        raise LogError(f"there is no format {name!r}. Formats are {', '.join(each.name for each in FORMATS)}.")
+    return found
+
+
+def places(source: Path, form: str | None = None) -> list[Place]:
+    """The runs at a path, in order; an error where there is none."""
+    if not source.exists():
+        raise LogError(f"{source} does not exist")
+    wanted = format_named(form) if form else None
+    if not source.is_dir() and not source.is_file():
+        raise LogError(f"{source} is neither a file nor a folder")
+    found = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
+    found = [replace(place, named=wanted is not None) for place in found]
+    if not found:
+        what = f"of the format {form}" if form else "of any known format"
+        raise LogError(f"{source}: no file in it is a log {what}. Give a file, or name its format with --format.")
+    return _distinct(found)
+
+
+def _in_file(path: Path, wanted: Format | None) -> list[Place]:
+    form = wanted or _detected(path)
+    try:
+        if found := _parts(path, form):
+            return found
+        raise LogError(f"{path} has no run in it that reads as {form.title}.")
+    except LogError as problem:
+        raise (misnamed(str(problem), form) if wanted else problem) from None
+
+
+def misnamed(problem: str, form: Format) -> LogError:
+    """What was wrong with a log whose format was given: it may be another one."""
+    ended = problem if problem.endswith((".", "?")) else f"{problem}."
+    return LogError(
+        f"{ended} It was read as {form.name}, the format given: leave that out to have it detected, "
+        "or see `steadyrun import --formats`."
+    )
+
+
+def _detected(path: Path) -> Format:
+    look = Look(path, head(path))
+    if not look.head:
+        raise LogError(f"{path} is empty: give a file to which something was logged")
+    packed = next((name for magic, name in COMPRESSED.items() if look.head.startswith(magic)), None)
+    if packed:
+        raise LogError(f"{path} is compressed ({packed}): unpack it first")
+    found = next((each for each in FORMATS if each.detect(look)), None)
+    if found is None:
+        raise LogError(
+            f"{path}: from byte 0 on it looks like no log that is known. Name its format with --format; "
+            "`steadyrun import --formats` lists them."
+        )
+    return found
+
+
+def _parts(path: Path, form: Format) -> list[Place]:
+    if form.parts is None:
+        return [Place(path, form, _name(path))]
+    return [Place(path, form, part.name, part.key) for part in form.parts(path)]
+
+
+def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
+    """Runs in a folder and below it; links are not followed."""
+    for place, (at, folders, files) in enumerate(os.walk(folder)):
+        here = Path(at)
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and not (here / each).is_symlink())
+        if len(here.relative_to(root).parts) >= _DEEPEST or place > _MOST:
+            folders.clear()
+        if _is_run(here):
+            folders.clear()
+            continue
+        taken = next((each for each in FORMATS if each.folder and (wanted in (None, each)) and each.folder(here)), None)
+        if taken is not None:
+            folders.clear()
+            yield from _parts(here, taken)
+            continue
+        state = trainer_state.newest(here)
+        if state is not None and wanted in (None, trainer_state.FORMAT):
+            folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
+            yield Place(state, trainer_state.FORMAT, here.resolve().name)
+            if trainer_state.whole(here):
+                continue
+            files = [each for each in files if each != trainer_state.NAME]
+        for form in FORMATS:
+            if form.take and wanted in (None, form):
+                yield from (Place(here, form, part.name, part.key) for part in form.take(here, folders, files))
+        for name in sorted(files):
+            yield from _file(here / name, wanted)
+
+
+def _is_run(folder: Path) -> bool:
+    """A run directory of our own: its files are no logs."""
+    return (folder / MANIFEST).is_file() and (folder / "metrics").is_dir()
+
+
+def _file(path: Path, wanted: Format | None) -> Iterator[Place]:
+    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name
+    if not plausible or path.is_symlink() or _NO_LOGS.fullmatch(path.name) or not path.is_file():
+        return
+    try:
+        form = _detected(path)
+        if wanted in (None, form):
+            yield from _parts(path, form)
+    except LogError:
+        return  # a folder has files of all kinds; those that are no logs are passed over
+
+
+def _name(path: Path) -> str:
+    """What a run is called: the file's name, or the folder's where files are always called the same."""
+    if path.is_dir():
+        return path.resolve().name
+    if path.stem in {
+        "trainer_state",
+        "metrics",
+        "results",
+        "history",
+        "log",
+        "train",
+        "main",
+        "output",
+        "training",
+        "train_log",
+    }:
+        parent = path.resolve().parent
+        folder = parent.parent.name if parent.name in {"files", "logs", "csv"} else parent.name
+        if folder:
+            return (
+                folder if path.stem in {"trainer_state", "metrics", "results", "history"} else f"{folder}-{path.stem}"
+            )
+    return path.stem
+
+
+def _distinct(found: list[Place]) -> list[Place]:
+    """The same places, none with the name of another."""
+    names: set[str] = set()
+    tails: Counter[str] = Counter()
+    result = []
+    for place in found:
+        name = place.name
+        while name in names:
+            tails[place.name] += 1
+            name = f"{place.name}-{tails[place.name] + 1}"
+        names.add(name)
+        result.append(replace(place, name=name))
+    return result

@@ -1,0 +1,100 @@
+"""Bytes and lines of a log: encodings, progress bars, escape codes, lines that are cut off or far too long."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
+
+CHUNK = 2**20
+LONGEST_LINE = 8 * 2**20
+LARGEST_JSON = 128 * 2**20
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\x08")
+_ENDS = re.compile(r"(\r+\n?|\n|\x08{5,})")  # many backspaces: an old progress bar, drawn again in the same place
+_CONTROLS = bytes({*range(8), *range(14, 27)})  # without the backspace: old progress bars step back
+_WHOLE = re.compile(r"[\s:=](?:nan|inf|-inf)\s*$", re.I)  # words that are not cut off in the middle
+_UP_TO_LAST_WORD = re.compile(r"^.*[\s,;|]", re.S)
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+
+
+def head(path: Path, size: int = 2**16) -> bytes:
+    """The first bytes of a file; a clear error where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as problem:
+        raise LogError(f"cannot read {path}: {problem.strerror or problem}") from problem
+
+
+def encoding_of(start: bytes) -> str:
+    """The encoding of a text; UTF-8 unless a byte order mark, or a zero in every other byte, says otherwise."""
+    marked = next((name for mark, name in _BOMS if start.startswith(mark)), None)
+    if marked or b"\0" not in start:
+        return marked or "utf-8"
+    even, odd = start[::2].count(0) / len(start), start[1::2].count(0) / len(start)
+    if max(even, odd) > 0.4 and min(even, odd) < 0.05:
+        return "utf-16-le" if odd > even else "utf-16-be"
+    return "utf-8"
+
+
+def decoded(data: bytes) -> str:
+    """Bytes as text for a first look: whatever is no text is replaced."""
+    return data.decode(encoding_of(data[:4096]), "replace")
+
+
+def binary(start: bytes) -> bool:
+    """Whether these bytes are no text in any encoding that logs have."""
+    if encoding_of(start[:4096]) != "utf-8" or not start:
+        return False
+    odd = len(start) - len(start.translate(None, _CONTROLS))
+    return b"\0" in start or odd > len(start) / 50
+
+
+def lines(path: Path, told: Told) -> Iterator[tuple[int, str]]:
+    """(number, text) of each line, one for each redrawing of a progress bar, too, without escape codes.
+
+    A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
+    """
+    number, rest, read = 1, "", 0
+    decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            read += len(chunk)
+            told.progress(read)
+            text = decoder.decode(chunk)
+            if "\ufffd" in text:
+                where = f"near byte {read - len(chunk):,}"
+                told.odd("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+            *whole, rest = _ENDS.split(rest + text)
+            if not rest and whole and whole[-1].endswith(("\r", "\x08")):  # the end itself may go on
+                rest = whole.pop()
+                rest = whole.pop() + rest
+            if len(rest) > LONGEST_LINE:
+                raise LogError(f"{path}, line {number:,}: longer than {LONGEST_LINE:,} characters. Is it a text?")
+            for part, end in zip(whole[::2], whole[1::2], strict=True):
+                yield number, plain(part)
+                number += end.endswith("\n")
+    if rest.strip():
+        *ended, last = _ENDS.split(rest)
+        yield from ((number, plain(part)) for part in ended[::2])
+        if last.strip():
+            yield number, _without_last_word(plain(last), number, told)
+
+
+def plain(line: str) -> str:
+    """A text without the codes that colour it or move the cursor."""
+    return _ESCAPES.sub("", line) if "\x1b" in line or "\x08" in line else line
+
+
+def _without_last_word(line: str, number: int, told: Told) -> str:
+    if line.rstrip().endswith(("}", "]", ")", "|")) or _WHOLE.search(line):  # closed: nothing is missing
+        return line
+    told.odd("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
+    found = _UP_TO_LAST_WORD.match(line)
+    return found[0] if found else ""

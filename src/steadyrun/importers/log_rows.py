@@ -1,0 +1,100 @@
+"""What a format hands over: rows under the names of the log, and what the log says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from steadyrun.errors import LogError
+from steadyrun.importers.anomalies import Told
+
+Row = Mapping[str, float]
+"""What one line says: names as the log has them, numbers; what is not there is missing."""
+
+PACK = 8_192
+_CELLS = 2**20  # of a pack: rows times names
+WIDEST = 5_000  # columns: more is no log, and a column costs memory
+MOST_ROWS = 100_000_000  # a file may be small and hold billions of equal rows
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a log in the order of the log: one float64 array per name, null where a row has nothing."""
+
+    count: int
+    columns: Mapping[str, pa.Array]
+
+
+@dataclass
+class Log:
+    """One run as a format reads it. `rows` may be read once; the rest may be known only after that."""
+
+    rows: Iterator[Rows]
+    config: dict[str, Any] = field(default_factory=dict)  # hyperparameters as the log has them; kept, not interpreted
+    declared: dict[str, Any] = field(default_factory=dict)  # intent in our own names, where the format is sure
+    sums: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role: names whose sum it is
+    roles: dict[str, str] = field(default_factory=dict)  # role: name, where the format knows better than the table
+    kind: str = ""  # what the loss is: "mean since the last point", "mean of an epoch"…
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A file as detection sees it: its first bytes, and some of its text."""
+
+    path: Path
+    head: bytes
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run within a source that holds several, such as a database; `key` is the format's own."""
+
+    name: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of log. `detect` must be sure: of two formats that say yes the first in the table is taken."""
+
+    name: str
+    title: str
+    detect: Callable[[Look], bool]
+    read: Callable[[Path, str, Told], Log]  # path, key of the part, where oddities go
+    parts: Callable[[Path], list[Part]] | None = None  # the runs in a source; None where a source is one run
+    folder: Callable[[Path], bool] | None = None  # whether a whole folder is one source of this format
+    extra: str = ""  # of steadyrun, where the tracker's own reader is needed
+    take: Callable[[Path, list[str], list[str]], list[Part]] | None = None
+    """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
+
+
+def packed(rows: Iterable[Row]) -> Iterator[Rows]:
+    """Single rows, in packs of some thousands."""
+    names: set[str] = set()
+    held: list[Row] = []
+    for row in rows:
+        held.append(row)
+        names.update(row)
+        if len(names) > WIDEST:
+            raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
+        if len(held) >= PACK or len(held) * len(names) > _CELLS:
+            yield _pack(held)
+            held = []
+    if held:
+        yield _pack(held)
+
+
+def _pack(held: list[Row]) -> Rows:
+    names = dict.fromkeys(name for row in held for name in row)
+    columns = {name: pa.array([row.get(name) for row in held], pa.float64(), from_pandas=False) for name in names}
+    return Rows(len(held), columns)

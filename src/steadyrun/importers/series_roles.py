@@ -1,0 +1,107 @@
+"""Which series of a log is the loss, the learning rate and so on: one table, read from top to bottom.
+
+A name is compared in lower case and in words: `train/Loss`, `train_loss` and `trainLoss` are alike. Of several names
+for one role the one further left in its line is taken; the others keep their own names. A loss that the table does not
+have is known by its words (`words.py`). `--map loss=train/ce` goes before all of it. What is not known keeps its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from steadyrun.importers.vocabulary import held_out_loss, spellings, training_loss
+
+STEP, EPOCH, TIME = "step", "epoch", "time"
+
+ROLES: Mapping[str, tuple[str, ...]] = {
+    STEP: (
+        "global_step", "train_global_step", "trainer_global_step", "iteration", "iter", "num_updates", "step", "steps",
+        "train_step", "training_step", "current_steps", "current_step", "iterations", "iter_num", "update", "updates",
+        "s", "_step",
+    ),
+    EPOCH: ("epoch", "train_epoch", "trainer_epoch", "epochs", "ep", "e"),
+    TIME: ("_timestamp", "wall_time", "timestamp", "unix_time", "time"),
+    "loss": (
+        "loss", "train_loss", "training_loss", "lm_loss", "loss_train", "train_loss_step", "reduced_train_loss", "trl",
+        "total_loss", "train_total_loss", "loss_total", "loss_train_total", "train_loss_total", "train_inner_loss",
+        "loss_step", "train_lm_loss", "train_cross_entropy_loss", "train_ce_loss",
+        "metrics_train_language_cross_entropy", "loss_metrics_global_avg_loss", "loss_global_avg_loss", "batch_loss",
+    ),
+    "val_loss": (
+        "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation",
+        "loss_eval", "tel", "lm_loss_validation", "validation_metrics_loss_metrics_global_avg_loss",
+        "metrics_eval_language_cross_entropy", "dev_loss", "test_loss",
+    ),
+    "lr": (
+        "lr", "learning_rate", "train_lr", "train_learning_rate", "lr_0", "lr_pg0", "lr_group_0", "lr_group0", "lr_1",
+        "learning_rate_0", "optim_lr", "optimizer_lr", "optim_learning_rate", "optim_learning_rate_group0",
+        "optim0_lr0", "current_lr", "current_lr_0", "learningrate", "params_lr", "lr_abs", "schedule_lr",
+        "epoch_learning_rate", "x_lr0", "lr0",
+    ),
+    "grad_norm": (
+        "grad_norm", "gradient_norm", "train_grad_norm", "train_gradient_norm", "gnorm", "train_gnorm",
+        "train_inner_gnorm", "norm", "global_grad_norm", "train_global_grad_norm", "grad_norm_total", "total_grad_norm",
+        "grad_norm_2", "grad_2_0_norm_total", "optim_total_grad_norm", "l2_norm_grad_global", "grad_total_norm",
+        "gradnorm", "g_norm", "grad_l2_norm", "grad_global_norm", "gradient_global_norm", "total_norm",
+    ),
+    "loss_scale": (
+        "loss_scale", "train_loss_scale", "train_inner_loss_scale", "scaler_scale", "grad_scale", "grad_scaler_scale",
+        "amp_scale", "amp_scaler", "dynamic_loss_scale",
+    ),
+}  # fmt: skip
+
+SERIES: Mapping[str, str] = {"lr": "lr/0"}
+"""Roles whose series have another name in a run directory."""
+
+NEEDED = ("loss", "val_loss", "lr", "grad_norm")
+"""A log in which none of these is found cannot be told anything about."""
+
+_GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d{1,9})")
+_OPTIMIZER = re.compile(
+    r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?"
+)
+_ORDER = {role: {name: place for place, name in enumerate(names)} for role, names in ROLES.items()}
+_LATE = 1000  # known by its words, after all that the table has
+
+
+def rank(role: str, name: str) -> int | None:
+    """How well a name fits a role: 0 is best, None is not at all."""
+    found = [place for spelled in spellings(name) if (place := _ORDER[role].get(spelled)) is not None]
+    if found:
+        return min(found)
+    by_words: int | None = None
+    if role == "loss":
+        by_words = training_loss(name)
+    elif role == "val_loss":
+        by_words = held_out_loss(name)
+    elif role == "lr" and any(_OPTIMIZER.fullmatch(spelled) for spelled in spellings(name)):
+        by_words = 0
+    return None if by_words is None else _LATE + by_words
+
+
+def roles_of(names: Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Role to name, for the names of a log; what is `given` goes first."""
+    there = list(names)
+    chosen = dict(given or {})
+    taken = set(chosen.values())
+    for role in ROLES:
+        if role in chosen:
+            continue
+        fits = [(place, index, name) for index, name in enumerate(there)
+                if name not in taken and (place := rank(role, name)) is not None]  # fmt: skip
+        if fits:
+            chosen[role] = min(fits)[2]
+            taken.add(chosen[role])
+    return chosen
+
+
+def series_name(role: str) -> str:
+    """The series of a run directory that a role is kept as."""
+    return SERIES.get(role, role)
+
+
+def group_of(name: str) -> int | None:
+    """The number of a parameter group whose learning rate this is (`lr/pg1`)."""
+    found = next((found for spelled in spellings(name) if (found := _GROUP.fullmatch(spelled))), None)
+    return int(found[1]) if found else None

@@ -1,1 +1,0 @@
-"""What went wrong, caught and executed again: capture, replay, hunt, export."""

@@ -1,0 +1,89 @@
+"""What the callbacks of several frameworks share: their options, their run folders, models without wrappers."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.probes.problems import say
+from steadyrun.recording.record import own_rank, record
+from steadyrun.recording.run import Run
+from steadyrun.store.layout import MANIFEST, metrics_folder, plain_name
+from steadyrun.store.manifest import read_manifest
+
+# The options of a callback: those of `steadyrun.record` and those of `run.watch`, told apart by their names.
+
+
+_OURS = {"path", "config", "first_step"}  # of `record`: known to the framework, or an argument of its own
+_THEIRS = {"self", "model", "optimizer", "scheduler", "scaler", "loader", "preflight"}  # of `watch`
+
+
+def sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of `record` and those of `watch`; an error for any other."""
+    of_record = set(inspect.signature(record).parameters) - _OURS
+    of_watch = set(inspect.signature(Run.watch).parameters) - _THEIRS
+    for name in options:
+        if name not in of_record | of_watch:
+            raise UsageError(f"SteadyrunCallback: no option {name!r}; there are {sorted(of_record | of_watch)}")
+    recorded = {name: value for name, value in options.items() if name in of_record}
+    return recorded, {name: value for name, value in options.items() if name in of_watch}
+
+
+# What a framework has wrapped, unwrapped.
+
+
+_WRAPPERS = 5
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that steps: accelerate and others put wrappers around it. A list stays a list."""
+    if isinstance(optimizer, list | tuple):
+        return [innermost(each) for each in optimizer]
+    for _ in range(_WRAPPERS):
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None or not hasattr(inner, "param_groups"):
+            break
+        optimizer = inner
+    return optimizer
+
+
+# Which folder a training is recorded into: one run directory is one training, however often a script is started.
+
+
+def folder_of(path: Path, options: dict[str, Any], *, goes_on: bool) -> Path:
+    """`path` for a first training, `path-2` for the next; one that goes on (`goes_on`) stays in the last of them.
+
+    `name` is taken out of `options`. With `resume=False` there is one folder, and `record` refuses it if taken.
+    No rank waits for another: each looks at its own files, and at whether a training has ended there.
+    """
+    name = options.pop("name", None)
+    base = (path if name is None else path / plain_name(name)).expanduser().absolute()
+    if options.get("resume") is False:
+        return base
+    rank = options.get("rank")
+    mine = own_rank() if rank is None else rank
+    numbered = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in itertools.count(1))
+    used: list[Path] = []
+    for folder in numbered:
+        if not _is_used(folder, mine):
+            break
+        used.append(folder)
+    if goes_on:
+        return used[-1] if used else base
+    if used and mine == 0:
+        say(f"{used[-1]} holds another training; this one is recorded into {folder}")
+    return folder
+
+
+def _is_used(folder: Path, rank: int) -> bool:
+    """Whether this rank has recorded there, or a training that this one is no part of."""
+    if metrics_folder(folder, rank).exists():
+        return True
+    try:
+        return (folder / MANIFEST).exists() and read_manifest(folder).get("state") != "running"
+    except RunDirectoryError:
+        return True

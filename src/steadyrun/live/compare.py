@@ -1,0 +1,147 @@
+"""Two or more runs on the same panels, one colour each, and what differs in their configurations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlencode
+
+from steadyrun.errors import UsageError
+from steadyrun.live import pages
+from steadyrun.live.page_patches import dumps, encoded, is_coarse
+from steadyrun.live.run_view import Watch
+from steadyrun.panels import p1_loss, p2_rate, p3_gradient, p7_classes
+from steadyrun.panels.lines import short
+from steadyrun.panels.panel import Board, Line, Panel
+from steadyrun.panels.plotly_figure import outline
+from steadyrun.report.phrases import one_line
+from steadyrun.store.discover import Place
+from steadyrun.store.jsonio import jsonable
+from steadyrun.store.layout import ENDED
+
+MOST = 7  # runs: there are no more colours that one can tell apart
+COMPARED = {1: p1_loss, 2: p2_rate, 3: p3_gradient, 7: p7_classes}
+_PARTS = ("config", "inferred", "versions", "git", "hardware")
+_NAMES = {"config": "declared"}
+_MOST_ROWS = 200
+_LONGEST = 60  # characters of a value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same in all runs; "" where a run does not have it."""
+
+    part: str
+    name: str
+    values: tuple[str, ...]
+
+
+def overlaid(number: int, of_runs: Mapping[str, Panel]) -> Panel:
+    """One panel with the lines of several runs; rules, bands and marks belong to one run alone and are left out."""
+    lines = [
+        replace(line, name=f"{short(run)}: {line.name}", kin=run, role="main")
+        for run, panel in of_runs.items()
+        for line in _chosen(number, panel, of_runs)
+    ]
+    first = next(iter(of_runs.values()))
+    missing = "" if lines else "record it in the runs, or compare runs that have it in common"
+    return Panel(number, first.key, first.title, first.subject, first.left, tuple(lines), missing=missing)
+
+
+def _chosen(number: int, panel: Panel, of_runs: Mapping[str, Panel]) -> Iterator[Line]:
+    """The lines to compare: recorded ones, and of classes those that more than one run has."""
+    everywhere = [{line.name for line in other.lines} for other in of_runs.values()]
+    smoothed = {line.name for line in panel.lines if line.role == "faint"}
+    for line in panel.lines:
+        shared = number != 7 or sum(line.name in names for names in everywhere) > 1
+        if shared and (line.role == "main" or (line.role == "faint" and line.name not in smoothed)):
+            yield line
+
+
+def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+    """What is not the same in the manifests of all runs: declared first, then inferred, then where they ran."""
+    found = []
+    for part in _PARTS:
+        settings = [_flat(manifest.get(part)) for manifest in manifests.values()]
+        for name in sorted({name for each in settings for name in each}):
+            values = tuple(each.get(name, "") for each in settings)
+            if len(set(values)) > 1:
+                found.append(Difference(_NAMES.get(part, part), short(name), tuple(_cut(value) for value in values)))
+    return found[:_MOST_ROWS]
+
+
+def _flat(value: Any, before: str = "") -> dict[str, str]:
+    """Nested settings by their dotted names, as short JSON."""
+    if isinstance(value, dict):
+        found: dict[str, str] = {}
+        for key, item in value.items():
+            found |= _flat(item, f"{before}.{key}" if before else str(key))
+        return found
+    if not before:
+        return {}
+    return {before: json.dumps(jsonable(value), ensure_ascii=False)}
+
+
+def _cut(text: str) -> str:
+    return one_line(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+# What the compare page shows of some runs that are followed.
+
+
+class Comparison:
+    """The runs, in the order in which they were named."""
+
+    def __init__(self, places: Sequence[Place], followed: Sequence[tuple[Watch, Board]]) -> None:
+        if not 2 <= len(places) <= MOST:
+            raise UsageError(f"Choose two to {MOST} runs to compare: /compare?run=one&run=other")
+        self._places = places
+        self._watches = [watch for watch, _ in followed]
+        self._boards = [board for _, board in followed]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        spans = [board.span for board in self._boards]
+        return min(first for first, _ in spans), max(last for _, last in spans)
+
+    def page(self) -> str:
+        query = urlencode([("run", unquote_to_bytes(place.key)) for place in self._places])
+        return pages.compare_page(self._places, self._panels(), self._parts(), query)
+
+    def data(self) -> str:
+        """Everything there is to show now, as JSON; `ended` says that nothing more is to be expected."""
+        drawn = [panel for panel in self._panels() if not panel.missing]
+        return dumps(
+            {
+                "span": list(self.span),
+                "panels": [self._drawn(panel) for panel in drawn],
+                "parts": self._parts(),
+                "coarse": [panel.number for panel in drawn if is_coarse(panel)],
+                "state": "",
+                "ended": all(watch.state in ENDED for watch in self._watches),
+            }
+        )
+
+    def panel(self, number: int, first: float, last: float) -> str:
+        """One panel over some of the steps."""
+        if number not in COMPARED:
+            raise UsageError(f"Panel {number} is not compared.")
+        of_runs = [watch.panel(number, first, last) for watch in self._watches]
+        return dumps(self._drawn(self._overlaid(number, of_runs)))
+
+    def _panels(self) -> list[Panel]:
+        return [self._overlaid(number, [board.panels[number - 1] for board in self._boards]) for number in COMPARED]
+
+    def _overlaid(self, number: int, of_runs: Sequence[Panel]) -> Panel:
+        names = [place.name for place in self._places]
+        return overlaid(number, dict(zip(names, of_runs, strict=True)))
+
+    def _parts(self) -> dict[str, str]:
+        manifests = {place.name: watch.manifest for place, watch in zip(self._places, self._watches, strict=True)}
+        found = differences(manifests)
+        return pages.compare_parts(self._places, self._boards, self._panels(), found)
+
+    def _drawn(self, panel: Panel) -> dict[str, object]:
+        return {"number": panel.number, "figure": encoded(outline(panel, self.span))}

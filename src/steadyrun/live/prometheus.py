@@ -1,0 +1,101 @@
+"""The list of runs in Prometheus' text format, from what the list keeps anyway."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from steadyrun.live.run_list import MEASURED
+from steadyrun.live.run_row import Figures, Row
+from steadyrun.store.layout import ENDED
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+_STATES = ("running", *sorted(ENDED), "unreadable", "unknown")
+_VERDICTS = ("healthy", "fault", "cannot-tell")
+_NOTHING = Figures()
+
+Sample = tuple[dict[str, str], float]
+
+
+def exposition(rows: Sequence[Row], left_out: int, now: float) -> str:
+    """All metrics. What is not known has no sample; NaN is a measured value."""
+    named = list(zip(_names(rows), rows, strict=True))
+
+    def each(value: Callable[[Row], float | None]) -> list[Sample]:
+        return [({"run": name}, found) for name, row in named if (found := value(row)) is not None]
+
+    parts = [
+        _family("steadyrun_runs", "Runs below the folder that is served.", [({}, float(len(rows) + left_out))]),
+        _family("steadyrun_runs_left_out", f"Runs beyond the newest {MEASURED}, not in here.", [({}, float(left_out))]),
+        _family("steadyrun_run_state", "1 for the state that the run is in.", _set(named, "state", _STATES, _state)),
+        _family("steadyrun_run_last_step", "The last recorded step.", each(lambda row: row.step)),
+        _family("steadyrun_run_loss", "The last training loss.", each(lambda row: _of(row).loss)),
+        _family("steadyrun_run_val_loss", "The last validation loss.", each(lambda row: _of(row).val_loss)),
+        _family(
+            "steadyrun_run_learning_rate", "The last learning rate of the first group.", each(lambda row: _of(row).lr)
+        ),
+        _family(
+            "steadyrun_run_grad_norm", "The last gradient norm before clipping.", each(lambda row: _of(row).grad_norm)
+        ),
+        _family(
+            "steadyrun_run_last_point_age_seconds",
+            "Seconds since the last of these values was recorded.",
+            each(lambda row: None if (at := _of(row).at) is None else max(0.0, now - at)),
+        ),
+        _family(
+            "steadyrun_run_verdict", "1 for the verdict.", _set(named, "verdict", _VERDICTS, lambda row: row.verdict)
+        ),
+        _family("steadyrun_run_fault", "1 where a fault was found; leaf is its code.", _faults(named)),
+    ]
+    return "".join(parts)
+
+
+def _of(row: Row) -> Figures:
+    return row.figures or _NOTHING
+
+
+def _state(row: Row) -> str:
+    return row.state if row.state in _STATES else "unknown"
+
+
+def _set(
+    named: Iterable[tuple[str, Row]], label: str, choices: Sequence[str], chosen: Callable[[Row], str]
+) -> list[Sample]:
+    """One sample per choice, 1 for the one that holds; none where it is not known yet."""
+    known = [(name, found) for name, row in named if (found := chosen(row)) in choices]
+    return [({"run": name, label: each}, float(each == found)) for name, found in known for each in choices]
+
+
+def _faults(named: Iterable[tuple[str, Row]]) -> list[Sample]:
+    known = [(name, row) for name, row in named if row.verdict in _VERDICTS]
+    return [({"run": name, "leaf": row.leaf}, float(row.verdict == "fault")) for name, row in known]
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """What each run is called: its name, or its address where two names are shown alike."""
+    count = Counter(row.name for row in rows)
+    return [row.name if count[row.name] == 1 else f"/run/{row.key}" for row in rows]
+
+
+def _family(name: str, about: str, samples: Iterable[Sample]) -> str:
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+    lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    inside = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
+    return f"{{{inside}}}" if inside else ""
+
+
+def escaped(value: str) -> str:
+    """A label's value between its quotes."""
+    safe = value.encode("utf-8", "backslashreplace").decode()
+    return safe.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(float(value)) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")

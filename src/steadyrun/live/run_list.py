@@ -1,0 +1,210 @@
+"""The list of runs, kept up to date while someone looks at it. Reading and walking happen in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from steadyrun.live import run_row as rows
+from steadyrun.live.feed import Feed
+from steadyrun.live.page_patches import dumps
+from steadyrun.live.run_row import Row
+from steadyrun.live.threads import Workers
+from steadyrun.store.discover import Place, Root
+from steadyrun.store.layout import ENDED, MANIFEST
+from steadyrun.store.tail import Fingerprint, fingerprint
+from steadyrun.trees.walker import Changes
+
+log = logging.getLogger("steadyrun.live")
+
+_SCAN = 1.5  # seconds between two looks at the folder
+_SLICE = 0.3  # seconds of reading between two messages to the pages
+_AGAIN = 15.0  # seconds before a run that goes on is walked again
+_IDLE = 20.0  # times as long as its walk took pass before that, too
+_LINGER = 20.0  # seconds
+_UNREADABLE = "unreadable"
+MEASURED = 200  # runs of which metrics are kept, the newest
+_FRESH = 3.0  # seconds for which metrics are new enough
+_PATIENCE = 5.0  # seconds that one who asks for metrics waits for newer ones
+
+
+@dataclass
+class _Known:
+    """What is known of a run, and of which state of its files."""
+
+    place: Place
+    row: Row
+    manifest: object = None
+    files: Fingerprint | None = None  # of the details
+    walked: Fingerprint | None = None
+    next_walk: float = 0.0
+
+    @property
+    def settled(self) -> bool:
+        return self.row.state in ENDED
+
+    def may_change(self, lacks: bool) -> bool:
+        """Whether its files may have changed, or more is wanted of them than was read."""
+        return self.row.state != _UNREADABLE and (lacks or self.files is None or not self.settled)
+
+
+class Index:
+    """Scans, reads what has changed, newest first, and walks where no verdict is recorded."""
+
+    def __init__(self, root: Root, workers: Workers, changes: Changes) -> None:
+        self._root, self._workers, self._changes = root, workers, changes
+        self.feed = Feed()
+        self._known: dict[str, _Known] = {}
+        self._told: dict[str, Row] = {}
+        self._scanned = asyncio.Event()
+        self._wanted = 0.0
+        self._measuring = False  # whether anyone has asked for metrics
+        self._measured_at = -math.inf
+        self._measured = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def whole(self) -> str:
+        """All rows as JSON, and the id from which to follow."""
+        self.want()
+        await self._scanned.wait()
+        return dumps({"id": self.feed.position, "rows": [row.to_dict() for row in self._told.values()]})
+
+    async def measured(self) -> tuple[list[Row], int]:
+        """The newest runs with their figures, and how many more there are. The first time asks for them to be read."""
+        self.want()
+        self._measuring = True
+        if time.monotonic() - self._measured_at > _FRESH:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._measured.wait(), _PATIENCE)
+        rows = [known.row for known in self._known.values()]
+        return rows[:MEASURED], max(0, len(rows) - MEASURED)
+
+    def want(self) -> None:
+        """Someone looks at the list: keep it up to date for a while."""
+        self._wanted = time.monotonic()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep())
+
+    def close(self) -> None:
+        self.feed.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _keep(self) -> None:
+        while self.feed.readers or time.monotonic() - self._wanted < _LINGER:
+            until, measuring = time.monotonic() + _SCAN, self._measuring
+            try:
+                await self._workers.do(self._scan)
+                self._tell()
+                self._scanned.set()
+                await self._read_details(measuring)
+                while time.monotonic() < until and (known := self._next_to_walk()):
+                    await asyncio.sleep(await self._walk(known))
+            except Exception:  # the list must not end because of one strange run
+                log.exception("keeping the list of runs failed")
+            await asyncio.sleep(max(0.05, until - time.monotonic()))
+
+    def _scan(self) -> None:
+        """Which runs there are, and how they stand."""
+        known = {place.key: _seen(place, self._known.get(place.key)) for place in self._root.runs()}
+        self._known = dict(sorted(known.items(), key=lambda item: -item[1].row.started))
+
+    async def _read_details(self, measuring: bool) -> None:
+        waiting = [(known, measuring and place < MEASURED) for place, known in enumerate(self._known.values())]
+        while waiting:
+            waiting = await self._workers.do(self._read_some, waiting)
+            self._tell()
+        if measuring:
+            self._measured_at = time.monotonic()
+            self._measured.set()
+            self._measured = asyncio.Event()
+
+    def _read_some(self, waiting: list[tuple[_Known, bool]]) -> list[tuple[_Known, bool]]:
+        """Read for a moment; what is left is for later."""
+        until = time.monotonic() + _SLICE
+        for place, (known, measured) in enumerate(waiting):
+            lacks = measured and known.row.figures is None
+            if known.may_change(lacks) and ((now := fingerprint(known.place.path)) != known.files or lacks):
+                _read(known, now, measured)
+            if time.monotonic() > until:
+                return waiting[place + 1 :]
+        return []
+
+    def _next_to_walk(self) -> _Known | None:
+        now = time.monotonic()
+        for known in self._known.values():
+            due = known.row.state != _UNREADABLE and known.files is not None and known.walked != known.files
+            if due and (known.walked is None or known.settled or now >= known.next_walk):
+                return known
+        return None
+
+    async def _walk(self, known: _Known) -> float:
+        """Walk one run; how long that took, which is how long to rest."""
+        began = time.monotonic()
+        await self._workers.do(_walk, known, self._changes)
+        took = time.monotonic() - began
+        known.next_walk = time.monotonic() + max(_AGAIN, _IDLE * took)
+        self._tell()
+        return took
+
+    def _tell(self) -> None:
+        """Tell the pages which rows are new, changed or gone."""
+        now = {key: known.row for key, known in self._known.items()}
+        changed = [row.to_dict() for key, row in now.items() if self._told.get(key) != row]
+        gone = [key for key in self._told if key not in now]
+        self._told = now
+        if changed or gone:
+            for some in _pieces(changed):
+                self.feed.publish("rows", dumps({"rows": some, "gone": gone}))
+
+
+def _pieces(changed: list[dict[str, object]], size: int = 100) -> Iterable[list[dict[str, object]]]:
+    return [changed[start : start + size] for start in range(0, max(1, len(changed)), size)]
+
+
+def _seen(place: Place, old: _Known | None) -> _Known:
+    """A run as it stands; the manifest of one that has ended is read again only when it has changed."""
+    try:
+        status = (place.path / MANIFEST).stat()
+        manifest = status.st_size, status.st_mtime_ns
+        if old is not None and old.settled and old.manifest == manifest:
+            return old
+        row = rows.first(place)
+    except Exception as problem:  # one strange run must not hide the others
+        log.debug("reading %s failed: %s", place.name, problem)
+        manifest, row = None, Row(place.key, place.name, _UNREADABLE)
+    if old is None:
+        return _Known(place, row, manifest)
+    ended = row.state in ENDED and not old.settled
+    files = None if ended or old.manifest != manifest else old.files
+    kept = replace(old.row, state=row.state, started=row.started)
+    return _Known(place, kept, manifest, files, old.walked, old.next_walk)
+
+
+def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
+    try:
+        row = rows.detailed(known.place, measured)
+    except Exception as problem:
+        log.warning("reading %s failed: %s", known.place.name, problem)
+        known.row = replace(known.row, state=_UNREADABLE)
+        return
+    if row.verdict:
+        known.walked = now
+    else:
+        row = replace(row, verdict=known.row.verdict, leaf=known.row.leaf)  # the last one, until there is a new one
+    known.row, known.files = row, now
+
+
+def _walk(known: _Known, changes: Changes) -> None:
+    files = known.files
+    try:
+        known.row = rows.walked(known.place, known.row, changes)
+    except Exception as problem:
+        log.warning("walking %s failed: %s", known.place.name, problem)
+        known.row = replace(known.row, verdict="unreadable")
+    known.walked = files

@@ -1,0 +1,114 @@
+"""A run as one row of the list: how it stands, its last loss, a small line, its verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from steadyrun.panels.thinning import places
+from steadyrun.records import Series
+from steadyrun.report.check import check_with
+from steadyrun.report.phrases import one_line
+from steadyrun.report.status import last_word, started
+from steadyrun.store.discover import Place
+from steadyrun.store.reader import RunView, open_run
+from steadyrun.trees.walker import Changes
+
+WIDTH, HEIGHT = 120, 24  # of the small line
+_POINTS = 80
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The last values of a run as numbers, and when the last of them was measured; None where there is none."""
+
+    loss: float | None = None
+    val_loss: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the list says of a run; `verdict` and `line` are "" until they are known."""
+
+    key: str
+    name: str
+    state: str
+    started: float = 0.0
+    step: int | None = None
+    loss: str = ""
+    line: str = ""
+    ends_badly: bool = False
+    verdict: str = ""
+    leaf: str = ""
+    figures: Figures | None = field(default=None, compare=False)  # read only where someone asks for metrics
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the pages get."""
+        return {name: value for name, value in asdict(self).items() if name != "figures"}
+
+
+def first(place: Place) -> Row:
+    """What the manifest alone says."""
+    view = open_run(place.path)
+    return Row(place.key, place.name, one_line(view.state), started(view.manifest))
+
+
+def detailed(place: Place, measured: bool = False) -> Row:
+    """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
+    view = open_run(place.path).as_of_now()
+    row = first(place)
+    loss = view.series("loss") if "loss" in view.names() else None
+    verdict, leaf = last_word(view, row.state)
+    return replace(
+        row,
+        step=view.last_step() if loss is None or not len(loss) else int(loss.steps[-1]),
+        loss="" if loss is None or not len(loss) else f"{loss.values[-1]:.4g}",
+        line="" if loss is None else small_line(loss),
+        ends_badly=loss is not None and len(loss) > 0 and not math.isfinite(loss.values[-1]),
+        verdict=verdict,
+        leaf=leaf,
+        figures=_figures(view) if measured else None,
+    )
+
+
+def _figures(view: RunView) -> Figures:
+    names = set(view.names())
+    series = {name: view.series(name) for name in ("loss", "val_loss", "lr/0", "grad_norm") if name in names}
+    last = {name: float(found.values[-1]) for name, found in series.items() if len(found)}
+    times = [float(found.times[-1]) for found in series.values() if len(found)]
+    return Figures(
+        last.get("loss"), last.get("val_loss"), last.get("lr/0"), last.get("grad_norm"), max(times, default=None)
+    )
+
+
+def walked(place: Place, row: Row, changes: Changes) -> Row:
+    """The row with the verdict of a walk."""
+    report = check_with(place.path, changes)
+    leaf = "" if report.headline is None else report.headline.question.code
+    return replace(row, verdict=report.verdict, leaf=one_line(leaf))
+
+
+def small_line(series: Series) -> str:
+    """The finite points of a series as the points of an SVG line, on a log scale where all are positive."""
+    finite = np.isfinite(series.values)
+    steps, values = series.steps[finite], series.values[finite]
+    if len(values) < 2:
+        return ""
+    kept = places(values, _POINTS)
+    x, y = _scaled(steps[kept].astype(float), WIDTH), _scaled(_levels(values[kept]), HEIGHT - 2)
+    return " ".join(f"{a:.1f},{HEIGHT - 1 - b:.1f}" for a, b in zip(x, y, strict=True))
+
+
+def _levels(values: Any) -> Any:
+    return np.log(values) if values.min() > 0 else values / max(1.0, float(np.max(np.abs(values))))
+
+
+def _scaled(values: Any, size: float) -> Any:
+    low, high = float(np.min(values)), float(np.max(values))
+    return (values - low) / (high - low) * size if high > low else np.full(len(values), size / 2)

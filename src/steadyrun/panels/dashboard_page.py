@@ -1,0 +1,99 @@
+"""The dashboard as one HTML file that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from steadyrun.panels import drawing
+from steadyrun.panels.panel import Board, Panel
+from steadyrun.panels.plotly_figure import figure
+from steadyrun.report.phrases import SYMBOLS
+
+SCHEMA = 1
+
+
+def page(board: Board, only: int | None = None) -> str:
+    """The whole page; with `only`, just that panel beside the verdict."""
+    scripts = [plotly_script(), asset("dashboard.js")]
+    template = environment().get_template("dashboard.html.j2")
+    return str(
+        template.render(
+            **context(board, only),
+            inline=True,
+            styles=asset("dashboard.css"),
+            scripts=scripts,
+            data=script_safe(payload(board, only)),
+            policy=_policy(scripts),
+        )
+    )
+
+
+def context(board: Board, only: int | None = None) -> dict[str, Any]:
+    """What the templates need, on the static page and on a served one."""
+    panels = _chosen(board, only)
+    legends = {panel.number: drawing.legend(panel) for panel in panels}
+    return {"board": board, "panels": panels, "legends": legends, "symbols": SYMBOLS}
+
+
+def payload(board: Board, only: int | None = None) -> dict[str, Any]:
+    """What `dashboard.js` draws: the figures as plotly's JSON, and the steps they span."""
+    echo = board.leaf.step if board.leaf else None
+    panels = [
+        {"number": panel.number, "figure": figure(panel, board.span, echo).to_dict()} for panel in _chosen(board, only)
+    ]
+    return {"schema": SCHEMA, "span": list(board.span), "panels": panels}
+
+
+def script_safe(data: dict[str, Any]) -> str:
+    """JSON that ends no script element and opens no comment, whatever its strings hold."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def fragment(name: str, board: Board, only: int | None = None) -> str:
+    """One part of the page, such as `verdict` or one `panel`, for a page that changes while the run goes on."""
+    panel = None if only is None else board.panels[only - 1]
+    return str(environment().get_template(f"{name}.html.j2").render(**context(board, only), panel=panel))
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file in `assets`."""
+    return (resources.files("steadyrun.panels") / "assets" / name).read_text("utf-8")
+
+
+@cache
+def plotly_script() -> str:
+    """plotly.js from plotly's own wheel."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).replace("</script", "<\\/script")
+
+
+def _chosen(board: Board, only: int | None) -> tuple[Panel, ...]:
+    return tuple(panel for panel in board.panels if only in (None, panel.number))
+
+
+def _policy(scripts: list[str]) -> str:
+    """A content security policy: these scripts and no others, and no network at all."""
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
+    return f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+@cache
+def environment() -> Any:
+    """The templates; what they are given is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("steadyrun.panels"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,103 @@
+"""What the walk and the event log say of a panel: marks, caption, state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from steadyrun.panels import panel as model
+from steadyrun.panels.panel import Mark, Panel
+from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.records import Event
+from steadyrun.report import phrases
+from steadyrun.report.check import Report
+from steadyrun.signals.run_signals import Signals
+from steadyrun.trees.walker import Asked
+
+# On which panel an event is marked. Checkpoints are not: there are many, and they are no trouble.
+_EVENTS = {
+    "resume": 1,
+    "rollback": 1,
+    "crash": 1,
+    "incident": 1,
+    "out-of-memory": 1,
+    "stopped": 1,
+    "note": 1,
+    "rows-lost": 1,
+    "optimizer-replaced": 2,
+    "moved-without-optimizer": 3,
+    "clip-after-step": 3,
+    "clip-before-unscale": 3,
+}
+_MOST = 12  # marks of one kind of event
+
+
+def finished(panel: Panel, run: Signals, report: Report, seen: str) -> Panel:
+    """The panel with its marks, its state and its caption; `seen` is the caption where nothing was found."""
+    found = on_panel(report, panel.number)
+    kinds = {asked.answer.kind for asked in found}
+    return replace(
+        panel,
+        marks=tuple(_marks(run, report, panel.number, found)),
+        trouble=model.FAULT if FAULT in kinds else model.NOTE if NOTE in kinds else model.NONE,
+        first_fault=report.headline is not None and report.headline in found,
+        judged=_judged(report, panel.number),
+        caption=_caption(found) or seen,
+    )
+
+
+def _judged(report: Report, number: int) -> bool:
+    """Whether any question of the panel was answered; one without a question has nothing to find."""
+    kinds = {asked.answer.kind for asked in report.walk.path if asked.panel == number}
+    return not kinds or bool(kinds & {PASS, NOTE, FAULT}) or kinds == {NOT_APPLICABLE}
+
+
+def on_panel(report: Report, number: int) -> list[Asked]:
+    """The faults and then the notes that cite a panel, in the order of the walk."""
+    cited = [asked for asked in report.walk.path if asked.panel == number]
+    return [asked for kind in (FAULT, NOTE) for asked in cited if asked.answer.kind == kind]
+
+
+def _caption(found: list[Asked]) -> str:
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0].question.code}: {phrases.message(found[0])}{more}"
+
+
+def _marks(run: Signals, report: Report, number: int, found: list[Asked]) -> Iterator[Mark]:
+    for asked in found:
+        if (step := asked.answer.step) is not None:
+            code = phrases.one_line(asked.question.code)
+            yield Mark(step, step, asked.answer.kind, code, f"{phrases.title(asked)}: {phrases.message(asked)}")
+    yield from _told_by_the_monitor(run, report, number)
+    for kind in (kind for kind, panel in _EVENTS.items() if panel == number):
+        dated = [event for event in run.events(kind) if event.step is not None]
+        for event in dated[-_MOST:]:
+            yield _mark(event, "incident", kind, _said(event) + _proved(event, report))
+
+
+def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
+    """What the live monitor told and the walk does not: a warning that passed, a fault of an earlier attempt."""
+    known = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
+    panels = {asked.question.code: asked.panel for asked in report.walk.path}
+    for event in [*run.events("fault"), *run.events("warning")][-_MOST:]:
+        code = str(event.fields.get("code", ""))
+        if event.step is not None and code not in known and panels.get(code) == number:
+            yield _mark(event, "warning", phrases.one_line(code), f"told while it ran: {_said(event)}")
+
+
+def _proved(event: Event, report: Report) -> str:
+    """What a replay has proved about the incident that an event tells of."""
+    found = [each.found(report.run) for each in report.incidents if each.step == event.step and each.replay]
+    return f" {found[0]}" if found and event.kind == "incident" else ""
+
+
+def _mark(event: Event, kind: str, code: str, label: str) -> Mark:
+    step = event.step or 0
+    return Mark(step, step, kind, code, phrases.one_line(label))
+
+
+def _said(event: Event) -> str:
+    told = [str(event.fields[key]) for key in ("message", "text", "error", "reason", "why") if event.fields.get(key)]
+    return phrases.one_line(f"{event.kind}: {told[0]}" if told else event.kind)

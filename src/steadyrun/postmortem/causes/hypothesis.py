@@ -1,0 +1,183 @@
+"""The form of a hypothesis: what is claimed, what speaks for it and against it, and what follows where it is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from steadyrun.postmortem.case import Case
+from steadyrun.postmortem.evidence import Observation, Seen
+from steadyrun.postmortem.measurements import Numbers
+from steadyrun.postmortem.proofs import part, text, to_step
+from steadyrun.postmortem.remedies import Remedy
+from steadyrun.questions.form import FAULT
+
+PROVES, FAVOURS, AGAINST, RULES_OUT, UNTESTED = "proves", "favours", "speaks against", "rules out", "does not test"
+PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"
+NOT_TESTED = "not tested"
+_NAMED = 3  # rows of a batch that are named
+_UPSIDE_DOWN = frozenset({"batch-elsewhere"})  # the batch is to blame where it does the same elsewhere, too
+_WEIGHTS = {PROVES: 100.0, FAVOURS: 1.0, AGAINST: -1.0, RULES_OUT: -100.0, UNTESTED: 0.0}
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What one observation means for one hypothesis."""
+
+    observation: Observation
+    bearing: str
+    strength: float = 1.0
+
+    @property
+    def weight(self) -> float:
+        return _WEIGHTS[self.bearing] * self.strength
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a cause is weighed on."""
+
+    case: Case
+    numbers: Numbers
+    seen: Seen
+
+    def sign(self, key: str, bearing: str, strength: float = 1.0) -> list[Sign]:
+        """One sign where the observation was made, none where it was not."""
+        return [Sign(self.seen[key], bearing, strength)] if key in self.seen else []
+
+    def value(self, key: str) -> float | None:
+        return self.seen[key].value if key in self.seen else None
+
+    def fault(self, code: str, *outcomes: str) -> list[Sign]:
+        """A fault of the walk that is about this incident proves what it says; a note of that name favours it."""
+        asked = self.case.answer(code)
+        if asked is None or asked.answer.outcome not in outcomes or not self.case.concerns(asked):
+            return []
+        return self.sign(
+            f"walk:{code}",
+            PROVES if asked.answer.kind == FAULT else FAVOURS,
+            1.0 if asked.answer.kind == FAULT else 2.0,
+        )
+
+    def experiments(self, *groups: str, exhaustive: bool = True) -> list[Sign]:
+        """What the experiments say of these groups of factors.
+
+        They rule it out only where a change was tested, left the incident as it is, and no other of the group removed
+        it; a group that is not `exhaustive` is never ruled out. Where nothing of it was tested, that is said.
+        """
+        held = self.case.proofs.experiments
+        if held is None:
+            return []
+        rows = [(f"experiment:{place}", row) for place, row in enumerate(held.rows) if row.group in groups]
+        known = [(key, row) for key, row in rows if row.gone is not None]
+        helped = {key for key, row in known if row.gone == (row.factor not in _UPSIDE_DOWN)}
+        signs = self.sign("verdict", PROVES) if held.decided and held.verdict in groups else []
+        if not known:
+            signs += [sign for key, _row in rows for sign in self.sign(key, UNTESTED)]
+        for key, row in known:
+            if key in helped:
+                signs += self.sign(key, FAVOURS, 3.0)
+            elif row.factor in _UPSIDE_DOWN:  # harmless elsewhere: the batch alone is not enough, and may be needed
+                signs += self.sign(key, AGAINST, 3.0)
+            elif not helped:  # otherwise one change that helps is enough
+                signs += self.sign(key, RULES_OUT) if exhaustive else self.sign(key, AGAINST)
+        return signs
+
+
+def examples(look: Look) -> str:
+    """The guilty rows of the batch with where they are from, as far as a replay named them; "" where it did not."""
+    found = look.case.proofs.examples
+    said = ", ".join(_example(each) for each in found[:_NAMED])
+    return said + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+
+def _example(each: Mapping[str, Any]) -> str:
+    index, file = to_step(each.get("dataset_index")), text(each, "file")
+    origin = ", ".join([*([] if index is None else [f"dataset index {index}"]), *([file] if file else [])])
+    return f"row {each['row']} of the batch{f' ({origin})' if origin else ''}"
+
+
+def raised_at(look: Look) -> str:
+    """The line of the program that raised."""
+    found = part(look.case.proofs.incident, "code")
+    return f"{found.get('file')}:{found.get('line')}" if found.get("file") else "the line of the traceback"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One entry of the catalogue.
+
+    `weigh` gives what speaks for and against it; `sentence`, `remedies` and `lesson` are used where it is proved.
+    `mechanism` marks what happened on the way to the symptom and is a cause only where nothing lies behind it.
+    """
+
+    key: str
+    title: str
+    claim: str
+    panel: int | None
+    weigh: Callable[[Look], list[Sign]]
+    sentence: Callable[[Look], str]
+    remedies: Callable[[Look], list[Remedy]]
+    lesson: Callable[[Look], str]
+    applies: Callable[[Look], bool] = lambda _look: True
+    mechanism: bool = False
+    prior: float = 0.0  # moves it among those of which little is known
+    named: Callable[[Look], tuple[str, str, int | None]] | None = None  # title, claim and panel, where a run gives them
+
+    def words(self, look: Look) -> tuple[str, str, int | None]:
+        return (self.title, self.claim, self.panel) if self.named is None else self.named(look)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A cause, weighed."""
+
+    cause: Cause
+    signs: tuple[Sign, ...]
+    title: str
+    claim: str
+    panel: int | None
+
+    @property
+    def weight(self) -> float:
+        return sum(sign.weight for sign in self.signs)
+
+    @property
+    def standing(self) -> str:
+        bearings = {sign.bearing for sign in self.signs}
+        if PROVES in bearings:  # where experiments and another proof disagree, section 4 says so
+            return PROVED
+        if RULES_OUT in bearings:
+            return RULED_OUT
+        if self.weight <= 0 and UNTESTED in bearings:
+            return NOT_TESTED
+        return SUPPORTED if self.weight > 0 else UNLIKELY if self.weight < 0 else OPEN
+
+    def of(self, *bearings: str) -> list[Sign]:
+        return [sign for sign in self.signs if sign.bearing in bearings]
+
+
+def weigh(causes: Iterable[Cause], look: Look) -> tuple[Hypothesis, ...]:
+    """The hypotheses that arise, the likeliest first; of equals the order of the catalogue."""
+    found = [
+        Hypothesis(cause, tuple(_once(cause.weigh(look))), *cause.words(look))
+        for cause in causes
+        if cause.applies(look)
+    ]
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(each: Hypothesis) -> tuple[int, bool, float]:
+    group = {PROVED: 0, SUPPORTED: 1, RULED_OUT: 3}.get(each.standing, 2)
+    return group, each.cause.mechanism, -each.weight - each.cause.prior
+
+
+def _once(signs: list[Sign]) -> list[Sign]:
+    """Each observation once per hypothesis, with its heaviest meaning."""
+    kept: dict[str, Sign] = {}
+    for sign in signs:
+        known = kept.get(sign.observation.key)
+        if known is None or abs(sign.weight) > abs(known.weight):
+            kept[sign.observation.key] = sign
+    return list(kept.values())

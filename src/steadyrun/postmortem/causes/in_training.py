@@ -1,0 +1,220 @@
+"""Causes in how the run is trained: the learning rate, the optimizer's state, the number format, chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
+from steadyrun.postmortem.proofs import part, text
+from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
+from steadyrun.questions.form import FAULT
+from steadyrun.text import shown
+
+_JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
+_LARGE = 5.0  # times its mean before: of an update that stands out
+_MORE = 50  # steps of warmup
+_SCHEDULE = ("C2.1", "C2.2", "D4.2")
+_D3 = ("D3.1", "D3.2")
+_OVERFLOWED = frozenset({"overflow", "constant"})
+
+
+def _weigh_rate(look: Look) -> list[Sign]:
+    signs = look.experiments("learning-rate") + look.fault("D2.3", "lr-jump", "lr-jump-undeclared")
+    for code in _SCHEDULE:  # such a fault has a hypothesis of its own, which it proves
+        if any(asked.question.code == code for asked in look.case.faults):
+            signs += look.sign(f"walk:{code}", FAVOURS, 2.0)
+    share = look.value("rate")
+    if share is not None:
+        signs += look.sign("rate", FAVOURS, 3.0) if share > _JUMP else look.sign("rate", AGAINST, 2.0)
+    if share is not None and share > _JUMP and not look.case.moment.non_finite:
+        signs += look.sign("violent", FAVOURS, 1.0)
+        signs += look.sign("update", FAVOURS, 1.0) if (look.value("update") or 0.0) > _LARGE else []
+    return signs
+
+
+def _rate_fault(look: Look) -> str:
+    """What the walk says of the learning rate at the spike, where it calls it a fault."""
+    asked = look.case.answer("D2.3")
+    jumped = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "lr-jump"
+    return asked.answer.message if asked is not None and jumped and look.case.concerns(asked) else ""
+
+
+def _rate_sentence(look: Look) -> str:
+    fault, rise = _rate_fault(look), look.numbers.rise
+    if not fault:
+        used = "" if look.numbers.rate is None else f" ({shown(look.numbers.rate)})"
+        return f"The learning rate{used} was too high."
+    meant = "" if rise is None or rise.declared is None else f" The declared schedule has {shown(rise.declared)} there."
+    return f"{fault[:1].upper()}{fault[1:]}{meant}"
+
+
+def _rate_remedies(look: Look) -> list[Remedy]:
+    rise = look.numbers.rise
+    if rise is not None and rise.share > _JUMP:
+        meant = rise.declared if rise.declared is not None else rise.before
+        origin = "the declared schedule" if rise.declared is not None else "the rate before"
+        change = f"learning rate at step {rise.step}: {shown(rise.after)} -> {shown(meant)}"
+        return [
+            Remedy(
+                FIX,
+                "Follow the schedule: look at what the scheduler returns at that step.",
+                change,
+                f"{shown(meant)} is {origin}",
+            )
+        ]
+    held = look.case.proofs.experiments
+    removed = [] if held is None else held.removed("learning-rate")
+    if removed and removed[0].factor == "warmup":
+        return [
+            Remedy(FIX, "Make the warmup longer.", f"warmup_steps: {_longer(look)}", f"{removed[0].words} removes it")
+        ]
+    by = 10.0 if removed and removed[0].factor == "lr/10" else 3.0
+    lower = smaller_rate(look.case, look.numbers, "Lower the peak, or make the warmup longer.", by)
+    return [replace(lower, purpose=FIX, why=f"{removed[0].words} removes it") if removed else lower]
+
+
+def _longer(look: Look) -> str:
+    warmup = look.case.signals.declared("warmup_steps")
+    return f"{warmup:g} -> {warmup + _MORE:g}" if warmup is not None else f"{_MORE} more"
+
+
+def _rate_lesson(look: Look) -> str:
+    rise, peak, level = look.numbers.rise, look.numbers.peak, look.numbers.level
+    if rise is None or rise.share <= _JUMP:
+        did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "made a spike"
+        used = "" if look.numbers.rate is None else f" of {shown(look.numbers.rate)}"
+        return f"A learning rate{used} {did}; lower it, or warm up longer (`{_rate_remedies(look)[0].change}`)."
+    cost = (
+        f"took the loss from {shown(level)} to {shown(peak[1])}" if peak and level is not None else "undid many others"
+    )
+    jump = f"One step whose learning rate jumped from {shown(rise.before)} to {shown(rise.after)}"
+    return f"{jump} {cost}; compare the rate as used with the declared curve."
+
+
+LEARNING_RATE = Cause(
+    "learning-rate",
+    "The learning rate: a jump, or too high",
+    "one update was too large because the rate was",
+    2,
+    _weigh_rate,
+    _rate_sentence,
+    _rate_remedies,
+    _rate_lesson,
+)
+
+
+def _weigh_state(look: Look) -> list[Sign]:
+    signs = look.experiments("optimizer-state") + look.experiments("epsilon", exhaustive=False)
+    signs += look.fault("D2.3", "optimizer-reset", "optimizer-begins-again")
+    fell = look.value("counter")
+    if fell is not None:
+        signs += look.sign("counter", FAVOURS, 2.0) if fell else look.sign("counter", AGAINST, 2.0)
+    return signs
+
+
+def _state_message(look: Look) -> str:
+    """What the walk says of the optimizer's state, where it calls it a fault."""
+    asked = look.case.answer("D2.3")
+    reset = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "optimizer-reset"
+    return asked.answer.message if asked is not None and reset and look.case.concerns(asked) else ""
+
+
+def _state_sentence(look: Look) -> str:
+    said = _state_message(look)
+    return f"The optimizer's state was not what it should have been{f': {said}' if said else '.'}"
+
+
+STATE = Cause(
+    "optimizer-state",
+    "The optimizer's state: reset, or corrupted",
+    "the moments were lost or wrong, so updates were not scaled as before",
+    1,
+    _weigh_state,
+    _state_sentence,
+    lambda look: [
+        Remedy(
+            FIX,
+            "Save the optimizer's state with every checkpoint, and load it at resume.",
+            'optimizer.load_state_dict(checkpoint["optimizer"])',
+            _state_message(look) or "the experiments of section 3",
+        )
+    ],
+    lambda _look: (
+        "A resume that loads weights and schedule but not the optimizer's moments trains with uncalibrated steps; "
+        "load all of it."
+    ),
+)
+
+
+def _weigh_precision(look: Look) -> list[Sign]:
+    signs = look.experiments("precision") + look.fault("D2.3", "fp16-overflow")
+    signs += look.fault("D3.1", "overflow") + look.fault("D3.2", "constant")
+    signs += look.sign("walk:D3.2", FAVOURS, 2.0)  # collapsed, or skipping: it overflows, and why is open
+    outcome = text(part(look.case.proofs.replay, "precision"), "outcome")
+    if outcome in {"overflow", "structural"} and look.case.proofs.reproduced:
+        signs += look.sign("precision", PROVES if outcome == "overflow" else RULES_OUT)
+    if look.numbers.dtype:
+        half = look.numbers.dtype == "fp16"
+        signs += look.sign("dtype", FAVOURS, 1.0) if half else look.sign("dtype", AGAINST, 3.0)
+    return signs
+
+
+def _precision_sentence(look: Look) -> str:
+    culprit = text(look.case.proofs.culprit, "message")
+    found = [a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED]
+    said = culprit or next(iter(found), "")
+    return f"A number went past what {look.numbers.dtype or 'the format'} can hold{f': {said}' if said else '.'}"
+
+
+def _precision_remedies(look: Look) -> list[Remedy]:
+    said = "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react."
+    scale = "or: scaler = torch.amp.GradScaler(), and scaler.update() after every step"
+    change = f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # {scale}"
+    found = [sign.observation.text for sign in _weigh_precision(look) if sign.bearing == PROVES]
+    return [Remedy(FIX, said, change, next(iter(found), "section 3"))]
+
+
+PRECISION = Cause(
+    "precision",
+    "Precision: overflow of a narrow number format",
+    "a number went past what the format can hold (65504 in fp16)",
+    3,
+    _weigh_precision,
+    _precision_sentence,
+    _precision_remedies,
+    lambda _look: "Half precision overflowed; use bf16, or a loss scale that reacts to overflow.",
+)
+
+
+def _weigh_chance(look: Look) -> list[Sign]:
+    proofs = look.case.proofs
+    if proofs.proof == "bit-equal":
+        return look.sign("proof", RULES_OUT)
+    if proofs.proof == "within-tolerance":
+        return look.sign("proof", AGAINST, 3.0)
+    if proofs.proof == "not-reproducible":
+        found = look.sign("proof", FAVOURS, 2.0)
+        return found + [
+            sign for key in look.seen if key.startswith("differs:") for sign in look.sign(key, FAVOURS, 1.0)
+        ]
+    return []
+
+
+CHANCE = Cause(
+    "nondeterminism",
+    "Nondeterminism or hardware",
+    "the program does not do the same twice, or a device made a mistake",
+    None,
+    _weigh_chance,
+    lambda _look: "The program does not do the same twice.",
+    lambda _look: [
+        Remedy(
+            FIX,
+            "Make the program repeatable first.",
+            "torch.use_deterministic_algorithms(True)",
+            "a cause that does not come back cannot be tested",
+        )
+    ],
+    lambda _look: "What cannot be repeated cannot be debugged: fix seeds, threads and deterministic kernels first.",
+    prior=-4.0,
+)

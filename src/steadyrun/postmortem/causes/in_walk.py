@@ -1,0 +1,236 @@
+"""Causes that the walk names itself, and exceptions: whatever the catalogue has no entry of its own for."""
+
+from __future__ import annotations
+
+from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Look, Sign, raised_at
+from steadyrun.postmortem.proofs import text
+from steadyrun.postmortem.remedies import FIX, Remedy
+from steadyrun.report import phrases
+from steadyrun.report.kept_answers import REPLAYED
+from steadyrun.signals.run_signals import Signals
+from steadyrun.trees.walker import Asked
+
+# The change that a fault of the walk asks for, as a line of code or configuration.
+
+
+_ONCE = "scheduler.step()   # once after every optimizer.step(), nowhere else"
+_DECLARED = (
+    "scheduler: the curve that is declared ({schedule}, warmup {warmup_steps}, peak {lr_max}, {total_steps} steps)"
+)
+
+_CHANGES = {
+    "C1.1 already-trained": 'config: init: "random" -> "pretrained"   # or do not load the checkpoint',
+    "C1.1 counts-too-little": "loss = losses[mask].mean()   # over all targets that count, not over the whole batch",
+    "C1.2 wrong-sign": "(-loss).backward() -> loss.backward()",
+    "C1.2 wrong-reduction": 'reduction="sum" -> reduction="mean"',
+    "C1.2 erased": "optimizer.zero_grad()   # after optimizer.step(), not between backward() and step()",
+    "C2.1 upside-down": _DECLARED,
+    "C2.1 never-stepped": _ONCE,
+    "C2.1 zero": "lr_max: 0 -> {lr_max}   # the optimizer's own lr, which the scheduler multiplies",
+    "C2.1 no-warmup": "SequentialLR(optimizer, [LinearLR(optimizer, 1e-3, total_iters={warmup_steps}), decay], "
+    "[{warmup_steps}])",
+    "C2.1 restarted": 'scheduler.load_state_dict(checkpoint["scheduler"])',
+    "C2.1 stepped-too-often": _ONCE,
+    "C2.1 stepped-too-seldom": _ONCE,
+    "C2.1 horizon-too-short": "total steps of the scheduler (T_max, num_training_steps): {total_steps}",
+    "C2.1 horizon-too-long": "total steps of the scheduler (T_max, num_training_steps): {total_steps}",
+    "C2.1 discontinuous": _DECLARED,
+    "C2.1 other-curve": _DECLARED,
+    "C2.2 not-reached": "warmup of the scheduler: {warmup_steps} steps to {lr_max}",
+    "C3.1 frozen": "for parameter in model.parameters(): parameter.requires_grad_(True)",
+    "C4.2 overfitting": "stop at the best validation, or: dropout, weight_decay, more data",
+    "C4.2 leak": "validation = [example for example in validation if example not in training]",
+    "C5.1 too-wide": "nn.init.normal_(weight, mean=0.0, std=0.02)",
+    "C5.1 bias": "nn.init.zeros_(bias)",
+    "C5.1 off-centre": "nn.init.normal_(weight, mean=0.0, std=0.02)",
+    "C5.2 growing": "x = x + block(norm(x))   # a normalisation before every block",
+    "C6.1 declared-exempt": 'param groups: {{"params": exempt, "weight_decay": 0.0}}',
+    "C6.2 rebuilt": "optimizer = AdamW(…)   # once, before the loop",
+    "C6.2 empty": "optimizer = AdamW(…)   # or check that its state is not cleared",
+    "C6.2 no-memory": "betas=(0.9, 0.999)",
+    "C6.2 no-bias-correction": "optimizer = torch.optim.AdamW(…)   # whose moments are corrected for their start",
+    "C6.3 not-divided": "(loss / {accumulation}).backward()",
+    "D4.2 schedule": _DECLARED,
+    "A1.1 not-cleared": "optimizer.zero_grad()   # once per optimizer step, before the first backward()",
+    "A1.2 erased": "optimizer.zero_grad()   # after optimizer.step(), not between backward() and step()",
+    "A1.3 after-step": "clip_grad_norm_(…); optimizer.step()   # in this order",
+    "A1.3 before-unscale": "scaler.unscale_(optimizer); clip_grad_norm_(…)   # in this order",
+    "A2.1 left-on": "model.train()   # after every validation",
+    "A2.1 parts-left-on": "model.train()   # of the whole model, after every validation",
+    "A2.2 in-training": "model.eval(); validate(); model.train()",
+    "A2.3 degenerate": "BatchNorm -> LayerNorm or GroupNorm, or batches of more than two",
+    "A2.3 unlike-in-evaluation": "BatchNorm -> GroupNorm, or larger batches",
+    "A3.1 squashed-twice": "return logits   # no softmax or sigmoid before the loss",
+    "A3.1 not-logarithms": "nll_loss(log_softmax(logits, -1), targets)",
+    "A3.2 broadcast": "loss(predictions.squeeze(-1), targets)",
+    "A3.3 shifted-twice": "labels = input_ids   # where the model shifts them itself",
+    "A3.3 not-shifted": "cross_entropy(logits[:, :-1], ids[:, 1:])",
+    "A3.4 supervised": "labels[labels == pad_id] = -100",
+    "A3.5 never-asked": "a padding token of its own, or labels[attention_mask == 0] = -100",
+    "A3.6 sorted": "DataLoader(…, shuffle=True)",
+    "A3.7 nothing-to-learn": "loss.sum() / max(1, (labels != -100).sum())",
+    "A3.8 filtered": "logging_nan_inf_filter=False",
+    "A4.1 stale": "optimizer = AdamW(model.parameters())   # after the last layer was replaced",
+    "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
+    "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
+    "A4.3 cut-off": "hidden.detach() -> hidden",
+    "A4.3 nothing-reached": "loss.backward()   # of the loss itself, not of torch.tensor(loss.item())",
+    "A4.4 nothing-trainable": "parameter.requires_grad_(True)   # for what is to learn",
+    "A4.4 frozen-at-random": "parameter.requires_grad_(True)   # for what is to learn",
+    "A4.5 rounded-away": "weights in fp32, arithmetic under torch.autocast(dtype=torch.bfloat16)",
+    "A4.7 untied": "head.weight = embedding.weight   # before the optimizer is built",
+    "A4.8 vanishing": "Sigmoid -> ReLU or GELU; x = x + block(norm(x))",
+    "A5.1 not-reshuffled": "sampler.set_epoch(epoch)",
+    "A5.2 from-the-start": 'loader.load_state_dict(checkpoint["loader"])   # or skip the batches that were used',
+    "A5.3 changed": "validation transform: without randomness",
+    "A5.4 degenerate": "filter documents of one repeated token",
+    "A6.1 lost": 'scaler.load_state_dict(checkpoint["scaler"])',
+    "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
+    "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for what does not count",
+    "S1.4 unrelated": "permute inputs and labels together",
+    "S1.1 sees-the-answer": "scaled_dot_product_attention(q, k, v, is_causal=True)",
+    "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
+    "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
+    "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",
+    "S6.2 stuck": "q and k: nn.init.normal_(weight, std=0.02); scores / sqrt(head width)",
+}
+
+
+def change_for(asked: Asked, run: Signals) -> str:
+    """The change for a fault, with the numbers that the run declares; the question's page where there is none."""
+    code, outcome = asked.question.code, asked.answer.outcome
+    found = _CHANGES.get(f"{code} {outcome}")
+    return f"steadyrun explain {code}" if found is None else found.format_map(_Declared(run))
+
+
+class _Declared(dict[str, str]):
+    """What a run declares, by name."""
+
+    def __init__(self, run: Signals) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, name: str) -> str:
+        value = self._run.config.get(name)
+        return str(value) if isinstance(value, int | float | str) else f"as declared in {name}"
+
+
+# Faults that say what is wrong and not why: certain, and still no cause.
+_SYMPTOMS = frozenset({"C4.1", "D1.1", "D1.3", "D2.4", "D4.3", "D4.4"})
+_SYMPTOM_OUTCOMES = frozenset(
+    {("C1.2", "nothing"), ("C3.1", "always-clipping"), ("C3.1", "dead"), ("D3.2", "collapsed"), ("D3.2", "skipping")}
+)
+_OWN_ENTRY = frozenset({"D2.3", "D3.1", "D3.2"})  # weighed by name elsewhere in the catalogue
+# What the walk calls a fault and experiments or a replay call by the name of the group: the fault is the sharper word.
+_SHARPER = {
+    "unusual-batch": ("A5.4", "A7.1", "A3.7"),
+    "exception": ("A7.1",),
+    "learning-rate": ("C2.1", "C2.2", "D4.2"),
+    "optimizer-state": ("C6.2",),
+    "precision": ("A4.5", "A6.1"),
+    "model-numerics": ("A3.1", "A3.7", "C5.1", "C5.2"),
+}
+
+
+def is_symptom(asked: Asked) -> bool:
+    """Whether a fault says what is wrong and leaves open why."""
+    code = asked.question.code
+    return code in _SYMPTOMS or (code, asked.answer.outcome) in _SYMPTOM_OUTCOMES
+
+
+def _has_entry(asked: Asked) -> bool:
+    """Whether another entry of the catalogue weighs it: by name, or as what the replay of the incident found."""
+    return asked.question.code in _OWN_ENTRY or asked.question.code.startswith(REPLAYED)
+
+
+def named_fault(look: Look) -> Asked | None:
+    """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
+    others = [asked for asked in look.case.faults if not _has_entry(asked) and not is_symptom(asked)]
+    near = [asked for asked in others if look.case.concerns(asked)]
+    headline = look.case.report.headline
+    return next((asked for asked in others if asked is headline), next(iter(near or others), None))
+
+
+def says_the_same(look: Look, cause: str) -> bool:
+    """Whether the fault that the walk names is what a cause of the catalogue means, in sharper words."""
+    asked = named_fault(look)
+    return asked is not None and asked.question.code in _SHARPER.get(cause, ())
+
+
+def _weigh_fault(look: Look) -> list[Sign]:
+    asked = named_fault(look)
+    if asked is None:
+        return []
+    proves = look.case.concerns(asked)
+    return look.sign(
+        f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if look.case.concerns(asked) else 0.5
+    )
+
+
+def _fault_sentence(look: Look) -> str:
+    asked = named_fault(look)
+    if asked is None:
+        return ""
+    meaning = phrases.meaning(asked)
+    return f"{meaning[:1].upper()}{meaning[1:]}: {asked.answer.message}"
+
+
+def _fault_remedies(look: Look) -> list[Remedy]:
+    asked = named_fault(look)
+    if asked is None:
+        return []
+    return [
+        Remedy(
+            FIX,
+            asked.answer.fix,
+            change_for(asked, look.case.signals),
+            f"{asked.question.code}: {asked.answer.message}",
+        )
+    ]
+
+
+def _fault_lesson(look: Look) -> str:
+    asked = named_fault(look)
+    return "" if asked is None else f"{asked.answer.message.removesuffix('.')}. {asked.answer.fix}"
+
+
+def _fault_words(look: Look) -> tuple[str, str, int | None]:
+    asked = named_fault(look)
+    assert asked is not None  # it applies only where there is one
+    name = phrases.one_line(asked.question.name)
+    return f"{asked.question.code}: {name}", phrases.meaning(asked), asked.panel
+
+
+NAMED_FAULT = Cause(
+    "walk-fault",
+    "A fault that the walk names",
+    "the run has a fault of its own, found by the decision tree",
+    None,
+    _weigh_fault,
+    _fault_sentence,
+    _fault_remedies,
+    _fault_lesson,
+    applies=lambda look: named_fault(look) is not None,
+    named=_fault_words,
+)
+
+
+def _weigh_raised(look: Look) -> list[Sign]:
+    return look.sign("raised", PROVES) if look.case.proofs.reproduced else look.sign("raised", FAVOURS, 3.0)
+
+
+def _why(look: Look) -> str:
+    return text(look.case.proofs.incident, "why").removesuffix(".") or "An exception"
+
+
+EXCEPTION = Cause(
+    "exception",
+    "The program raised an exception",
+    "a step of the program fails, whatever the numbers were",
+    None,
+    _weigh_raised,
+    lambda look: f"The step raises an exception each time it is executed: {look.seen['raised'].text}",
+    lambda look: [Remedy(FIX, "Mend what raises.", raised_at(look), text(look.case.proofs.incident, "why"))],
+    lambda look: f"{_why(look)} at {raised_at(look)} ended the run; a test of one step on every batch catches it.",
+    applies=lambda look: look.case.moment.raised or "raised" in look.seen,
+)

@@ -1,0 +1,251 @@
+"""The document as Markdown. Strings of a run are escaped, whatever they hold."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
+from steadyrun.postmortem.document import TOLD, Document, Evidence
+from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
+from steadyrun.postmortem.proofs import Experiments
+from steadyrun.postmortem.remedies import NEXT
+from steadyrun.report import phrases
+from steadyrun.report.markdown import code, escape
+from steadyrun.text import shown
+
+_TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fault", "exception": "Exception"}
+_SOURCES = {
+    "replay": "Replay",
+    "walk": "Walk",
+    "batch": "Batch",
+    "optimizer": "Optimizer",
+    "manifest": "Manifest",
+    "updates": "Updates",
+    "record": "Not recorded",
+}
+_LONG = 260  # characters of one of them
+_MOST = 4  # pieces of evidence that a hypothesis quotes; section 3 has them all
+
+
+def markdown(
+    document: Document, name: str, picture: str | None, no_picture: str = "", *, with_checklist: bool = False
+) -> str:
+    """The whole document.
+
+    `name` is the path of its JSON, `picture` the name of the image beside it, `no_picture` why there is none.
+    """
+    sections = [
+        ("1. Symptoms", _symptoms(document)),
+        ("2. Hypotheses, ranked", _hypotheses(document)),
+        ("3. Discriminating evidence", _evidence(document, picture, no_picture)),
+        ("4. Root cause", _root(document)),
+        ("5. Remediation", _remedies(document)),
+        ("6. Verification", _verification(document, name)),
+        ("7. Lesson", iter([inline(document.lesson)])),
+        *([("Checklist", _checklist(document))] if with_checklist else []),
+    ]
+    parts = ["\n".join(_head(document))] + [f"## {title}\n\n" + "\n".join(lines) for title, lines in sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def inline(text: str) -> str:
+    """Text as it is, except that what stands between backticks is shown as code."""
+    parts = re.split(r"`([^`]*)`", text)
+    return "".join(code(part) if place % 2 else escape(part) for place, part in enumerate(parts) if part)
+
+
+def _head(document: Document) -> Iterator[str]:
+    case = document.case
+    what = _TITLES.get("spike" if case.moment.spike is not None else case.moment.kind, "Incident")
+    day = f" — {case.date}" if case.date else ""
+    yield f"# {what} post-mortem{day} — {escape(case.name)}, step {case.moment.step}"
+    yield ""
+    yield f"{code(str(case.run))} ({escape(phrases.standing(case.report))}): {escape(case.moment.why)}"
+    yield ""
+    yield f"Written from: {inline(_written_from(document))}."
+    yield from (f"\nCould not be read: {escape(each)}" for each in case.proofs.damaged)
+
+
+def _written_from(document: Document) -> str:
+    proofs = document.case.proofs
+    parts = ["what was recorded", "the walk"]
+    if proofs.batch:
+        parts.append("the batch")
+    parts.append(f"a replay ({proofs.proof})" if proofs.proof else "no replay: the strongest evidence is missing")
+    parts.append("experiments" if proofs.experiments is not None else "no experiments")
+    return ", ".join(parts)
+
+
+def _symptoms(document: Document) -> Iterator[str]:
+    for each in document.symptoms:
+        yield f"- {escape(each.label)}: {inline(each.words)}"
+
+
+def _hypotheses(document: Document) -> Iterator[str]:
+    for rank, each in enumerate(document.hypotheses, 1):
+        panel = f", panel {each.panel}" if each.panel else ""
+        yield f"{rank}. **{escape(each.title)}** ({each.standing}{panel}): {escape(each.claim)}."
+        yield from _quoted(each)
+
+
+def _quoted(each: Hypothesis) -> Iterator[str]:
+    support, contrary = each.of(PROVES, FAVOURS), each.of(RULES_OUT, AGAINST)
+    if support:
+        yield f"   - Supported by: {_quotes(support)}"
+    if contrary:
+        verb = "Ruled out by" if any(sign.bearing == RULES_OUT for sign in contrary) else "Against it"
+        yield f"   - {verb}: {_quotes(contrary)}"
+    if untested := each.of(UNTESTED):
+        yield f"   - Not tested by experiment: {_quotes(untested)}"
+    elif not support and not contrary:
+        yield "   - Nothing that was recorded speaks for or against it."
+
+
+def _quotes(signs: list[Sign]) -> str:
+    ordered = sorted(signs, key=lambda sign: -abs(sign.weight))
+    said = "; ".join(f"{_place(sign.observation)}: {escape(_short(sign.observation.text))}" for sign in ordered[:_MOST])
+    return said + (f"; and {len(signs) - _MOST} more in section 3" if len(signs) > _MOST else "")
+
+
+def _short(text: str) -> str:
+    return text.removesuffix(".") if len(text) <= _LONG else f"{text[:_LONG]}…"
+
+
+def _place(seen: Observation) -> str:
+    if seen.source == "panel" and seen.panel is not None:
+        return f"panel {seen.panel}"
+    label = _SOURCES.get(seen.source, "Experiment").lower()
+    return f"{label}, panel {seen.panel}" if seen.panel is not None else label
+
+
+def _evidence(document: Document, picture: str | None, no_picture: str) -> Iterator[str]:
+    proofs = document.case.proofs
+    if not proofs.proof:
+        yield "No replay was made, so nothing here is proved by executing the moment again.\n"
+    for each in sorted(document.evidence, key=_order):
+        if each.observation.source != EXPERIMENT or each.observation.key in TOLD:
+            yield f"- {_heading(each.observation)}: {escape(each.observation.text)} → {_bearing(each)}"
+    if proofs.experiments is not None and proofs.experiments.rows:
+        yield from _table(proofs.experiments)
+    if picture is not None:
+        yield f"\n![The panels around step {document.case.moment.step}]({picture})"
+    elif no_picture:
+        yield f"\nNo picture: {inline(no_picture)}"
+
+
+def _order(each: Evidence) -> tuple[int, int]:
+    strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(each.observation.source, 3)
+    return 9 if each.observation.key == "unseen" else strength, each.observation.panel or 9
+
+
+def _heading(seen: Observation) -> str:
+    if seen.source == "panel" and seen.panel is not None:
+        return f"**Panel {seen.panel}** ({PANELS[seen.panel]})"
+    label = _SOURCES.get(seen.source, "Experiments")
+    return f"**{label}** (panel {seen.panel}, {PANELS[seen.panel]})" if seen.panel is not None else f"**{label}**"
+
+
+def _bearing(each: Evidence) -> str:
+    said = [
+        f"{verb} {', '.join(f'H{rank}' for rank in ranks)}"
+        for verb, ranks in (
+            (PROVES, each.proves),
+            (FAVOURS, each.favours),
+            (AGAINST, each.against),
+            (RULES_OUT, each.rules_out),
+        )
+        if ranks
+    ]
+    return ", ".join(said) or "tells nothing apart"
+
+
+def _table(held: Experiments) -> Iterator[str]:
+    """The experiments: one factor changed at a time."""
+    yield "\n| experiment | group | peak loss | peak gradient norm | gone | note |"
+    yield "|---|---|---|---|---|---|"
+    if held.peak_loss is not None:
+        yield f"| nothing changed | | {shown(held.peak_loss)} | | no | |"
+    for row in held.rows:
+        numbers = ["" if value is None else shown(value) for value in (row.peak_loss, row.peak_grad_norm)]
+        gone = {True: "yes", False: "no", None: "not tested"}[row.gone]
+        cells = (escape(row.words), escape(row.group), *numbers, gone, escape(row.note))
+        yield f"| {' | '.join(cells)} |"
+
+
+def _root(document: Document) -> Iterator[str]:
+    root = document.root
+    yield inline(root.sentence)
+    if root.known:
+        yield f"\nCarried by: the {root.by}.{_to_confirm(document)}"
+    if root.would_decide:
+        yield "\nWhat would decide it:\n"
+        yield from (f"- {inline(each)}" for each in root.would_decide)
+
+
+def _to_confirm(document: Document) -> str:
+    case = document.case
+    dynamic = case.moment.non_finite or case.moment.spike is not None or case.moment.code.startswith("D")
+    if case.proofs.experiments is not None or case.proofs.folder is None or not dynamic:
+        return ""
+    command = code(f"steadyrun replay {shlex.quote(str(case.run))} --step {case.moment.step}")
+    return f" Experiments would confirm it: {command}"
+
+
+def _remedies(document: Document) -> Iterator[str]:
+    names = {
+        "fix": "Fix",
+        "candidate": "If H1 is right",
+        "recovery": "Recover",
+        "containment": "Contain",
+        "next": "Next",
+    }
+    for each in document.remedies:
+        yield f"- **{names[each.purpose]}.** {inline(each.text)}"
+        verb = "do" if each.purpose == NEXT else "change"
+        yield f"  - {verb}: {inline(each.change) if '`' in each.change else code(each.change)}"
+        yield f"  - because: {inline(each.why)}"
+
+
+def _verification(document: Document, name: str) -> Iterator[str]:
+    yield f"Train again with the change and hold it against this list: {code(f'steadyrun verify {name} NEW_RUN')}\n"
+    for each in document.expectations:
+        here = {True: "holds here too", False: "fails in this run", None: "cannot be told in this run"}[
+            each["holds_here"]
+        ]
+        yield f"- {escape(expectation_words(each))} ({here}; {escape(str(each['how']))})"
+    if not document.telling:
+        yield "\nNone of these fails in this run: what was recorded cannot tell it from a repaired one. Record more."
+
+
+def expectation_words(each: dict[str, object]) -> str:
+    """An expectation in one line."""
+    number = {key: shown(value) for key, value in each.items() if isinstance(value, int | float)}
+    verb = "was" if each.get("holds_here") else "down from"
+    was = f", {verb} {number['was']}" if "was" in number else ""
+    return {
+        "seed": lambda: f"seed {each.get('value')}",
+        "finite": lambda: f"every {each.get('series')} to step {each.get('until')} is finite",
+        "gets_past": lambda: f"gets past step {each.get('step')} with a finite loss",
+        "median_at_most": lambda: (
+            f"median of {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"at most {number['limit']}"
+        ),
+        "loss_at_most": lambda: f"loss at step {each.get('step')}: at most {number['limit']}{was}",
+        "max_in_window": lambda: (
+            f"largest {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"at most {number['limit']}{was}"
+        ),
+        "within": lambda: (
+            f"{each.get('span')}-step EMA of {each.get('series')} in steps {each.get('first')} to {each.get('until')}: "
+            f"at most {number['of']} + {number['tolerance']}"
+        ),
+        "question_passes": lambda: f"{each.get('code')} does not find {each.get('was')!r} again",
+    }[str(each["kind"])]()
+
+
+def _checklist(document: Document) -> Iterator[str]:
+    for tick in document.checklist:
+        todo = f" To do: {inline(tick.todo)}" if tick.todo and not tick.done else ""
+        yield f"- [{'x' if tick.done else ' '}] {escape(tick.item)} {inline(tick.evidence)}.{todo}"

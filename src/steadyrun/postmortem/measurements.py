@@ -1,0 +1,216 @@
+"""The numbers of an incident, each measured once: the symptoms, the evidence and the limits all take them from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from steadyrun.postmortem.case import SPAN, WINDOW, Case
+from steadyrun.questions.dynamics.d2_1_spikes import QUESTION as SPIKES
+from steadyrun.signals import around_moment
+from steadyrun.signals.learning_rates import look
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.number_format import regime
+from steadyrun.signals.run_signals import Points
+from steadyrun.text import shown
+
+_LEAD = 11  # steps before the incident in which a jump of the learning rate counts
+RECENT = 16  # steps: how far back a batch may be repeated, as D2.3 has it
+_SETTLED = 5  # losses of which the recovery is the mean
+
+
+@dataclass(frozen=True)
+class Rise:
+    """The largest rise of the learning rate around the incident, and what the declared schedule says there."""
+
+    step: int
+    before: float
+    after: float
+    share: float  # of the run's peak
+    declared: float | None
+
+
+class Numbers:
+    """What can be measured of a case; None where it was not recorded."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._run = case.signals
+        self._at = case.moment
+
+    @cached_property
+    def level(self) -> float | None:
+        """The loss before: the 50-step EMA just before trouble began."""
+        loss = self._run.maybe("loss")
+        return None if loss is None else around_moment.ema_before(loss, self._at.began, SPAN)
+
+    @cached_property
+    def deviation(self) -> float | None:
+        """The deviation of the 100 losses before trouble began."""
+        loss = self._run.maybe("loss")
+        early = np.empty(0) if loss is None else around_moment.before(loss, self._at.began, WINDOW)
+        return float(np.std(early)) if len(early) > 1 else None
+
+    @property
+    def spike_sigmas(self) -> float:
+        """How many standard deviations above the mean D2.1 calls a spike."""
+        return self._case.report.walk.limits.of(SPIKES)["sigmas"]
+
+    @cached_property
+    def spike_limit(self) -> float | None:
+        """The loss above which D2.1 calls it a spike: 3 deviations above the mean of the 100 losses before."""
+        spike, loss, sigmas = self._at.spike, self._run.maybe("loss"), self.spike_sigmas
+        if spike is not None:
+            return spike.level + sigmas * spike.deviation
+        early = np.empty(0) if loss is None else around_moment.before(loss, self._at.began, WINDOW)
+        return float(np.mean(early) + sigmas * np.std(early)) if len(early) > 1 else None
+
+    @cached_property
+    def peak(self) -> tuple[int, float] | None:
+        """The highest finite loss from the beginning of trouble to its end, at most 50 steps later."""
+        if self._at.spike is not None:
+            return self._at.spike.peak_step, self._at.spike.value
+        loss = self._run.maybe("loss")
+        return (
+            None
+            if loss is None
+            else around_moment.highest(around_moment.between(loss, self._at.began, self._at.began + SPAN))
+        )
+
+    @cached_property
+    def highest_loss_before(self) -> float | None:
+        loss = self._run.maybe("loss")
+        found = None if loss is None else around_moment.highest(loss.where(loss.steps < self._at.began))
+        return None if found is None else found[1]
+
+    @cached_property
+    def loss_there(self) -> float | None:
+        """The loss at the incident's own step, finite or not."""
+        return self.recorded("loss", self._at.step)
+
+    @cached_property
+    def recovery(self) -> tuple[int, float] | None:
+        """The mean of five losses 50 steps after the peak, or at the end of a shorter record; NaN where it is NaN."""
+        if not self._run.has("loss") or (self.peak is None and not self._at.non_finite):
+            return None
+        series = self._run.raw("loss")
+        start = self._at.peak if self._at.non_finite or self.peak is None else self.peak[0]
+        later = (series.steps > start) & (series.steps <= start + SPAN)
+        if not np.any(later):
+            return None
+        return int(series.steps[later][-1]), float(np.mean(series.values[later][-_SETTLED:]))
+
+    @cached_property
+    def gradient(self) -> tuple[int, float] | None:
+        """The largest gradient norm from the beginning of trouble to its peak; at the step where it is not finite."""
+        if not self._run.has("grad_norm"):
+            return None
+        series = self._run.raw("grad_norm")
+        there = (series.steps >= self._at.began) & (series.steps <= self._at.peak)
+        if not np.any(there):
+            return None
+        values = series.values[there]
+        place = int(np.argmax(np.where(np.isfinite(values), values, np.inf)))
+        return int(series.steps[there][place]), float(values[place])
+
+    @cached_property
+    def gradients_before(self) -> Points | None:
+        """The last 100 gradient norms before trouble began."""
+        norms = self._run.maybe("grad_norm")
+        if norms is None:
+            return None
+        early = norms.where(norms.steps < self._at.began)
+        return Points(norms.name, early.steps[-WINDOW:], early.values[-WINDOW:]) if len(early) else None
+
+    @cached_property
+    def gradient_level(self) -> float | None:
+        """The mean of those."""
+        return None if self.gradients_before is None else float(np.mean(self.gradients_before.values))
+
+    @cached_property
+    def gradient_times(self) -> float | None:
+        """The gradient norm there over its mean before."""
+        if self.gradient is None or not self.gradient_level:
+            return None
+        return self.gradient[1] / self.gradient_level
+
+    @cached_property
+    def rate(self) -> float | None:
+        """The learning rate as used at the incident."""
+        names = sorted(self._run.matching("lr/*"))
+        if not names:
+            return None
+        try:
+            name = look(self._run).rates.name
+        except MissingSignal:
+            name = names[0]
+        return self.recorded(name, self._at.began)
+
+    @cached_property
+    def rise(self) -> Rise | None:
+        """Where the learning rate rises most, from ten steps before trouble to its peak."""
+        try:
+            seen = look(self._run)
+        except MissingSignal:
+            return None
+        found = around_moment.largest_rise(around_moment.between(seen.rates, self._at.began - _LEAD, self._at.peak))
+        peak = float(np.max(seen.rates.values))
+        if found is None or peak <= 0:
+            return None
+        step, old, new = found
+        meant = None if seen.plan is None else float(seen.plan.rate(np.array([float(step)]))[0])
+        return Rise(step, old, new, (new - old) / peak, meant)
+
+    @cached_property
+    def dtype(self) -> str:
+        return regime(self._run)
+
+    @cached_property
+    def clip(self) -> float | None:
+        """The clip threshold in force at the incident, or the declared one."""
+        return self.recorded("clip_threshold", self._at.began) or self._run.declared("clip")
+
+    def recorded(self, name: str, step: int) -> float | None:
+        """What a series has at exactly this step."""
+        return around_moment.value_at(self._run.raw(name), step) if self._run.has(name) else None
+
+    @cached_property
+    def repeats(self) -> tuple[int, ...] | None:
+        """Steps around the incident that have its batch, too; None where it or its neighbours are not hashed."""
+        mine = self.recorded("batch_hash", self._at.step)
+        if mine is None:
+            return None
+        series = self._run.raw("batch_hash")
+        near = (series.steps >= self._at.step - RECENT) & (series.steps <= self._at.step + 1)
+        steps, hashes = series.steps[near], series.values[near]
+        known = steps != self._at.step
+        return tuple(int(step) for step in steps[known & (hashes == mine)]) if np.any(known) else None
+
+    def largest(self, pattern: str) -> tuple[str, float, float, bool] | None:
+        """Of a family such as `activation/*` the member that stands out most at the incident.
+
+        Its name, its value there, its mean before, and whether it is from the replay, which measures every step.
+        """
+        for run, replayed in ((self._case.replayed, True), (self._run, False)):
+            found = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
+            for step in dict.fromkeys((self._at.began, self._at.step, self._at.peak)):
+                pairs = [
+                    (name, pair) for name, series in found if (pair := around_moment.times_before(series, step, WINDOW))
+                ]
+                if pairs:
+                    name, (now, usual) = max(pairs, key=lambda each: _times(*each[1]))
+                    return name.partition("/")[2], now, usual, replayed
+        return None
+
+
+def _times(now: float, usual: float) -> float:
+    return now / usual if np.isfinite(now) else float("inf")
+
+
+def against(now: float, usual: float) -> str:
+    """A value beside its mean before, in words."""
+    if not np.isfinite(now) or not usual:
+        return f"{shown(now)}, its mean before {shown(usual)}"
+    return f"{shown(now)}, {shown(now / usual)} times its mean before ({shown(usual)})"

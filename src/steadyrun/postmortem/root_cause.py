@@ -1,0 +1,143 @@
+"""Section 4: the root cause in one sentence, where experiments, the hunt or a fault of the walk carry it; else not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from steadyrun.postmortem.case import Case
+from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Hypothesis, Look
+from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
+from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY
+from steadyrun.postmortem.proofs import text
+from steadyrun.signals.missing import HOW_TO_RECORD
+
+BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
+_ARTICLES = (
+    "The ",
+    "It ",
+    "Its ",
+    "A ",
+    "An ",
+    "In ",
+    "By ",
+    "There ",
+    "With ",
+    "Only ",
+    "No ",
+    "Both ",
+    "All ",
+    "None ",
+)
+_ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_WALK)
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """`known` only where something carries it; otherwise `would_decide` says what to do."""
+
+    known: bool
+    sentence: str
+    by: str = ""
+    cause: str = ""
+    would_decide: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def decide(look: Look, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothesis | None]:
+    """The root cause, and the hypothesis that it is; None where it is not known."""
+    proved = [each for each in ranked if each.standing == PROVED and not each.cause.mechanism]
+    held = look.case.proofs.experiments
+    best = sorted(proved, key=lambda each: _ORDER.index(carried_by(each)))
+    if held is not None and not held.decided and (held.interaction or not best):
+        return _undecided(look, proved), None
+    if not best:
+        return _unknown(look, ranked), None
+    first = best[0]
+    others = [each for each in best[1:] if carried_by(each) == BY_WALK and carried_by(first) != BY_WALK]
+    sharper = [each for each in others if each.cause is NAMED_FAULT and says_the_same(look, first.cause.key)]
+    if len(others) > len(sharper):
+        return _contradiction(look, first, others), None
+    named = sharper[0] if sharper else first
+    rest = [each for each in best if each not in (first, named)]
+    return RootCause(True, _sentence(look, named, rest), carried_by(first), named.cause.key), named
+
+
+def carried_by(hypothesis: Hypothesis) -> str:
+    """The strongest kind of proof that a hypothesis has."""
+    sources = {sign.observation.source for sign in hypothesis.of(PROVES)}
+    return BY_EXPERIMENTS if EXPERIMENT in sources else BY_REPLAY if REPLAY in sources else BY_WALK
+
+
+def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
+    """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
+    parts = [first.cause.sentence(look).strip()]
+    struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
+    place = next((each for each in struck if carried_by(each) == BY_REPLAY), None)
+    if place is not None:
+        parts.append(f"It struck here: {place.cause.sentence(look).strip()}")
+    held = look.case.proofs.experiments
+    if held is not None and held.why:
+        parts.append(f"By experiment ({held.verdict}): {held.why}")
+    return one_sentence(". ".join(part.removesuffix(".") for part in parts))
+
+
+def one_sentence(text: str) -> str:
+    """Several sentences as one, so that the root cause is a single one."""
+    parts = [part.strip() for part in re.split(r"\.\s+(?=[A-Z])", text.strip()) if part.strip()]
+    lowered = [part[0].lower() + part[1:] if part.startswith(_ARTICLES) else part for part in parts[1:]]
+    return "; ".join([*parts[:1], *lowered]).removesuffix(".") + "."
+
+
+def _undecided(look: Look, proved: Sequence[Hypothesis]) -> RootCause:
+    held = look.case.proofs.experiments
+    assert held is not None
+    if held.interaction:
+        said = f"Not known yet: no single factor explains it. {held.interaction}"
+    else:
+        said = f"Not known yet: the experiments end with {held.verdict!r}. {held.why}".rstrip()
+    standing = [each.cause.sentence(look).strip() for each in proved]
+    also = f" What is proved all the same: {' '.join(standing)}" if standing else ""
+    return RootCause(False, f"{said}{also}", would_decide=tuple(_would_decide(look.case)))
+
+
+def _contradiction(look: Look, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
+    mine = f"the {carried_by(first)} say: {first.cause.sentence(look).strip()}"
+    theirs = " ".join(each.cause.sentence(look).strip() for each in others)
+    said = f"Not known yet: two proofs name different causes; {mine} The walk says: {theirs}"
+    return RootCause(False, said, would_decide=("mend one of the two and run again with the same seed: section 6",))
+
+
+def _unknown(look: Look, ranked: Sequence[Hypothesis]) -> RootCause:
+    likely = ranked[0].title if ranked and ranked[0].weight > 0 else ""
+    suspect = f" The likeliest is H1 ({likely[:1].lower()}{likely[1:]}), which nothing proves." if likely else ""
+    certain = look.case.report.headline
+    known = f" What is certain: {certain.question.code}, {certain.answer.message}" if certain is not None else ""
+    said = f"Not known yet: nothing that was recorded or replayed proves a cause.{suspect}{known}"
+    return RootCause(False, said, would_decide=tuple(_would_decide(look.case)))
+
+
+def _would_decide(case: Case) -> Iterator[str]:
+    proofs, run = case.proofs, shlex.quote(str(case.run))
+    if proofs.folder is None:
+        yield "capture such moments (give run.watch the loss function, run.step its batch) and `steadyrun replay` them"
+    elif missing := text(proofs.incident, "missing"):
+        yield f"this moment cannot be executed again: {missing}"
+    elif not proofs.proof:
+        yield f"execute it again: `steadyrun replay {run} --step {case.moment.step}`"
+    elif not proofs.reproduced:
+        yield "make the program repeatable (section 3 says what differs), then replay again"
+    elif proofs.experiments is None:
+        yield f"change one factor at a time: `steadyrun replay {run} --step {case.moment.step}`"
+    else:
+        yield "vary what the experiments left out, or train again from the checkpoint with one change at a time"
+    if case.has_tokens and "unusual_tokens" not in proofs.batch:
+        yield "give run.watch the tokenizer: then the batch is kept as text with its unusual tokens"
+    for name in ("grad_norm", "lr/*"):
+        if not case.signals.matching(name):
+            yield f"record {name}: {HOW_TO_RECORD[name]}"

@@ -1,0 +1,84 @@
+"""`steadyrun verify`: section 6 of a post-mortem against a new run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
+from steadyrun.postmortem.proofs import text, to_number
+from steadyrun.report import limits
+from steadyrun.report.check import examined
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All expectations of a document against one run."""
+
+    document: str
+    run: str
+    checked: tuple[Checked, ...]
+
+    @property
+    def verdict(self) -> str:
+        """`fail` where one fails, else `cannot-tell` where one cannot be told, else `pass`."""
+        found = {each.verdict for each in self.checked}
+        return FAILS if FAILS in found else CANNOT if CANNOT in found or HOLDS not in found else HOLDS
+
+    @property
+    def exit_code(self) -> int:
+        return {HOLDS: 0, FAILS: 1, CANNOT: 3}[self.verdict]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON form (docs/postmortem.md)."""
+        return {
+            "schema": SCHEMA,
+            "document": self.document,
+            "run": self.run,
+            "verdict": self.verdict,
+            "checked": [asdict(each) for each in self.checked],
+        }
+
+
+def verify(document: str | os.PathLike[str], run: str | os.PathLike[str]) -> Verification:
+    """Hold a run against section 6 of a post-mortem, given as its .json or its .md."""
+    expected = read_expectations(Path(document).expanduser())
+    signals, report = examined(run, limits.changes({}, Path.cwd()), go_on=True)
+    return Verification(str(document), str(run), tuple(hold(each, signals, report) for each in expected))
+
+
+def read_expectations(document: Path) -> list[Mapping[str, Any]]:
+    """The list in a post-mortem; a clear error where there is none."""
+    path = document.with_suffix(".json") if document.suffix.lower() == ".md" else document
+    beside = f" (the file beside {document.name})" if path != document else ""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UsageError(f"{path}{beside} cannot be read as a post-mortem: {problem}") from None
+    section = content.get("verification") if isinstance(content, dict) else None
+    found = section.get("expectations") if isinstance(section, dict) else None
+    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        raise UsageError(f"{path} is no post-mortem: it has no verification.expectations")
+    for each in found:
+        _check_form(each, path)
+    return found
+
+
+def _check_form(expected: Mapping[str, Any], path: Path) -> None:
+    kind = text(expected, "kind")
+    if kind not in KINDS:
+        raise UsageError(f"{path} expects {kind!r}, which this version does not know; known: {', '.join(KINDS)}")
+    for name in KINDS[kind].numbers:
+        if to_number(expected.get(name)) is None or not math.isfinite(to_number(expected.get(name)) or 0.0):
+            raise UsageError(f"{path}: the expectation {kind!r} needs a number {name!r}")
+    for name in KINDS[kind].words:
+        if not text(expected, name):
+            raise UsageError(f"{path}: the expectation {kind!r} needs {name!r}")

@@ -1,0 +1,39 @@
+"""What is known before training as if it were a record, so that a question of the trees can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from steadyrun.records import Event, Series
+from steadyrun.signals.run_signals import Signals
+
+
+@dataclass(frozen=True)
+class Given:
+    """A run that has nothing but these numbers."""
+
+    config: Mapping[str, Any]
+    numbers: Mapping[str, tuple[Any, Any]]  # steps and values
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    state: str = "finished"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return {"config": dict(self.config), **self.facts}
+
+    def names(self) -> list[str]:
+        return sorted(self.numbers)
+
+    def series(self, name: str) -> Series:
+        steps, values = self.numbers[name]
+        return Series(name, np.asarray(steps, np.int64), np.asarray(values, float), np.zeros(len(values)))
+
+    def events(self, _kind: str | None = None) -> list[Event]:
+        return []
+
+    def signals(self) -> Signals:
+        return Signals(self)

@@ -1,0 +1,107 @@
+"""The arrays of a batch by name, and which of them an operation of the model was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.probes.batch_hashes import arrays_of
+from steadyrun.probes.scalars import is_tensor
+
+Integers = npt.NDArray[np.int64]
+_DEEPEST = 6
+_CUT = 2  # columns that a shift may cut off
+
+
+def named(batch: Any) -> dict[str, Any]:
+    """Every tensor and array of a batch under the path that leads to it, such as `[0]` or `['labels']`."""
+    found: dict[str, Any] = {}
+    _collect(batch, "", found, 0)
+    return found
+
+
+def _collect(held: Any, path: str, found: dict[str, Any], depth: int) -> None:
+    if is_tensor(held) or isinstance(held, np.ndarray):
+        found[path or "the batch"] = held
+    elif depth > _DEEPEST or isinstance(held, str | bytes):
+        return
+    elif isinstance(held, Mapping):
+        for key, item in held.items():
+            _collect(item, f"{path}[{key!r}]", found, depth + 1)
+    elif isinstance(held, Sequence):
+        for place, item in enumerate(held):
+            _collect(item, f"{path}[{place}]", found, depth + 1)
+    elif is_dataclass(held) and not isinstance(held, type):
+        for each in fields(held):
+            _collect(getattr(held, each.name, None), f"{path}.{each.name}", found, depth + 1)
+
+
+def integers(batch: Any) -> dict[str, Integers]:
+    """The arrays of whole numbers (no flags) on the CPU."""
+    found = {}
+    for name, held in named(batch).items():
+        array = as_numpy(held)
+        if array is not None and array.dtype.kind in "iu":
+            found[name] = array.astype(np.int64, copy=False)
+    return found
+
+
+def as_numpy(held: Any) -> npt.NDArray[Any] | None:
+    """A tensor as numpy, wherever it lies; None for what has no plain elements."""
+    if is_tensor(held):
+        if held.layout.__str__() != "torch.strided" or getattr(held, "is_nested", False):
+            return None
+        arrays = arrays_of(held.detach().cpu())
+        return arrays[0] if arrays else None
+    return held if isinstance(held, np.ndarray) and held.dtype.kind in "biuf" else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The array of a batch from which an operation took its numbers, and the columns that a shift cut off."""
+
+    name: str
+    before: int = 0
+    after: int = 0
+    turned: bool = False  # rows and columns changed places
+
+    @property
+    def words(self) -> str:
+        return f"batch{self.name}" if self.name.startswith(("[", ".")) else self.name
+
+    def of(self, arrays: Mapping[str, Integers]) -> Integers | None:
+        """The same part of another batch; None where it has no such array."""
+        array = arrays.get(self.name)
+        if array is None or (self.before + self.after and (array.ndim < 2 or array.shape[1] <= 2)):
+            return None
+        return _part(array, self.before, self.after)
+
+
+def source_of(taken: Integers, arrays: Mapping[str, Integers]) -> Source | None:
+    """Which array of the batch these numbers are, whole or shifted; None where they were made in another way."""
+    if not taken.size:
+        return None
+    for name, array in arrays.items():
+        for before, after in _cuts(array):
+            part = _part(array, before, after)
+            if part.size != taken.size:
+                continue
+            if np.array_equal(part.reshape(-1), taken.reshape(-1)):
+                return Source(name, before, after)
+            if part.ndim == 2 and np.array_equal(part.T.reshape(-1), taken.reshape(-1)):
+                return Source(name, before, after, turned=True)
+    return None
+
+
+def _cuts(array: Integers) -> list[tuple[int, int]]:
+    if array.ndim < 2 or array.shape[1] <= _CUT:
+        return [(0, 0)]
+    return [(before, cut - before) for cut in range(_CUT + 1) for before in range(cut + 1)]
+
+
+def _part(array: Integers, before: int, after: int) -> Integers:
+    return array[:, before : array.shape[1] - after] if before or after else array

@@ -1,0 +1,55 @@
+"""Batches from a loader, and the loader as it was before: generators, samplers, workers."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from steadyrun.probes.batch_hashes import arrays_of
+from steadyrun.program.generators import kept_generators
+
+MOST_BATCHES = 64  # looked at; models see far fewer
+FEWEST_BATCHES, MOST_BYTES, MOST_SECONDS = 4, 2**30, 30.0  # of a loader
+
+
+def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[Any]:
+    """The first batches of a list or a loader, which is afterwards as it was; fewer where they are large or slow."""
+    if batches is None:
+        return []
+    if isinstance(batches, list | tuple):
+        return list(batches[:count])
+    found: list[Any] = []
+    size, began = 0, time.monotonic()
+    with untouched_loader(batches):
+        for batch in itertools.islice(iter(batches), count):
+            found.append(batch)
+            size += sum(array.nbytes for array in arrays_of(batch))
+            if len(found) >= FEWEST_BATCHES and (size > MOST_BYTES or time.monotonic() - began > MOST_SECONDS):
+                break
+    return found
+
+
+def can_be_drawn_from(loader: Any) -> bool:
+    """Whether batches can be taken from it without a trace: a list, or a torch loader over data with an index."""
+    if isinstance(loader, list | tuple):
+        return True
+    return hasattr(loader, "batch_sampler") and hasattr(getattr(loader, "dataset", None), "__getitem__")
+
+
+@contextmanager
+def untouched_loader(loader: Any) -> Iterator[None]:
+    """Whatever the body draws from a torch loader: its generators go back, workers that it started are ended."""
+    put_back = kept_generators(loader)
+    running = getattr(loader, "_iterator", None)
+    try:
+        yield
+    finally:
+        for each in put_back:
+            each()
+        started = getattr(loader, "_iterator", None)
+        if started is not None and started is not running:
+            getattr(started, "_shutdown_workers", lambda: None)()
+            loader._iterator = running

@@ -1,0 +1,80 @@
+"""What one pass over a batch shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from steadyrun.probes.activations import first_float
+from steadyrun.probes.loss_graph import LossGraph
+
+Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the model: what it was given, what it returned."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+    @property
+    def scores(self) -> Tensor | None:
+        """The output's logits where it names them, its first float tensor otherwise."""
+        named = getattr(self.output, "logits", None)
+        return named if isinstance(named, Tensor) else first_float(self.output)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that the model was given."""
+        return [held for held in (*self.args, *self.kwargs.values()) if isinstance(held, Tensor)]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass of the loss function, and (where asked for) what backward left."""
+
+    loss: float
+    graph: LossGraph
+    calls: list[Call]
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A model's scores in evaluation mode."""
+
+    scores: Tensor
+    noise: float  # how far two passes over the same batch differ
+    size: float  # the largest score
+
+    def limit(self, relative: float) -> float:
+        """Beyond this a score has moved."""
+        return max(relative * self.size, 10 * self.noise)
+
+
+@contextmanager
+def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[Call]]:
+    """The calls of a model within the body; `edit` changes what the first one is given."""
+    seen: list[Call] = []
+    pending: list[Edit] = [] if edit is None else [edit]
+
+    def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return pending.pop()(args, kwargs) if pending else None
+
+    def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        seen.append(Call(args, kwargs, output))
+
+    handles = [
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after, with_kwargs=True),
+    ]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,148 @@
+"""torch's loaders: their datasets and samplers, tried without touching the originals."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from steadyrun.preflight.batch_arrays import as_numpy
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+
+_LONGEST = 2_000_000  # places: a sampler may be without an end
+_SECONDS = 30.0  # for which an item of a worker is waited for
+
+
+def torch_loader(loader: Any) -> DataLoader[Any]:
+    """A DataLoader over a dataset with places; for anything else the question does not arise."""
+    if not isinstance(loader, DataLoader):
+        raise NotApplicable("the batches come from no torch DataLoader")
+    if isinstance(loader.dataset, IterableDataset):
+        raise NotApplicable("the dataset is a stream (IterableDataset): its examples have no places")
+    return loader
+
+
+def streams(loader: Any) -> bool:
+    """Whether it is a DataLoader over a stream."""
+    return isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
+
+
+def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str], list[str]]:
+    """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
+    double: DataLoader[Any] = DataLoader(
+        loader.dataset,  # itself, for a worker_init_fn may look for it
+        sampler=[first_place(loader)] * (2 * count),
+        batch_size=None,
+        collate_fn=digest,
+        num_workers=2,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        timeout=_SECONDS,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reading = iter(double)
+        try:
+            found = [str(each) for each in reading]
+        except Exception as problem:
+            why = f"an item could not be fetched by two workers: {type(problem).__name__}: {str(problem)[:200]}"
+            raise MissingSignal("items of the dataset", why, "make loader.dataset[0] work in a worker") from problem
+        finally:
+            end = getattr(reading, "_shutdown_workers", None)
+            if callable(end):
+                end()
+    return found[::2], found[1::2]
+
+
+def length(held: Any) -> int | None:
+    """How many there are, where that is known."""
+    try:
+        return len(held)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def first_place(loader: DataLoader[Any]) -> Any:
+    """The key of an item that the loader would fetch."""
+    if (length(loader.dataset) or 0) > _LONGEST:
+        return 0
+    try:
+        first = next(iter(twin(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)))
+        return first[0] if loader.batch_sampler is not None else first
+    except Exception:
+        return 0
+
+
+def digest(item: Any) -> str:
+    """A digest of all that is in an item: equal items have equal digests."""
+    sha = hashlib.sha256()
+    for part in _parts(item):
+        sha.update(part)
+    return sha.hexdigest()
+
+
+def _parts(item: Any) -> Iterator[bytes]:
+    if isinstance(item, Tensor | np.ndarray):
+        array = as_numpy(item)
+        yield b"?" if array is None else array.tobytes()
+    elif isinstance(item, Mapping):
+        for key in item:
+            yield repr(key).encode()
+            yield from _parts(item[key])
+    elif isinstance(item, str | bytes | int | float | complex) or item is None:
+        yield repr(item).encode()
+    elif isinstance(item, Sequence):
+        for part in item:
+            yield from _parts(part)
+    elif callable(getattr(item, "tobytes", None)):  # an image
+        yield item.tobytes()
+    elif hasattr(item, "__dict__"):
+        yield from _parts(vars(item))
+    else:
+        yield type(item).__name__.encode()
+
+
+def order(sampler: Any, most: int) -> list[int]:
+    """The first places that a sampler, or one of batches, gives. It is read to its end, where it may count epochs."""
+    found: list[int] = []
+    for each in islice(iter(sampler), _LONGEST):
+        if len(found) < most:
+            found += [int(place) for place in each] if isinstance(each, list | tuple) else [int(each)]
+    return found[:most]
+
+
+def twin(sampler: Any) -> Any:
+    """A copy whose random generators are its own; data that it only looks at is shared."""
+    double = copy.copy(sampler)
+    for name, held in vars(sampler).items():
+        if isinstance(held, torch.Generator):
+            own = torch.Generator(held.device)
+            own.set_state(held.get_state())
+            setattr(double, name, own)
+        elif isinstance(held, np.random.Generator | np.random.RandomState | random.Random):
+            setattr(double, name, copy.deepcopy(held))
+        elif isinstance(held, Sampler) or (hasattr(held, "__iter__") and hasattr(held, "set_epoch")):
+            setattr(double, name, twin(held))
+        elif isinstance(held, list | dict | set | np.ndarray | Tensor) and len(held) < 10**7:
+            setattr(double, name, copy.copy(held) if not isinstance(held, Tensor) else held.clone())
+    return double
+
+
+def base_of(dataset: Any) -> Any:
+    """The dataset below subsets and splits."""
+    for _ in range(8):
+        below = getattr(dataset, "dataset", None)
+        if below is None or not hasattr(below, "__getitem__"):
+            break
+        dataset = below
+    return dataset

@@ -1,0 +1,111 @@
+"""`steadyrun.preflight`: try a training program on its own batches before it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import UsageError
+from steadyrun.program.task import Task
+from steadyrun.report.check import Report
+from steadyrun.report.limits import changes
+from steadyrun.report.lookup import hint
+from steadyrun.signals.missing import MissingSignal
+
+if TYPE_CHECKING:
+    from steadyrun.questions.form import Question
+
+NEEDED = ("P3.3",)  # without the loss of a first batch nothing was tried
+
+
+def preflight(
+    model: Any,
+    optimizer: Any = None,
+    loss_fn: Callable[..., Any] | None = None,
+    batches: Iterable[Any] | None = None,
+    *,
+    scheduler: Any | None = None,
+    scaler: Any | None = None,
+    train_step: Callable[[Task, Any], Any] | None = None,
+    loader: Iterable[Any] | None = None,
+    val_batches: Iterable[Any] | None = None,
+    tokenizer: Any | None = None,
+    config: Mapping[str, Any] | None = None,
+    resumed: str | os.PathLike[str] | None = None,
+    deep: bool = False,
+    only: Iterable[str] = (),
+    progress: Callable[[int, int, str], None] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> Report:
+    """Try a model, its optimizer and its loss on its own batches, and put everything back bit for bit.
+
+    `model` may be a `steadyrun.Task`, which has all the rest. `batches` is a list of batches or the training loader,
+    `loader` the loader where `batches` is a list, `val_batches` the same of validation. `loss_fn(model, batch)` gives
+    the loss; `train_step(task, batch)` is one whole optimizer step as the program writes it: what only it can show
+    (clip order, zero_grad, resume) is asked with it alone. `config` declares intent, as for `steadyrun.record`.
+    `resumed` is the run that is being continued. `deep` asks those probes, too, that train for a while. `only` names
+    the probes to ask. `progress(done, all, name)` is called as they are asked.
+    """
+    given = [] if optimizer is None else optimizer
+    task = model if isinstance(model, Task) else Task(model, given, loss_fn or _no_loss, scheduler, scaler, train_step)
+    more: dict[str, Any] = {"tokenizer": tokenizer, "config": config, "val_loader": val_batches}
+    more["loader"] = loader if loader is not None else batches
+    task = replace(task, **{name: held for name, held in more.items() if held is not None})
+    return run(task, batches=batches, resumed=resumed, deep=deep, only=only, progress=progress, thresholds=thresholds)
+
+
+def run(
+    task: Task,
+    *,
+    name: str = "preflight",
+    again: str = "",
+    batches: Iterable[Any] | None = None,
+    resumed: str | os.PathLike[str] | None = None,
+    deep: bool = False,
+    only: Iterable[str] = (),
+    progress: Callable[[int, int, str], None] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> Report:
+    """Preflight of a task. `name` and `again` are for the report: what was tried, and what to type to try it again."""
+    from steadyrun.preflight.runner import tried
+    from steadyrun.store.reader import open_run
+
+    chosen = _chosen(deep, list(only))
+    walked = tried(
+        task,
+        chosen,
+        changes(thresholds or {}, Path.cwd()),
+        batches=task.loader if batches is None else batches,
+        deep=deep,
+        resumed=None if resumed is None else open_run(resumed),
+        progress=progress or (lambda _done, _all, _name: None),
+    )
+    return Report(name, walked, "before training", needed=NEEDED if not only else (), command="preflight", again=again)
+
+
+def _no_loss(*_: Any) -> Any:
+    how = "give preflight loss_fn, called as loss_fn(model, batch)"
+    raise MissingSignal("loss_fn", "there is no loss_fn", how)
+
+
+def _chosen(deep: bool, only: list[str]) -> dict[str, Question]:
+    from steadyrun.preflight import DEEP, PROBES
+
+    if not only:
+        return {code: probe for code, probe in PROBES.items() if deep or code not in DEEP}
+    wanted = known_probes(only)
+    return {code: probe for code, probe in PROBES.items() if any(code == w or code.startswith(f"{w}.") for w in wanted)}
+
+
+def known_probes(only: list[str]) -> list[str]:
+    """The codes of probes or sections as they are spelled; an unknown one is an error that helps."""
+    from steadyrun.preflight import PROBES
+
+    wanted = [code.upper() for code in only]
+    for code in wanted:
+        if not any(known == code or known.startswith(f"{code}.") for known in PROBES):
+            raise UsageError(f"there is no probe {code!r}; {hint(code, PROBES)}")
+    return wanted

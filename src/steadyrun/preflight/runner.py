@@ -1,0 +1,93 @@
+"""All probes in turn, on one bench; what each did is undone before the next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.errors import SteadyrunError, UsageError
+from steadyrun.preflight.batch_draw import first_of
+from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.program_state import Kept
+from steadyrun.probes.description import is_compiled, something_was_compiled
+from steadyrun.program.task import Task
+from steadyrun.questions.form import Finding, Limits, Question
+from steadyrun.trees.walker import Changes, Walk, walk
+
+
+def tried(
+    task: Task,
+    probes: Mapping[str, Question],
+    changes: Changes,
+    *,
+    batches: Any,
+    deep: bool,
+    resumed: Any,
+    progress: Callable[[int, int, str], None],
+) -> Walk:
+    """Ask every probe; the task is afterwards as it was, bit for bit."""
+    _check(task)
+    kept = Kept(task)
+    places = {code: place for place, code in enumerate(probes)}
+    try:
+        given, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")
+        kept.put_back()  # a loader that shuffles has drawn
+        bench = Bench(task, given, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
+        undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
+        tell = lambda probe: progress(places[probe.code], len(probes), probe.name)  # noqa: E731
+        with _eager(task):
+            walked = walk(undone, bench, changes, go_on=True, asking=tell)
+        progress(len(probes), len(probes), "")
+    finally:
+        kept.put_back()
+    if differences := kept.differences():
+        raise SteadyrunError(f"preflight could not put everything back: {'; '.join(differences[:3])}")
+    return walked
+
+
+def _eager(task: Task) -> AbstractContextManager[Any]:
+    """A compiled model is tried as it was written: its graph can be read, and nothing is compiled for a probe."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    compiled = is_compiled(task.model) or something_was_compiled()
+    return stance("force_eager") if compiled and stance is not None else nullcontext()
+
+
+def _read(loader: Any, name: str) -> list[Any]:
+    """The first batches; a loader without any, or one that raises, is told before anything is tried."""
+    try:
+        found = first_of(loader)
+    except Exception as problem:
+        raise UsageError(f"preflight: reading {name} raised {type(problem).__name__}: {problem}") from problem
+    if loader is not None and not found:
+        raise UsageError(f"preflight: the loader of {name} gives none")
+    return found
+
+
+def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:
+    """A probe whose traces are wiped out when it ends, however it ends."""
+
+    def find(bench: Bench, limit: Limits) -> Finding:
+        with bench.pristine(), torch.enable_grad():
+            return probe.find(bench, limit)
+
+    return find
+
+
+def _check(task: Task) -> None:
+    if not isinstance(task.model, nn.Module):
+        raise UsageError(f"preflight: model must be a torch.nn.Module, not {type(task.model).__name__}")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in task.model.parameters()):
+        raise UsageError("preflight: the model has lazy parameters without a shape yet: run one forward pass before")
+    for each in task.optimizers:
+        if not hasattr(each, "param_groups") or not hasattr(each, "step"):
+            raise UsageError(f"preflight: optimizer must be a torch optimizer or a list of them, not {each!r}")
+    if not callable(task.loss_fn):
+        raise UsageError(f"preflight: loss_fn must be callable, {type(task.loss_fn).__name__} is not")
+    with suppress(TypeError):
+        if isinstance(task.loader, Tensor) or len(task.loader) == 0:  # type: ignore[arg-type]
+            raise UsageError("preflight: batches must be a list of batches or a loader, and not empty")

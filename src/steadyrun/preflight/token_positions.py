@@ -1,0 +1,101 @@
+"""Which tokens of a model's call its scores are about, and where its padding lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from steadyrun.preflight.bench import Bench
+from steadyrun.preflight.forward_pass import Call
+from steadyrun.preflight.input_edits import tensors_in
+from steadyrun.probes.loss_graph import LossGraph
+from steadyrun.probes.targets import alignment, per_row
+
+
+def given(call: Call) -> list[Tensor]:
+    """Every tensor that the model was given, wherever it lies, each once."""
+    return list({id(each): each for each in tensors_in([call.args, call.kwargs])}.values())
+
+
+def next_token_shares(bench: Bench, tokens: Tensor) -> Tensor | None:
+    """The shares of targets that are the input itself, the next one, the one after; None where it cannot be told."""
+    if tokens.dim() != 2 or tokens.is_floating_point():
+        return None
+    graph = bench.first_pass().graph
+    return alignment(LossGraph(labels=graph.labels, tokens=[tokens]))
+
+
+def supervised(bench: Bench, rows: int, width: int) -> Tensor | None:
+    """Where a target counts, as rows beside the scores; None where targets do not lie so."""
+    for labels in bench.first_pass().graph.labels:
+        targets = per_row(labels.targets, rows, width)
+        if targets is not None:
+            keep = targets != labels.ignore_index
+            whole = torch.zeros(rows, width, dtype=torch.bool, device=keep.device)
+            whole[:, : keep.shape[1]] = keep
+            return whole
+    return None
+
+
+def padding(tokens: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
+    """Runs of padding at the two ends of rows.
+
+    Where the padding's id also ends or begins a text, the innermost one of a run is the text's own; so it is where
+    every row begins with it, which may be the start of a decoder's text.
+    """
+    is_pad = tokens == pad_id
+    leading, trailing = is_pad.long().cumprod(1).bool(), is_pad.flip(1).long().cumprod(1).flip(1).bool()
+    if bool(leading[:, :1].all()):  # the innermost may begin the text; the others are padding
+        leading = leading & torch.nn.functional.pad(leading, (0, 1))[:, 1:]
+    if ends_text:
+        leading = leading & torch.nn.functional.pad(leading, (0, 1))[:, 1:]
+        trailing = trailing & torch.nn.functional.pad(trailing, (1, 0))[:, :-1]
+    empty = is_pad.all(1, keepdim=True)
+    return (leading | trailing) & ~empty
+
+
+class _Embeddings(TorchFunctionMode):
+    """Every lookup in an embedding table goes through `change(ids, vectors)`."""
+
+    def __init__(self, change: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self._change = change
+
+    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if function is torch.nn.functional.embedding:
+            ids = args[0] if args else (kwargs or {}).get("input")
+            if isinstance(ids, Tensor) and isinstance(found, Tensor):
+                return self._change(ids, found)
+        return found
+
+
+@contextmanager
+def embedding(change: Callable[[Tensor, Tensor], Tensor]) -> Iterator[None]:
+    """What embedding tables give is changed within the body."""
+    with _Embeddings(change):
+        yield
+
+
+class _Calls(TorchFunctionMode):
+    """Notes every call of torch from Python."""
+
+    def __init__(self, note: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._note(function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def noting(note: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> Iterator[None]:
+    """`note(function, args, kwargs)` is told every call of torch within the body."""
+    with _Calls(note):
+        yield

@@ -1,0 +1,318 @@
+"""What a forward pass shows: activations, dead units, attention, modes, the output's width, autocast.
+
+Hooks are global and exist only while a sampled step runs. Hooks on the modules themselves would be copied
+and pickled along with the model (an EMA copy, `torch.save(model)`) and would cost time on every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
+from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
+from steadyrun.probes.problems import Problems
+from steadyrun.program.model_parts import Block
+
+# Histograms by power of two: the same bins for every tensor and every step, so they can be compared.
+#
+# Bin k counts the values with 2**k <= |x| < 2**(k+1); below the lowest bin and above the highest, in those;
+# zeros and non-finite values are counted apart. Off by default.
+
+
+LOWEST, HIGHEST = -24, 16
+BINS = tuple(range(LOWEST, HIGHEST + 1))
+NAMES = ("zero", "nonfinite", *(f"2^{power}" for power in BINS))
+_MOST_BINNED = 2**20
+
+
+def magnitude_counts(values: Tensor) -> Tensor:
+    """Shares of the values per bin, in the order of `NAMES`."""
+    flat = values.detach().flatten()
+    flat = flat[:: -(-flat.numel() // _MOST_BINNED)].float()
+    finite = torch.isfinite(flat)
+    zero = flat == 0
+    exponents = torch.frexp(flat.abs())[1].long() - 1
+    exponents = exponents.clamp(LOWEST, HIGHEST) - LOWEST
+    places = torch.where(zero, 0, torch.where(finite, exponents + 2, 1))
+    counts = torch.zeros(len(NAMES), device=flat.device)
+    counts.scatter_add_(0, places, torch.ones_like(flat))
+    return counts / flat.numel()
+
+
+_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
+
+
+_MOST_ELEMENTS = 2**22
+
+
+@dataclass
+class ForwardSample:
+    """What one forward pass showed."""
+
+    activations: dict[str, Tensor] = field(default_factory=dict)  # name -> (mean magnitude, deviation)
+    histograms: dict[str, Tensor] = field(default_factory=dict)
+    dead_units: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    silent: dict[str, Tensor] = field(default_factory=dict)  # share of the batch without any active unit
+    entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
+    own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
+    low_shares: dict[str, Tensor] = field(default_factory=dict)
+    future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
+    modules_in_eval: int | None = None
+    output_width: int | None = None
+    compute_dtype: torch.dtype | None = None
+    follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
+    order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
+    batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
+    log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
+
+
+class ForwardProbe:
+    """Watches the first training forward pass of a sampled step."""
+
+    def __init__(self, model: nn.Module, blocks: list[Block], units: list[UnitsTap], problems: Problems) -> None:
+        self._model = model
+        self._problems = problems
+        self._outputs = {id(block.module): block for block in blocks if not block.input}
+        self._inputs = {id(block.module): block for block in blocks if block.input}
+        self._units = {id(tap.module): tap for tap in units}
+        self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
+        self._members = {id(m) for m in model.modules()}
+        self._open = 0  # modules of the model that are running now, one inside the other
+        self._parts: set[int] = set()  # modules that were called by themselves, not by the model
+        self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
+        self._mode: AttentionMode | None = None
+        self._handles: list[Any] = []
+        self._sample = ForwardSample()
+        self._inside: list[str] = []
+        self._wanted: frozenset[str] = frozenset()
+        self._flowing: dict[int, tuple[str, Tensor]] = {}
+        self._passes = 0
+
+    def arm(self, wanted: frozenset[str]) -> None:
+        """Listen to the next training forward pass for the `wanted` probes."""
+        self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
+        self._inside = []
+        self._flowing = {}
+        self._open, self._parts = 0, set()
+        if not self._handles:
+            self._handles = [
+                register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
+                register_module_forward_hook(
+                    # When forward raised, torch calls a hook without the keyword arguments it was registered for.
+                    lambda module, args, *rest: self._left(module, args, rest[0] if rest[1:] else {}, rest[-1]),
+                    with_kwargs=True,
+                    always_call=True,
+                ),
+            ]
+
+    def disarm(self) -> ForwardSample | None:
+        """Stop listening; what was seen, or None where no watched module ran."""
+        for handle in self._handles:
+            handle.remove()
+            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
+            _hook_kwargs.pop(handle.id, None)
+        self._handles = []
+        self._flowing = {}
+        self._leave_mode()
+        return self._sample if self._passes or self._parts else None
+
+    # -- hooks: nothing they do may reach the model -----------------------------------------------
+
+    def _entered(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        try:
+            key = id(module)
+            if key in self._members:
+                self._open += 1
+                if module is self._model:
+                    self._pass_begins()
+                elif self._open == 1:
+                    self._part_begins(key)
+            if "objective" in self._wanted:
+                self._note_turn(module, args)
+            if key in self._inputs:
+                self._measure(self._inputs[key].name, args)
+            if key in self._outputs:
+                self._inside.append(self._outputs[key].name)
+            if (tap := self._units.get(key)) is not None and tap.input:
+                self._count_dead(tap, args)
+        except Exception as problem:
+            self._problems.report("forward probe", problem)
+
+    def _left(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        try:
+            key = id(module)
+            self._open -= key in self._members
+            if module is self._model:
+                self._leave_mode()
+                self._passes += 1
+                self._sample.output_width = self._sample.output_width or output_width(output)
+            elif self._open == 0 and key in self._parts:
+                self._part_ends(output)
+            if output is None:  # the forward pass raised
+                return
+            if module is self._model and "objective" in self._wanted:
+                self._sample.log_z = log_normaliser(output)
+            if key in self._inputs:
+                self._measure(self._inputs[key].name, kwargs)
+            if key in self._outputs:
+                self._measure(self._outputs[key].name, output)
+                self._note_flow(self._outputs[key].name, (args, kwargs), output)
+                if self._inside:
+                    self._inside.pop()
+            if (tap := self._units.get(key)) is not None and not tap.input:
+                self._count_dead(tap, output)
+            if key in self._attention_modules:
+                self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
+        except Exception as problem:
+            self._problems.report("forward probe", problem)
+
+    def _note_turn(self, module: nn.Module, args: Any) -> None:
+        """Who runs after whom, and how many values a batch normalisation has for its statistics."""
+        if id(module) in self._owners:
+            self._sample.order.setdefault(id(module))
+        if isinstance(module, _BatchNorm) and module.training and (given := first_float(args)) is not None:
+            values = given.numel() // max(1, given.shape[1] if given.dim() > 1 else 1)
+            self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
+
+    def _pass_begins(self) -> None:
+        if self._passes:
+            return
+        sample = self._sample
+        with self._problems.contained("autocast dtype"):
+            device = next((p.device.type for p in self._model.parameters()), "cpu")
+            if torch.is_autocast_enabled(device):
+                sample.compute_dtype = torch.get_autocast_dtype(device)
+        if "modes" in self._wanted:
+            sample.modules_in_eval = sum(not module.training for module in self._model.modules())
+        if "attention" in self._wanted and self._mode is None:
+            self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _part_begins(self, key: int) -> None:
+        """A part of the model is called by itself, as in `net.head(net.body(x))`: the calls together are the pass.
+
+        A part that is called again begins another pass.
+        """
+        self._passes += key in self._parts and not self._passes
+        self._parts.add(key)
+        self._pass_begins()
+
+    def _part_ends(self, output: Any) -> None:
+        """The last part that gives scores gives those of the model."""
+        self._leave_mode()
+        if not self._passes and (width := output_width(output)) is not None:
+            self._sample.output_width = width
+            if "objective" in self._wanted:
+                self._sample.log_z = log_normaliser(output)
+
+    def _leave_mode(self) -> None:
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def _note_flow(self, name: str, taken: Any, given: Any) -> None:
+        """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
+        source = self._flowing.get(id(first_float(taken)))
+        if source is not None:
+            self._sample.follows.setdefault(name, source[0])
+        if (tensor := first_float(given)) is not None:
+            self._flowing[id(tensor)] = (name, tensor)
+
+    # -- measurements -----------------------------------------------------------------------------
+
+    def _measure(self, name: str, held: Any) -> None:
+        sample = self._sample
+        if name in sample.activations or (tensor := first_float(held)) is None:
+            return
+        with torch.no_grad():
+            values = thinned(tensor.detach()).float()
+            if "activations" in self._wanted:
+                sample.activations[name] = torch.stack([values.abs().mean(), values.std(correction=0)])
+            if "histograms" in self._wanted:
+                sample.histograms[name] = magnitude_counts(values)
+
+    def _count_dead(self, tap: UnitsTap, held: Any) -> None:
+        if "dead_units" not in self._wanted or tap.name in self._sample.dead_units:
+            return
+        tensor = first_float(held)
+        if tensor is not None and tensor.dim() >= 2:
+            with torch.no_grad():
+                self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
+                self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
+
+    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[Tensor], None]:
+        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
+        if self._passes or "attention" not in self._wanted:
+            return lambda _: None
+        if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
+            return lambda _: None
+        sample = self._sample
+        base = self._inside[-1] if self._inside else "attention"
+        name, place = base, 1
+        while name in sample.entropies:
+            place += 1
+            name = f"{base}#{place}"
+        sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
+        if heads.own is not None:
+            sample.own_entropies[name] = heads.own
+        if heads.future is not None:
+            sample.future[name] = heads.future
+
+        def looks_ahead(share: Tensor) -> None:
+            sample.future[name] = share
+
+        return looks_ahead
+
+
+def thinned(values: Tensor) -> Tensor:
+    """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
+
+
+def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
+    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
+    if isinstance(held, Tensor):
+        if held.is_floating_point():
+            yield held
+    elif depth and isinstance(held, Mapping):
+        for item in held.values():
+            yield from floats_in(item, depth - 1)
+    elif depth and isinstance(held, list | tuple):
+        for item in held:
+            yield from floats_in(item, depth - 1)
+    elif depth and is_dataclass(held):
+        yield from floats_in([getattr(held, each.name, None) for each in fields(held)], depth - 1)
+
+
+def first_float(held: Any) -> Tensor | None:
+    """The first floating tensor with elements."""
+    return next((tensor for tensor in floats_in(held) if tensor.numel() and tensor.dim()), None)
+
+
+def log_normaliser(output: Any) -> Tensor | None:
+    """The mean log of the sum of exponentials over the output's last dimension: 0 for log-probabilities."""
+    named = getattr(output, "logits", None)
+    scores = named if isinstance(named, Tensor) else first_float(output)
+    if scores is None or scores.dim() < 2 or scores.shape[-1] < 2:
+        return None
+    with torch.no_grad():
+        return torch.logsumexp(thinned(scores.detach()).float(), -1).mean()
+
+
+def output_width(output: Any) -> int | None:
+    """The width of the model's output: of its logits where it names them, of its first matrix otherwise."""
+    named = getattr(output, "logits", None)
+    candidates = [named] if isinstance(named, Tensor) else list(floats_in(output))
+    return next((int(tensor.shape[-1]) for tensor in candidates if tensor.dim() >= 2), None)

@@ -1,0 +1,42 @@
+"""Sees the number on which `backward()` is called: what is differentiated need not be what is reported.
+
+`Tensor.backward` finds `torch.autograd.backward` in its module at call time; that is wrapped, as clipping is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.program.torch_compat import Wrapping, wrap
+
+Observer = Callable[[Tensor | None], None]
+
+_observers: dict[Observer, Wrapping] = {}
+
+
+def observe(observer: Observer) -> None:
+    """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
+    forget(observer)
+    _observers[observer] = wrap(torch.autograd, "backward", partial(_seen, observer))
+
+
+def forget(observer: Observer) -> None:
+    """Undo `observe`; after the last one torch is as it was."""
+    if observer in _observers:
+        _observers.pop(observer).remove()
+
+
+def _seen(observer: Observer, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
+    observer(_scalar(tensors) if grad_tensors is None else None)
+    return call(tensors, grad_tensors, *rest, **options)
+
+
+def _scalar(tensors: Any) -> Tensor | None:
+    if isinstance(tensors, list | tuple) and len(tensors) == 1:
+        tensors = tensors[0]
+    return tensors if isinstance(tensors, Tensor) and tensors.numel() == 1 else None

@@ -1,0 +1,117 @@
+"""Dead units: hidden units of a feed-forward layer that are silent on (almost) the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from steadyrun.program.model_parts import Block, clean
+
+SILENT_BELOW = 1e-6
+SILENT_SHARE = 0.99
+_MOST_ELEMENTS = 2**19
+
+_CONVOLUTIONS = (
+    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
+_ACTIVATIONS = (
+    nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Mish, nn.Hardswish,
+    nn.Softplus, nn.PReLU, nn.CELU, nn.SELU,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class UnitsTap:
+    """Where hidden units are seen: a module's input, or its output."""
+
+    name: str
+    module: nn.Module
+    input: bool
+    channels_first: bool = False
+
+
+def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
+    """Down-projections of feed-forward pairs; else activation modules; else, in a plain network, all layers' inputs."""
+    modules = [(clean(path), module) for path, module in model.named_modules() if path]
+    inside = [(path, module, _block_of(path, blocks)) for path, module in modules]
+    pairs = [
+        UnitsTap(block or path, module, input=True)
+        for place, (path, module, block) in enumerate(inside)
+        if (sizes := _sizes(module)) and _has_up_projection(inside[:place], sizes, block)
+    ]
+    if pairs:
+        return _distinct(pairs)
+    acting = _activations([(path, module) for path, module, _ in inside])
+    stacked = any(block.role == "block" for block in blocks)
+    layers = [] if stacked else [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
+    return _distinct(acting or layers[1:])
+
+
+def dead_units(hidden: Tensor, *, channels_first: bool = False) -> tuple[Tensor, int]:
+    """How many units are silent on more than 99% of the batch, and how many there are."""
+    seen = _rows(hidden, channels_first)
+    silent = (seen.abs() < SILENT_BELOW).sum(0)
+    return (silent > SILENT_SHARE * seen.shape[0]).sum(), seen.shape[1]
+
+
+def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
+    """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
+    seen = _rows(hidden, channels_first)
+    return (seen.abs() < SILENT_BELOW).all(1).sum() / max(1, seen.shape[0])
+
+
+def _rows(hidden: Tensor, channels_first: bool) -> Tensor:
+    values = hidden.detach()
+    stride = max(1, -(-values.numel() // _MOST_ELEMENTS))
+    if channels_first:
+        return values[::stride].movedim(1, -1).reshape(-1, values.shape[1])
+    return values.reshape(-1, values.shape[-1])[::stride]
+
+
+def _activations(modules: list[tuple[str, nn.Module]]) -> list[UnitsTap]:
+    """Activation modules; after a convolution a unit is a channel, after a linear layer a feature."""
+    found, channels_first = [], False
+    for path, module in modules:
+        if isinstance(module, _CONVOLUTIONS):
+            channels_first = True
+        elif _sizes(module):
+            channels_first = False
+        elif isinstance(module, _ACTIVATIONS):
+            found.append(UnitsTap(path, module, input=False, channels_first=channels_first))
+    return found
+
+
+def _sizes(module: nn.Module) -> tuple[int, int] | None:
+    """(inputs, outputs) of a linear layer, that of the GPT-2 code in transformers included."""
+    if isinstance(module, nn.Linear):
+        return module.in_features, module.out_features
+    # Not `module.weight`: under a parametrization (spectral norm) merely reading it changes the model.
+    weight = module._parameters.get("weight")
+    if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor) and weight.dim() == 2:
+        return weight.shape[0], weight.shape[1]
+    return None
+
+
+def _has_up_projection(
+    before: list[tuple[str, nn.Module, str | None]], down: tuple[int, int], block: str | None
+) -> bool:
+    width, hidden = down[1], down[0]
+    return hidden > width and any(_sizes(m) == (width, hidden) for _, m, b in before if b == block)
+
+
+def _block_of(path: str, blocks: Sequence[Block]) -> str | None:
+    inside = (b.name for b in blocks if not b.input and path.startswith(b.name + "."))
+    return next(inside, None)
+
+
+def _distinct(taps: list[UnitsTap]) -> list[UnitsTap]:
+    """One line per name: a block with several feed-forward layers (experts) gets them numbered."""
+    counts: dict[str, int] = {}
+    found = []
+    for tap in taps:
+        counts[tap.name] = counts.get(tap.name, 0) + 1
+        suffix = "" if counts[tap.name] == 1 else f"#{counts[tap.name]}"
+        found.append(replace(tap, name=tap.name + suffix))
+    return found

@@ -1,0 +1,168 @@
+"""What is read off the live objects at `watch` and kept in the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyrun.program.model_parts import clean
+
+_MOST_MODULES = 500
+
+
+def named_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters under clean names, each once."""
+    return [(clean(name), parameter) for name, parameter in model.named_parameters()]
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """Class, sizes, tied weights, and the modules that hold parameters."""
+    parameters = named_parameters(model)
+    modules = [
+        {"path": clean(path), "class": type(module).__name__, "parameters": sum(p.numel() for p in own)}
+        for path, module in model.named_modules()
+        if (own := list(module.parameters(recurse=False)))
+    ]
+    return {
+        "class": type(model).__name__,
+        "parameters": sum(p.numel() for _, p in parameters),
+        "trainable": sum(p.numel() for _, p in parameters if p.requires_grad),
+        "tied": _tied(model),
+        "declares_tied": declares_tied(model),
+        "modules": modules[:_MOST_MODULES],
+        "modules_left_out": max(0, len(modules) - _MOST_MODULES),
+        "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for _, p in parameters}),
+        "devices": sorted({str(p.device) for _, p in parameters}),
+    }
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile wraps the model or any part of it, or Lightning has compiled its steps."""
+    return any(
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or getattr(module, "_compiler_ctx", None) is not None
+        for module in model.modules()
+    )
+
+
+def something_was_compiled() -> bool:
+    """Whether torch.compile has been at work anywhere in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["stats"])
+
+
+def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
+    """Statistics of every parameter as it is now: mean, deviation, smallest, largest, fan-in."""
+    kinds = {clean(path): type(module).__name__ for path, module in model.named_modules()}
+    found = []
+    for name, parameter in named_parameters(model):
+        numbers = _statistics(parameter)
+        holder = name.rpartition(".")[0]
+        found.append(
+            {
+                "name": name,
+                "module": kinds.get(holder, ""),
+                "shape": list(parameter.shape),
+                "fan_in": _fan_in(parameter, kinds.get(holder, "")),
+                "trainable": parameter.requires_grad,
+                **dict(zip(("mean", "std", "min", "max"), numbers, strict=True)),
+            }
+        )
+    return found
+
+
+def describe_groups(optimizers: list[Any], model: nn.Module) -> list[dict[str, Any]]:
+    """The param groups: their settings, and which parameters each holds."""
+    names = {id(parameter): name for name, parameter in named_parameters(model)}
+    found = []
+    for place, optimizer in enumerate(optimizers):
+        for group in optimizer.param_groups:
+            members = group["params"]
+            found.append(
+                {
+                    "optimizer": place,
+                    "class": type(optimizer).__name__,
+                    "settings": {key: _plain(value) for key, value in group.items() if key != "params"},
+                    "parameters": [names.get(id(p), "not in the model") for p in members],
+                    "dimensions": sorted({p.dim() for p in members}),
+                    "elements": sum(p.numel() for p in members),
+                }
+            )
+    return found
+
+
+def describe_tokenizer(tokenizer: Any) -> dict[str, Any]:
+    """A fingerprint that changes when the tokenizer would tokenize differently, and its size."""
+    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(inner, "to_str"):
+        text = inner.to_str()
+    elif hasattr(tokenizer, "get_vocab"):
+        text = json.dumps(sorted(tokenizer.get_vocab().items()))
+    else:
+        raise TypeError(f"{type(tokenizer).__name__} has neither to_str nor get_vocab")
+    size = tokenizer.get_vocab_size() if hasattr(tokenizer, "get_vocab_size") else len(tokenizer.get_vocab())
+    return {
+        "class": type(tokenizer).__name__,
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+        "vocab_size": int(size),
+    }
+
+
+def parameter_dtype(model: nn.Module) -> str:
+    """The dtype most parameters have, in the words of the config: fp32, bf16, fp16."""
+    sizes: dict[torch.dtype, int] = {}
+    for parameter in model.parameters():
+        sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+    return dtype_name(max(sizes, key=lambda dtype: sizes[dtype]) if sizes else torch.float32)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    short = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
+    return short.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def _statistics(parameter: Tensor) -> list[float]:
+    local = getattr(parameter, "to_local", lambda: parameter)()
+    values = local.detach()
+    if not values.numel() or values.device.type == "meta":
+        return [float("nan")] * 4
+    values = values.float()
+    low, high = torch.aminmax(values)
+    numbers: list[float] = torch.stack([values.mean(), values.std(correction=0), low, high]).tolist()
+    return numbers
+
+
+def _fan_in(parameter: Tensor, kind: str) -> int | None:
+    if parameter.dim() < 2 or "Embedding" in kind:
+        return None
+    if kind == "Conv1D":  # the GPT-2 code in transformers stores (inputs, outputs)
+        return int(parameter.shape[0])
+    return math.prod(parameter.shape[1:])
+
+
+def _tied(model: nn.Module) -> list[list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(clean(name))
+    return [same for same in names.values() if len(same) > 1]
+
+
+def declares_tied(model: nn.Module) -> bool:
+    """Whether the model's own configuration says that embedding and head are one, and it has both."""
+    told = getattr(getattr(model, "config", None), "tie_word_embeddings", None)
+    head = getattr(model, "get_output_embeddings", lambda: None)
+    try:
+        return told is True and head() is not None
+    except Exception:  # a model that cannot tell has not told
+        return False
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, Tensor) else value

@@ -1,0 +1,253 @@
+"""What a loss is made of, read off the autograd graph between the forward pass and backward.
+
+The graph names every operation and keeps what its derivative needs: the targets and scores of a cross-entropy, the
+token ids that went through an embedding, shapes before and after broadcasting, the tensors that a gradient will reach.
+Nothing is computed a second time, and it does not matter how a program imported or wrapped its loss function. A
+compiled graph is opaque: nothing is found in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.probes.attention import VIEWS
+
+MOST_NODES = 200_000
+_CLOSE = 0.01
+_NEAR = 80  # nodes from the loss within which comparisons with targets are made
+_SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
+_COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The class targets of one cross-entropy."""
+
+    targets: Tensor
+    classes: int
+    ignore_index: int
+    reduction: str
+    smoothing: float = 0.0
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Predictions stretched over the batch by the shape of their targets."""
+
+    predictions: tuple[int, ...]
+    compared: tuple[int, ...]
+
+
+@dataclass
+class LossGraph:
+    """What was found."""
+
+    leaves: list[Tensor] = field(default_factory=list)  # every tensor that the gradient of this loss reaches
+    labels: list[Labels] = field(default_factory=list)  # of every cross-entropy, the one nearest to the loss first
+    comparison: str = ""  # the operation that compares predictions with targets, such as "mse_loss"
+    squashed: str = ""  # "softmax" or "sigmoid" where scores are squashed before a loss that does so itself
+    probabilities: bool = False  # a loss over log-probabilities that was given probabilities
+    plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
+    broadcast: Broadcast | None = None
+    tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
+    complete: bool = True  # False where a part of the graph is compiled or was too large to walk
+
+
+def read(loss: Tensor) -> LossGraph:
+    """Read a loss that was computed and not yet differentiated."""
+    found = LossGraph()
+    for place, node in enumerate(_nodes(loss.grad_fn)):
+        name = node.name()
+        if "AccumulateGrad" in name:
+            found.leaves.append(node.variable)
+        elif name.startswith("CompiledFunction") or place >= MOST_NODES:
+            found.complete = False
+        elif name.startswith("Embedding"):
+            _take_tokens(node, found)
+        elif name.startswith("NllLoss"):
+            _take_labels(loss.grad_fn, node, found)
+        elif name.startswith("LogSoftmax") and not found.squashed:
+            found.squashed = _squashed(node, ("Softmax",))
+        elif name.startswith("BinaryCrossEntropyWithLogits") and not found.squashed:
+            found.squashed = _squashed(node, ("Softmax", "Sigmoid"))
+        if place < _NEAR:
+            if not found.comparison and name.startswith(_COMPARISONS):
+                found.comparison = name.removesuffix("Backward0")
+            if found.broadcast is None:
+                found.broadcast = _broadcast(node)
+    found.plain = loss.grad_fn is not None and len(found.labels) == 1 and _is_plain(loss.grad_fn, found.labels[0])
+    return found
+
+
+def _is_plain(root: Any, labels: Labels) -> bool:
+    top = _through([root], (*VIEWS, "ToCopy"))
+    if labels.reduction != "mean":
+        return False
+    return top is not None and (top.name().startswith("NllLoss") or (labels.smoothing > 0 and _adds_smoothing(top)))
+
+
+def _adds_smoothing(top: Any) -> bool:
+    return bool(top.name().startswith("Add")) and all(_factor(each) is not None for each in _inputs(top))
+
+
+@dataclass
+class Counted:
+    """Which targets of a cross-entropy count, and how much: told by the gradient, whatever masks the loss later."""
+
+    losses: Tensor | None = None  # of each item, before any weight
+    mask: Tensor | None = None
+    weight: float = 0.0  # of all items together: 1 for a mean
+    value: float = 0.0  # what this cross-entropy adds to the loss
+
+    def note(self, gradients: Any, _outputs: Any) -> None:
+        if gradients and isinstance(gradients[0], Tensor):
+            dim = 1 if gradients[0].dim() > 1 else 0
+            size = gradients[0].detach().abs().amax(dim).float()
+            self.mask = size != 0
+            self.weight = float(size.sum())
+            if self.losses is not None and self.losses.numel() == size.numel():
+                self.value = float((size.reshape(-1) * self.losses.reshape(-1)).sum())
+
+    def masked(self, labels: Labels) -> Labels:
+        """The labels with what does not count marked as ignored."""
+        mask = self.mask
+        if mask is None or mask.numel() != labels.targets.numel():
+            return labels
+        kept = mask.reshape(labels.targets.shape).to(labels.targets.device)
+        return replace(labels, targets=labels.targets.masked_fill(~kept, labels.ignore_index))
+
+
+def counting(loss: Tensor) -> list[Counted]:
+    """One `Counted` for each cross-entropy, in the order of `LossGraph.labels`; filled when backward has run."""
+    found = []
+    for node in _nodes(loss.grad_fn):
+        if node.name().startswith("NllLoss"):
+            held = Counted(_losses(node._saved_self, node._saved_target))
+            node.register_hook(held.note)
+            found.append(held)
+    return found
+
+
+def leaves(tensor: Tensor) -> list[Tensor]:
+    """Every tensor that a gradient of this one reaches; the graph may have been used already."""
+    return [node.variable for node in _nodes(tensor.grad_fn) if "AccumulateGrad" in node.name()]
+
+
+def is_mean(loss: float, counted: list[Counted]) -> bool:
+    """Whether a loss is a mean of cross-entropies, with weights that add up to 1, and nothing else."""
+    weight, value = sum(each.weight for each in counted), sum(each.value for each in counted)
+    return abs(weight - 1) < _CLOSE and abs(value - loss) <= _CLOSE * max(1.0, abs(loss))
+
+
+def _losses(scores: Tensor, targets: Tensor) -> Tensor:
+    dim = 1 if scores.dim() > 1 else 0
+    places = targets.detach().clamp(0, scores.shape[dim] - 1).unsqueeze(dim)
+    return -scores.detach().gather(dim, places).squeeze(dim).float()
+
+
+def _nodes(first: Any) -> Iterator[Any]:
+    """Every node once, those near the loss first."""
+    waiting = deque([first] if first is not None else [])
+    seen: set[Any] = set()
+    while waiting and len(seen) <= MOST_NODES:
+        node = waiting.popleft()
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node
+        waiting.extend(each for each, _ in node.next_functions if each is not None)
+
+
+def _take_tokens(node: Any, found: LossGraph) -> None:
+    ids = getattr(node, "_saved_indices", None)
+    if isinstance(ids, Tensor) and ids.dim() == 2:
+        found.tokens.append(ids)
+
+
+def _take_labels(root: Any, node: Any, found: LossGraph) -> None:
+    scores, targets = node._saved_self, node._saved_target
+    held = Labels(
+        targets.squeeze(1) if targets.dim() == 3 and "2D" in node.name() and targets.shape[1] == 1 else targets,
+        int(scores.shape[1] if scores.dim() > 1 else scores.shape[0]),
+        _signed(node._saved_ignore_index),
+        {0: "none", 1: "mean", 2: "sum"}.get(int(node._saved_reduction), "none"),
+        _smoothing(root, node),
+    )
+    found.labels.append(held)
+    source = _through(_inputs(node), _SAME_SCORES)
+    found.probabilities |= source is not None and source.name().startswith("Softmax")
+
+
+def _smoothing(root: Any, node: Any) -> float:
+    """The label smoothing of torch's cross-entropy: it adds the plain loss times (1 - s) and a mean times s."""
+    for place, above in enumerate(_nodes(root)):
+        if place > _NEAR:
+            break
+        if above.name().startswith("Add"):
+            factors = [_factor(each) for each in _inputs(above)]
+            if len(factors) == 2 and None not in factors and _inputs(_inputs(above)[0])[:1] == [node]:
+                return float(min(1.0, max(0.0, 1 - (factors[0] or 0.0))))
+    return 0.0
+
+
+def _factor(node: Any) -> float | None:
+    factor = getattr(node, "_saved_other", None) if node.name().startswith("MulBackward1") else None
+    return float(factor) if isinstance(factor, int | float) else None
+
+
+def _squashed(node: Any, kinds: tuple[str, ...]) -> str:
+    """What squashes the scores before this loss squashes them: nothing but other views may lie between."""
+    source = _through(_inputs(node), _SAME_SCORES)
+    name = "" if source is None else source.name()
+    return next((kind.lower() for kind in kinds if name.startswith(kind)), "")
+
+
+def _through(inputs: list[Any], kinds: tuple[str, ...]) -> Any:
+    """The first node below that is more than another view."""
+    node = inputs[0] if inputs else None
+    for _ in range(_NEAR):
+        if node is None or not node.name().startswith(kinds):
+            return node
+        node = next(iter(_inputs(node)), None)
+    return None
+
+
+def _broadcast(node: Any) -> Broadcast | None:
+    """Predictions (N, 1) against targets (N): each prediction is compared with every target.
+
+    torch's own losses expand both sides first; a difference written by hand broadcasts, its other side needs no
+    gradient.
+    """
+    if node.name().startswith(_COMPARISONS):
+        node = next((each for each in _inputs(node) if each.name().startswith("Expand")), None)
+    elif not node.name().startswith(("Sub", "Rsub")):
+        node = None
+    elif len(_inputs(node)) == 1 and _inputs(node)[0].name().startswith("Expand"):
+        node = _inputs(node)[0]  # l1_loss: expanded before it subtracts
+    below = [] if node is None else [each for each in node.next_functions if each[0] is not None]
+    after = _shape(node)
+    if len(below) != 1 or after is None or len(after) != 2 or after[0] != after[1] or after[0] < 2:
+        return None
+    if below[0][0].name().startswith(("Unsqueeze", "View", "UnsafeView", "Reshape")):
+        return None  # stretched on purpose, to compare each with every other
+    before = _shape(*below[0])
+    return Broadcast(before, after) if before == (after[0], 1) else None
+
+
+def _shape(node: Any, place: int = 0) -> tuple[int, ...] | None:
+    """The shape of a node's result."""
+    held = getattr(node, "_input_metadata", None)
+    return tuple(int(size) for size in held[place].shape) if held and len(held) > place else None
+
+
+def _inputs(node: Any) -> list[Any]:
+    return [each for each, _ in node.next_functions if each is not None]
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number

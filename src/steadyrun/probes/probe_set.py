@@ -1,0 +1,345 @@
+"""Everything that `run.watch` attaches to a model and its optimizers, and its work at each `run.step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from steadyrun.probes import backward_hook
+from steadyrun.probes.activations import NAMES, ForwardProbe, ForwardSample, magnitude_counts
+from steadyrun.probes.adam_check import UpdateProbe
+from steadyrun.probes.attention import LOW_SHARE
+from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.dead_units import find_units
+from steadyrun.probes.description import dtype_name, named_parameters, something_was_compiled
+from steadyrun.probes.evaluation_mode import EvaluationProbe
+from steadyrun.probes.gradients import GradientFacts, GradientProbe
+from steadyrun.probes.loss_scale import ScalerView
+from steadyrun.probes.objective import ObjectiveProbe
+from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerProbe
+from steadyrun.probes.parameters import ParameterProbe
+from steadyrun.probes.problems import Problems
+from steadyrun.probes.row_queue import Row, Unpack, Values
+from steadyrun.probes.scheduler_dry_run import steps_taken
+from steadyrun.probes.spectral import SpectralProbe, large_matrices
+from steadyrun.probes.stale_gradients import LeftoverProbe
+from steadyrun.probes.system import SystemProbe
+from steadyrun.program.model_parts import find_blocks, groups_of
+
+# A sampled forward pass on its way into a row, and what only a forward pass can tell into the manifest.
+
+
+_MOST_HEADS = 256
+
+
+def put_forward(row: Row, sample: ForwardSample) -> None:
+    """Put the numbers of a forward pass into a row."""
+    for name, pair in sample.activations.items():
+        row.put_many(pair, by_names([f"activation/{name}", f"activation_std/{name}"]))
+    for name, counts in sample.histograms.items():
+        row.put_many(counts, by_names(histogram_names("activation", name)))
+    for name, (dead, _total) in sample.dead_units.items():
+        row.put(f"dead_units/{name}", dead)
+        row.put(f"silent_inputs/{name}", sample.silent[name])
+    heads = sum(share.numel() for share in sample.low_shares.values())
+    for name, share in sample.low_shares.items():
+        row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
+        row.put(f"attention_entropy/{name}", sample.entropies[name].mean())
+        if name in sample.own_entropies:
+            row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
+    for name, future in sample.future.items():
+        row.put(f"future_attention/{name}", future)
+    row.put("log_z", sample.log_z)
+    row.put("batchnorm_values", sample.batchnorm_values)
+    if sample.modules_in_eval is not None:
+        row.put("modules_in_eval", float(sample.modules_in_eval))
+
+
+def learn(
+    sample: ForwardSample, learned: Callable[..., None], problems: Problems, armed: frozenset[str], followed: bool
+) -> None:
+    """What only a forward pass can tell, for the manifest."""
+    facts: dict[str, Any] = {
+        "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
+        "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
+    }
+    if sample.follows:
+        facts["follows"] = sample.follows
+    if sample.output_width is not None:
+        facts["output_width"] = sample.output_width
+    if sample.compute_dtype is not None:
+        facts["dtype"] = dtype_name(sample.compute_dtype)
+    learned(**facts)
+    if followed and not sample.activations and "activations" in armed:
+        problems.unavailable("activations", "none of the followed blocks ran in the model's forward pass")
+    if not sample.dead_units and "dead_units" in armed:
+        problems.unavailable("dead units", "no feed-forward layer or activation module was found")
+    if not sample.low_shares and "attention" in armed:
+        problems.unavailable("attention", "no attention was seen in the forward pass")
+
+
+def by_names(names: list[str]) -> Unpack:
+    def unpack(array: npt.NDArray[Any]) -> Values:
+        return dict(zip(names, array.tolist(), strict=True))
+
+    return unpack
+
+
+def _heads(name: str, *, every: bool) -> Unpack:
+    """The count of dead heads of a block and, unless there are too many, each head's share of low entropy."""
+
+    def unpack(array: npt.NDArray[Any]) -> Values:
+        values: Values = {f"dead_heads/{name}": float((array > LOW_SHARE).sum())}
+        if every:
+            values.update({f"low_entropy_share/{name}/{head}": float(x) for head, x in enumerate(array)})
+        return values
+
+    return unpack
+
+
+def histogram_names(kind: str, name: str) -> list[str]:
+    return [f"histogram/{kind}/{name}/{bin_name}" for bin_name in NAMES]
+
+
+FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
+_MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up
+_NEED_WHOLE_PARAMETERS = frozenset({"blocks", "moments", "spectral", "histograms"})
+
+
+class Watcher:
+    """The probes of one watched model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: list[Any],
+        *,
+        scheduler: Any | None,
+        scaler: Any | None,
+        blocks: list[str] | None,
+        cadence: Cadence,
+        problems: Problems,
+        learned: Callable[..., None],
+        declared_clip: float | None,
+        compiled: bool,
+        collectives: bool,
+        tokens: dict[str, int],
+    ) -> None:
+        named = named_parameters(model)
+        parameters = [parameter for _, parameter in named]
+        self.blocks = find_blocks(model, blocks)
+        self.units = find_units(model, self.blocks)
+        self.matrices = large_matrices(list(named))
+        self._cadence = cadence
+        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters) and not collectives
+        self._problems = problems
+        self._learned = learned
+        self._declared_clip = declared_clip
+        self._scheduler = scheduler
+        self._model = model
+        self._scaler = ScalerView(scaler)
+        self._gradients = GradientProbe(parameters, self._scaler, problems)
+        self._gradients.several_optimizers = len(optimizers) > 1
+        self._optimizer = OptimizerProbe(optimizers, model, parameters, problems)
+        self._optimizer.before = [self._before_step]
+        self._optimizer.after = [self._after_step]
+        self._parameters = ParameterProbe(parameters, groups_of([name for name, _ in named], self.blocks))
+        self._updates = UpdateProbe()
+        self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
+        self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
+        self._order: list[int] = []
+        self._named = named
+        self._spectral = SpectralProbe(list(self.matrices))
+        self._system = SystemProbe(problems.unavailable)
+        self._forward = ForwardProbe(model, self.blocks, self.units, problems)
+        self._evaluation = EvaluationProbe(model)
+        self._compiled = compiled
+        self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
+        self._forward_seen = False
+        self._missed = 0
+        self._armed: frozenset[str] = frozenset()
+        self._sampling: frozenset[str] = frozenset()
+        self._gradient_counts: dict[str, Tensor] = {}
+
+    @property
+    def program(self) -> tuple[nn.Module, list[Any], Any | None, Any | None]:
+        """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer has taken its place."""
+        return self._model, self._optimizer.optimizers, self._scheduler, self._scaler.scaler
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled
+
+    def validated(self) -> dict[str, int]:
+        """In which mode the model was when it was validated since the last time this was asked."""
+        return self._evaluation.take()
+
+    def attach(self, step: int) -> None:
+        if self._sharded:
+            self._problems.unavailable(
+                "norms of sharded parameters",
+                "the parameters are spread over processes, and adding up their norms needs every rank to take part: "
+                "let every rank record and call watch(…, collectives=True)",
+                missing=["grad_norm", *_NEED_WHOLE_PARAMETERS],
+            )
+        else:
+            self._gradients.attach()
+        backward_hook.observe(self._backward_begins)
+        self._optimizer.attach()
+        if self._compiled:
+            self._problems.unavailable(
+                "forward probe",
+                "the model is compiled: nothing is put into its graph, so activations, dead units and attention are "
+                "not recorded; run a few eager steps to see them",
+                missing=list(FORWARD_PROBES[:3]),
+            )
+        self.prepare(step)
+
+    def detach(self) -> None:
+        self._forward.disarm()
+        backward_hook.forget(self._backward_begins)
+        self._evaluation.disarm()
+        self._optimizer.detach()
+        self._gradients.detach()
+
+    def forget(self, step: int) -> None:
+        """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
+        self._forward.disarm()
+        self._gradients.forget()
+        self._leftovers.forget()
+        self._objective.forget()
+        self._optimizer.forget()
+        self.prepare(step)
+
+    def prepare(self, step: int) -> None:
+        """Decide what the coming step will measure; called before its forward pass."""
+        due = self._cadence.due(step)
+        if self._sharded:
+            due -= _NEED_WHOLE_PARAMETERS
+        self._sampling = due
+        if not self._compiled and not something_was_compiled():  # a global hook makes torch.compile warn
+            self._evaluation.arm()
+        self._gradients.sample = "blocks" in due
+        self._leftovers.sample = "objective" in due and not self._sharded
+        self._objective.sample = "objective" in due and not self._compiled
+        self._gradients.when_ended = self._count_gradients if "histograms" in due else None
+        wanted = due & frozenset(FORWARD_PROBES)
+        self._armed = wanted if not self._compiled and not self._problems.failed("forward probe") else frozenset()
+        if self._armed:
+            self._forward.arm(self._armed)
+
+    def _backward_begins(self, root: Tensor | None) -> None:
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.backward_begins)
+            self._contained("objective", self._objective.backward_begins, root)
+
+    def _before_step(self, optimizer: Any) -> None:
+        if self._scaler.search():
+            self._learned(scaler=type(self._scaler.scaler).__name__)
+        if not self._sharded:
+            self._gradients.before_step(optimizer)
+        if "blocks" in self._sampling and not self._problems.failed("update ratio"):
+            with self._problems.contained("update ratio"):
+                self._parameters.snapshot()
+
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.before_step, optimizer)
+        if "moments" in self._sampling:
+            self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
+
+    def _after_step(self, optimizer: Any) -> None:
+        self._gradients.after_step()
+        self._leftovers.after_step()
+        if "moments" in self._sampling:
+            self._contained("update", self._updates.compare, optimizer, self._optimizer.first_group(optimizer))
+
+    # -- at run.step ------------------------------------------------------------------------------
+
+    def fill(self, row: Row) -> list[Row]:
+        """Complete the step's row and return the rows of the sampled tables."""
+        gradients, stepped = self._gradients.take(), self._optimizer.take(row)
+        if self._scheduler is not None:
+            row.put("scheduler_steps", steps_taken(self._scheduler))
+        if self._on_cpu:
+            row.work.append(lambda _values: self._describe(row, gradients, stepped))
+        else:
+            self._describe(row, gradients, stepped)
+        if not self._sampling:
+            return []
+        samples = Row("samples", row.step, row.at)
+        self._order = []
+        if self._armed:
+            self._take_forward(samples)
+        if "objective" in self._sampling:
+            self._contained("leftover gradients", self._leftovers.fill, samples, gradients.backwards > 0)
+            self._contained("objective", self._objective.fill, samples, self._order)
+        self._sample(samples)
+        if gradients.sampled is not None:
+            self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
+        return [samples] if samples.values or samples.late else []
+
+    def _describe(self, row: Row, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
+        if not self._sharded:
+            with self._problems.contained("gradient norm"):
+                self._gradients.fill(row, gradients, self._declared_clip)
+        with self._problems.contained("optimizer"):
+            self._optimizer.fill(row, stepped)
+
+    def _sample(self, row: Row) -> None:
+        due = self._sampling
+        if "blocks" in due:
+            self._contained("parameter norms", self._parameters.fill, row)
+        if "moments" in due:
+            self._contained("moments", self._optimizer.moments, row)
+            self._contained("update", self._updates.fill, row)
+        if "spectral" in due and self.matrices:
+            self._contained("spectral norms", self._put_spectral, row)
+        if "system" in due:
+            self._contained("system", lambda target: target.values.update(self._system.measure()), row)
+        if "histograms" in due:
+            self._contained("histograms", self._put_histograms, row)
+
+    def _contained(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
+        if not self._problems.failed(what):
+            with self._problems.contained(what):
+                action(*arguments)
+
+    def _put_spectral(self, row: Row) -> None:
+        names = [f"spectral_norm/{name}" for name, _ in self.matrices]
+        row.put_many(self._spectral.measure(), by_names(names))
+
+    def _count_gradients(self) -> None:
+        self._gradient_counts = {
+            name: magnitude_counts(parameter.grad) for name, parameter in self._named if parameter.grad is not None
+        }
+
+    def _put_histograms(self, row: Row) -> None:
+        for name, parameter in self._named:
+            row.put_many(magnitude_counts(parameter), by_names(histogram_names("weight", name)))
+        for name, counts in self._gradient_counts.items():
+            row.put_many(counts, by_names(histogram_names("gradient", name)))
+        self._gradient_counts = {}
+
+    def _take_forward(self, row: Row) -> None:
+        sample = self._forward.disarm()
+        self._missed = 0 if sample is not None else self._missed + 1
+        if sample is None and self._missed < _MISSES and not something_was_compiled():
+            return
+        if sample is None:
+            self._problems.unavailable(
+                "forward probe",
+                "no training forward pass of the watched model was seen: it may run inside a compiled function, in "
+                "another process, or without gradients",
+                missing=list(FORWARD_PROBES[:3]),
+            )
+            return
+        self._order = list(sample.order)
+        self._contained("forward sample", put_forward, row, sample)
+        if not self._forward_seen:
+            self._forward_seen = True
+            self._contained(
+                "forward facts", learn, sample, self._learned, self._problems, self._armed, bool(self.blocks)
+            )

@@ -1,0 +1,98 @@
+"""What the targets of a batch show: how they lie to the inputs, what is masked, how classes are mixed.
+
+Only sums are taken, on the device where the targets are; whoever records them decides when they move.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steadyrun.probes.loss_graph import Labels, LossGraph
+
+_SHORTEST = 4
+_MOST_CLASSES = 100_000
+OFFSETS = (0, 1, 2)  # a target is the token itself, the next one, the one after that
+
+
+def alignment(graph: LossGraph) -> Tensor | None:
+    """The share of supervised targets that are the input at each of `OFFSETS`; None where none lie side by side.
+
+    Of several losses and several embeddings (an encoder's and a decoder's) the best match counts, offset by offset.
+    """
+    found = [
+        shares for labels in graph.labels for tokens in graph.tokens if (shares := _shares(labels, tokens)) is not None
+    ]
+    return torch.stack(found).amax(0) if found else None
+
+
+def _shares(labels: Labels, tokens: Tensor) -> Tensor | None:
+    """A program may cut the last position off its scores and the first off its labels, or shift before."""
+    targets = per_row(labels.targets, *tokens.shape)
+    if targets is None or tokens.shape[1] < _SHORTEST:
+        return None
+    keep = targets != labels.ignore_index
+    shares = []
+    for offset in OFFSETS:
+        length = min(targets.shape[1], tokens.shape[1] - offset)
+        mask = keep[:, :length]
+        same = (targets[:, :length] == tokens[:, offset : offset + length]) & mask
+        shares.append(same.sum() / mask.sum().clamp(min=1))
+    return torch.stack([share.float() for share in shares])
+
+
+def supervised(labels: Labels) -> Tensor:
+    """The share of targets that count."""
+    return (labels.targets != labels.ignore_index).float().mean()
+
+
+def padding_supervised(labels: Labels, tokens: Tensor, pad_id: int) -> Tensor | None:
+    """Of the supervised positions, the share at which padding is asked to predict padding."""
+    rows, width = tokens.shape
+    targets = per_row(labels.targets, rows, width)
+    if targets is None:
+        return None
+    given = tokens[:, : targets.shape[1]]
+    keep = targets != labels.ignore_index
+    wrong = keep & (targets == pad_id) & (given == pad_id)
+    return wrong.sum() / keep.sum().clamp(min=1)
+
+
+def ends(labels: Labels, tokens: Tensor, eos_id: int) -> Tensor:
+    """How often the end of a text occurs after the first position of a row, and how often it is a target."""
+    return torch.stack([(tokens[:, 1:] == eos_id).sum(), (labels.targets == eos_id).sum()]).float()
+
+
+def class_counts(labels: Labels) -> Tensor | None:
+    """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
+    targets = labels.targets
+    if targets.dim() != 1 or targets.shape[0] < 2 or labels.classes > _MOST_CLASSES:
+        return None
+    keep = (targets != labels.ignore_index) & (targets >= 0) & (targets < labels.classes)
+    counts = torch.zeros(labels.classes, device=targets.device)
+    return counts.scatter_add_(0, targets.clamp(0, labels.classes - 1), keep.float())
+
+
+def entropy(counts: Tensor) -> Tensor:
+    """The loss of guessing by these frequencies alone, in nats."""
+    shares = counts / counts.sum().clamp(min=1)
+    return -(shares * shares.clamp(min=1e-30).log()).sum()
+
+
+def alike(counts: Tensor) -> Tensor:
+    """How likely two different targets are of one class.
+
+    It is unbiased: of data that is mixed it is the same on average for one batch and for all batches together, however
+    few or uneven the classes are.
+    """
+    total = counts.sum()
+    return (counts * (counts - 1)).sum() / (total * (total - 1)).clamp(min=1)
+
+
+def per_row(targets: Tensor, rows: int, width: int) -> Tensor | None:
+    """Targets as rows beside the tokens, from whatever shape the loss took them in."""
+    count = targets.numel()
+    for length in (width, width - 1, width - 2):
+        if length > 0 and count == rows * length:
+            return targets.reshape(rows, length)
+    return None

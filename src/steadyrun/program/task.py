@@ -1,0 +1,191 @@
+"""The task: what replay, preflight and an exported script share with the user's own training program."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Factory = Callable[..., "Task"]
+
+_PASSING = (
+    'pass its arguments after --, as in FILE.py:FUNCTION -- --data PATH, or parse them under if __name__ == "__main__":'
+)
+
+
+@dataclass
+class Task:
+    """One training program: its objects, its loss, and (where it is not the plain one) its step.
+
+    `loss_fn(model, batch)` gives the loss of one batch. `train_step(task, batch)` is one whole optimizer step as the
+    program writes it (autocast, accumulation, unscale, clip, schedule) and returns the undivided loss; an accumulated
+    step gets the list of its micro-batches. Without it the step is put together from what was recorded. `loader`, an
+    iterable of batches in the order of training, lets a replay check that it gives what was recorded. `step` is the
+    number of the step being executed; whoever executes it sets it. `val_loader`, `tokenizer` and `config` (as of
+    `steadyrun.record`) tell preflight more.
+    """
+
+    model: nn.Module
+    optimizer: Any
+    loss_fn: Callable[..., Any]
+    scheduler: Any | None = None
+    scaler: Any | None = None
+    train_step: Callable[[Task, Any], Any] | None = None
+    loader: Iterable[Any] | None = None
+    step: int = 0
+    val_loader: Iterable[Any] | None = None
+    tokenizer: Any | None = None
+    config: Mapping[str, Any] | None = None
+
+    @property
+    def optimizers(self) -> list[Any]:
+        return list(self.optimizer) if isinstance(self.optimizer, list | tuple) else [self.optimizer]
+
+
+def load_factory(name: str, given_as: str = "--factory") -> Factory:
+    """The function that `module:function` (or `path/to/file.py:function`) names; this is what imports user code."""
+    place, _, function = name.rpartition(":")
+    if not place or not function:
+        raise UsageError(f"{given_as} must look like module:function or file.py:function, not {name!r}")
+    module = _imported(place, name, given_as)
+    found: Factory | None = getattr(module, function, None)
+    if found is None or not callable(found):
+        near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
+        raise UsageError(f"{place} has no function {function!r}; it has: {near or 'none'}")
+    return found
+
+
+def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
+    """Call a factory, with the run's configuration where it takes an argument."""
+    try:
+        task = factory(dict(config)) if takes_config(factory) else factory()
+    except SystemExit as left:
+        raise UsageError(f"{name} {_exited(left)}") from left
+    except Exception as problem:
+        raise UsageError(f"{name} raised {_told(problem)}") from problem
+    if not isinstance(task, Task):
+        raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
+    return task
+
+
+def takes_config(factory: Factory) -> bool:
+    """Whether a factory wants the configuration: its first argument has no default, or None or a dict for one."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    first = next((each for each in parameters if each.kind in kinds), None)
+    return first is not None and (first.default is first.empty or isinstance(first.default, Mapping | None))
+
+
+def _imported(place: str, name: str, given_as: str) -> Any:
+    """The user's module; an error that says what it does at import, if that is more than to define things."""
+    from steadyrun.recording.record import TrainsAtImport
+
+    try:
+        with _only_imported():
+            return _from_file(Path(place), name, given_as) if place.endswith(".py") else _from_path(place)
+    except TrainsAtImport as problem:
+        raise UsageError(
+            f"importing {place} starts to train ({_where(problem)}), so it was stopped: only its function is wanted; "
+            'put what trains under if __name__ == "__main__":'
+        ) from problem
+    except SystemExit as left:
+        raise UsageError(f"importing {place} {_exited(left)}") from left
+
+
+@contextmanager
+def _only_imported() -> Iterator[None]:
+    """An import neither trains nor records: a run that is being looked at would be written into."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    from steadyrun.recording.record import TrainsAtImport, only_imported
+
+    def refuse(*_: Any) -> None:
+        raise TrainsAtImport
+
+    before, hook = only_imported.set(True), register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        hook.remove()
+        only_imported.reset(before)
+
+
+def _from_path(name: str) -> Any:
+    """Import a module as `python -m` would see it: the working directory comes first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except Exception as problem:
+        missing = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        if missing is not None and name.split(".")[0] == missing.split(".")[0]:
+            raise UsageError(
+                f"no module named {name!r} here or among the installed packages; "
+                "go to the folder of the training script, or name the file: path/to/file.py:function"
+            ) from problem
+        raise UsageError(f"importing {name} raised {_told(problem)}") from problem
+
+
+def _from_file(path: Path, name: str, given_as: str) -> Any:
+    """Import a file under its own name, whatever else has that name; modules beside it can be imported."""
+    file = path.expanduser().resolve()
+    if not file.is_file():
+        raise UsageError(f"{given_as} names {path}, and there is no such file")
+    if (folder := str(file.parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:
+        hint = _as_module(file, name.rpartition(":")[2]) if "relative import" in str(problem) else ""
+        raise UsageError(f"importing {path} raised {_told(problem)}{hint}") from problem
+    return module
+
+
+def _as_module(file: Path, function: str) -> str:
+    """How to name a file that imports its neighbours relatively: by its package, from the folder above that."""
+    names, folder = [file.parent.name, file.stem], file.parent.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    return f"; it is a part of a package: name it {'.'.join(names)}:{function}, in the folder {folder}"
+
+
+def _told(problem: Exception) -> str:
+    """An exception of the user's code, and where it came from."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    hint = f"; {_PASSING}" if "argv" in (last.line or "") else ""
+    return f"{type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno}){hint}"
+
+
+def _where(problem: BaseException) -> str:
+    """The line of the user's file that did it: the first one behind the machinery of importing."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    line = next(each for each in frames if each.filename != __file__ and "importlib" not in each.filename)
+    return f"{Path(line.filename).name}:{line.lineno}"
+
+
+def _exited(left: SystemExit) -> str:
+    """How user code ended the process, as it does where it rejects its command line, and what to do."""
+    how = f"with the message {left.code!r}" if isinstance(left.code, str) else f"with status {left.code or 0}"
+    given = shlex.join(sys.argv[1:]) or "none"
+    return f"exited {how} (its arguments: {given}; what it printed is above): {_PASSING}"

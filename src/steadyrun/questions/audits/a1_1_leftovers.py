@@ -1,0 +1,61 @@
+"""A1.1: are gradients empty when backward begins?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row, sampled
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    left = sampled(run, "grad_norm_left")
+    bad = left.values > 0
+    measured = {"steps": float(len(left)), "left": float(np.sum(bad))}
+    first = in_a_row(bad, limit["steps"])
+    if first is not None:
+        measured["norm"] = float(left.values[first])
+        return Finding(
+            "not-cleared",
+            f"in {np.sum(bad)} of {len(left)} sampled steps every backward pass began with gradients that an earlier "
+            "step "
+            f"had used (norm {shown(left.values[first])} at step {left.step_at(first)}): they add up, never cleared.",
+            measured,
+            left.step_at(first),
+        )
+    return Finding("pass", f"gradients were empty when backward began, in {len(left)} sampled steps.", measured)
+
+
+QUESTION = Question(
+    code="A1.1",
+    name="gradients start empty",
+    asks="Are gradients empty when the first backward pass after an optimizer's step begins?",
+    why="backward() adds to what is there. Without zero_grad every update is the sum of all gradients so far: the norm "
+    "drifts upwards, and at a low learning rate nothing else shows.",
+    needs=("grad_norm_left",),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "steps",
+            3,
+            "sampled steps",
+            "how many must show it",
+            "",
+            "in a row; three are no accident",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "gradients are cleared between steps"),
+        Outcome(
+            "not-cleared",
+            FAULT,
+            "gradients of earlier steps are added to every update",
+            "Call optimizer.zero_grad() once per optimizer step, before the first backward pass.",
+            explains=("C1.2", "C3", "C4", "C6", "D1", "D2", "D4", "S1", "S3", "S4", "S5"),
+        ),
+    ),
+    find=find,
+    always=True,
+)

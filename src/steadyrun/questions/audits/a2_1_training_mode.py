@@ -1,0 +1,114 @@
+"""A2.1: is the model in training mode when it trains?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Points, Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    training = run.points("training")
+    off = training.values == 0
+    measured = {"steps": float(len(training)), "in_evaluation": float(np.sum(off))}
+    if not np.any(off):
+        parts = _parts(run, limit)
+        return parts or Finding("pass", f"training mode in all {len(training)} steps.", measured)
+    if np.all(off):
+        return Finding("never", f"the model was in evaluation mode in all {len(training)} steps.", measured)
+    first = in_a_row(off, limit["steps"])
+    validation = None if not first else _validation_at(run, training, first)
+    if first is None or validation is None:
+        message = f"in evaluation mode in {np.sum(off)} of {len(training)} steps."
+        return Finding("sometimes", message, measured, training.step_at(int(np.argmax(off))))
+    if _sensitive(run) == 0:
+        raise NotApplicable("the model has neither dropout nor batch statistics: the mode changes nothing")
+    return Finding(
+        "left-on",
+        f"the model was validated at step {validation} and made the steps from {training.step_at(first)} on in "
+        f"evaluation mode, {np.sum(off)} in all.",
+        measured,
+        training.step_at(first),
+    )
+
+
+def _parts(run: Signals, limit: Limits) -> Finding | None:
+    """Modules inside of the model that a validation left in evaluation mode."""
+    points = run.maybe("modules_in_eval")
+    first = None if points is None else in_a_row(points.values > points.values[0], limit["samples"])
+    if points is None or not first:
+        return None
+    validation = _validation_at(run, points, first)
+    if validation is None or _sensitive(run) == 0:
+        return None
+    more = float(points.values[first] - points.values[0])
+    return Finding(
+        "parts-left-on",
+        f"{more:g} modules inside of the model stayed in evaluation mode after the validation at step {validation}.",
+        {"modules": more},
+        points.step_at(first),
+    )
+
+
+def _validation_at(run: Signals, points: Points, place: int) -> int | None:
+    """The validation between a point and the one before it."""
+    before, step = points.step_at(place - 1), points.step_at(place)
+    found = [each.step for each in run.events("validation") if each.step is not None and before <= each.step <= step]
+    return min(found, default=None)
+
+
+def _sensitive(run: Signals) -> int | None:
+    """How many modules the mode changes; None where no validation told."""
+    told = [number(modes.get("sensitive")) for modes in _modes(run)]
+    known = [int(each) for each in told if each is not None]
+    return known[-1] if known else None
+
+
+def _modes(run: Signals) -> list[dict[str, object]]:
+    held = [each.fields.get("modes") for each in run.events("validation")]
+    return [each for each in held if isinstance(each, dict)]
+
+
+QUESTION = Question(
+    code="A2.1",
+    name="training mode in training",
+    asks="Is the model in training mode whenever the optimizer steps?",
+    why="eval() of a validation that is never undone switches dropout off and freezes batch statistics: the training "
+    "loss drops at once, and regularisation is gone.",
+    needs=("training",),
+    panel=1,
+    thresholds=(
+        Threshold("steps", 20, "steps", "how long it must last", "", "a pause of a few steps may be meant"),
+        Threshold("samples", 3, "sampled steps", "the same for modules inside of the model", "", "as above"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the model trains in training mode"),
+        Outcome(
+            "left-on",
+            FAULT,
+            "the evaluation mode of a validation was never left",
+            "Call model.train() at the head of the training loop, or after each validation.",
+            explains=("C4.2", "D2", "S1", "S6", "A2.2"),
+        ),
+        Outcome(
+            "parts-left-on",
+            FAULT,
+            "modules inside of the model stayed in evaluation mode after a validation",
+            "Call model.train() on the whole model after each validation.",
+            explains=("C4.2", "D2", "S1", "S6"),
+        ),
+        Outcome(
+            "never",
+            NOTE,
+            "trained in evaluation mode from the start: dropout is off, batch statistics are frozen",
+            "Call model.train() before training, unless this is meant.",
+        ),
+        Outcome("sometimes", NOTE, "some steps were made in evaluation mode", "Call model.train() before each step."),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,71 @@
+"""A2.2: is the model in evaluation mode when it is validated?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+_HOW = "call run.watch(model, optimizer), and run.val(loss) right after the passes of each validation"
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    if run.config.get("val_mode") == "train":
+        raise NotApplicable("the run declares val_mode 'train': validation in training mode is meant")
+    held = [(each.step, each.fields.get("modes")) for each in run.events("validation")]
+    seen = [(step, modes) for step, modes in held if isinstance(modes, dict) and (number(modes.get("passes")) or 0) > 0]
+    if not seen:
+        raise MissingSignal("validation passes", "no forward pass without gradients was seen before a validation", _HOW)
+    if not any(number(modes.get("sensitive")) for _, modes in seen):
+        raise NotApplicable("the model has neither dropout nor batch statistics: the mode changes nothing")
+    wrong = [step for step, modes in seen if modes.get("passes_in_training") == modes.get("passes")]
+    mixed = [step for step, modes in seen if (number(modes.get("passes_in_training")) or 0) > 0]
+    measured = {"validations": float(len(seen)), "in_training_mode": float(len(wrong))}
+    if run.running and len(seen) < limit["validations"]:
+        raise MissingSignal("validation passes", f"{len(seen)} validations so far", "let it run on")
+    bad = [step in wrong for step, _ in seen]
+    if in_a_row(bad, limit["validations"]) is not None or all(bad):
+        return Finding(
+            "in-training",
+            f"in {len(wrong)} of {len(seen)} validations every forward pass ran in training mode: dropout was on, or "
+            "batch "
+            "statistics were used and changed.",
+            measured,
+            wrong[0],
+        )
+    if mixed:
+        message = f"passes in training mode were seen before {len(mixed)} of {len(seen)} validations."
+        return Finding("mixed", message, measured, mixed[0])
+    return Finding("pass", f"evaluation mode in all {len(seen)} validations.", measured)
+
+
+QUESTION = Question(
+    code="A2.2",
+    name="evaluation mode in validation",
+    asks="Is the model in evaluation mode when it is validated?",
+    why="With dropout on, validation is worse than the model is, and differs from pass to pass; with batch statistics "
+    "in training mode, validation data leaks into the model's buffers.",
+    needs=("val_loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "validations", 2, "validations in a row", "how many must show it, or all there are", "", "not a trial"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the model is validated in evaluation mode"),
+        Outcome(
+            "in-training",
+            FAULT,
+            "the model is validated in training mode",
+            "Call model.eval() before validating, and model.train() after. Where it is meant, declare "
+            'config={"val_mode": "train"}.',
+            explains=("C4.2", "S1.3"),
+        ),
+        Outcome("mixed", NOTE, "some passes between training and validation ran in training mode"),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,95 @@
+"""A2.3: has batch normalisation enough examples?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    modules = run.about("model").get("modules")
+    kinds = [str(each.get("class")) for each in modules if isinstance(each, dict)] if isinstance(modules, list) else []
+    normed = sum("BatchNorm" in kind and "Sync" not in kind for kind in kinds)
+    if not normed:
+        raise NotApplicable("the model has no batch normalisation")
+    examples, backwards = run.maybe("examples"), run.maybe("backwards")
+    if examples is None:
+        raise MissingSignal("examples", how="give run.step(loss, batch=…) the batches")
+    parts = float(np.median(backwards.values)) if backwards is not None else 1.0
+    size = float(np.median(examples.values)) / max(1.0, parts)
+    measured = {"examples": size, "layers": float(normed)}
+    facts = f"{normed} layers of batch normalisation get {size:g} examples at a time"
+    if size > limit["examples"]:
+        return Finding("pass", f"{facts}.", measured)
+    values = run.maybe("batchnorm_values")
+    first = None if values is None else in_a_row(values.values <= limit["values"], 3)
+    if values is not None and first is not None:
+        measured["values"] = float(values.values[first])
+        message = f"{facts}, one of them {measured['values']:g} values per channel: nothing but their order is left"
+        return Finding("degenerate", f"{message}.", measured, values.step_at(first))
+    gap = _gap(run)
+    if gap is not None:
+        measured["gap"] = gap
+        if gap > limit["gap"]:
+            message = (
+                f"{facts}, and validation, which uses running statistics, is {shown(gap)} times the training loss."
+            )
+            return Finding("unlike-in-evaluation", message, measured)
+    return Finding("few", f"{facts}.", measured)
+
+
+def _gap(run: Signals) -> float | None:
+    """The middle of the last validations against the training loss of that time."""
+    val, loss = run.maybe("val_loss"), run.maybe("loss")
+    if val is None or loss is None or len(val) < 2:
+        return None
+    then = [loss.mean_until(float(step), 50) for step in val.steps[len(val) // 2 :]]
+    ratios = [each / base for each, base in zip(val.values[len(val) // 2 :], then, strict=True) if base > 0]
+    return float(np.median(ratios)) if ratios else None
+
+
+QUESTION = Question(
+    code="A2.3",
+    name="examples for batch normalisation",
+    asks="Does batch normalisation see enough examples for its statistics?",
+    why="With one or two examples the statistics of a batch are noise: in evaluation the running statistics are "
+    "others, "
+    "and the model is a different one.",
+    needs=("batch",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "examples", 2, "examples", "at most this many are too few", "", "the bug is known from batches of 1 or 2"
+        ),
+        Threshold("values", 2, "values per channel", "at most this many leave only a sign", "", "arithmetic"),
+        Threshold(
+            "gap", 1.5, "times the training loss", "how far validation is above it", "", "beside the small batch"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "batch normalisation has examples enough"),
+        Outcome(
+            "unlike-in-evaluation",
+            FAULT,
+            "batch statistics of one or two examples make evaluation a different model",
+            "Use GroupNorm or LayerNorm, larger batches, or SyncBatchNorm.",
+            explains=("C4.2", "S1.3", "D4"),
+            may_pass=True,
+        ),
+        Outcome(
+            "degenerate",
+            FAULT,
+            "normalised over two values every number becomes plus or minus one",
+            "Use LayerNorm or GroupNorm, or larger batches.",
+            explains=("C1", "C3", "C4", "D2", "D4", "S"),
+        ),
+        Outcome("few", NOTE, "batch normalisation on one or two examples", "Use GroupNorm, or larger batches."),
+    ),
+    find=find,
+    always=True,
+)

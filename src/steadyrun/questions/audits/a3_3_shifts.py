@@ -1,0 +1,95 @@
+"""A3.3: is each target the token that follows its input?"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row, of_targets
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
+
+_MOST_AHEAD = 1e-3  # share of attention on later keys that is none
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    why = "no cross-entropy over the tokens of an embedding was seen"
+    found = [of_targets(run, f"targets/{name}", why) for name in ("same", "next", "second")]
+    common = reduce(np.intersect1d, [points.steps for points in found])  # a damaged file may lack some of one
+    if not len(common):
+        raise MissingSignal("targets/next", "the samples of the targets share no step", "record them again")
+    same, following, second = (points.where(np.isin(points.steps, common)) for points in found)
+    measured = {
+        name: float(np.median(p.values)) for name, p in (("same", same), ("next", following), ("second", second))
+    }
+    shares = ", ".join(f"{percent(share)} {_WORDS[name]}" for name, share in measured.items())
+    facts = f"of the supervised targets {shares}"
+    twice = in_a_row((second.values > limit["share"]) & (following.values < limit["other"]), limit["samples"])
+    if twice is not None:
+        return Finding("shifted-twice", f"{facts}.", measured, second.step_at(twice))
+    copied = in_a_row((same.values > limit["share"]) & (following.values < limit["other"]), limit["samples"])
+    if copied is None:
+        return Finding("pass", f"{facts}.", measured)
+    if cannot_look_ahead(run):
+        return Finding("not-shifted", f"{facts}, and no position sees a later one.", measured, same.step_at(copied))
+    return Finding("copies", f"{facts}; whether that is meant is not declared.", measured, same.step_at(copied))
+
+
+def cannot_look_ahead(run: Signals) -> bool:
+    """Whether positions see earlier ones alone: declared, or seen in every attention."""
+    if "causal" in run.config:
+        return run.config["causal"] is True
+    looks = [points for name in run.matching("future_attention/*") if (points := run.maybe(name)) is not None]
+    return bool(looks) and all(float(np.max(points.values)) < _MOST_AHEAD for points in looks)
+
+
+_WORDS = {"same": "are their own input token", "next": "the next one", "second": "the one after that"}
+
+QUESTION = Question(
+    code="A3.3",
+    name="targets follow their inputs",
+    asks="Is each target the token that follows its input: not the input itself, and not the one after?",
+    why="Shifted twice, a model learns to predict two tokens ahead: a higher loss and useless text. Not shifted, the "
+    "answer is in the input: the loss falls to zero, and so does validation.",
+    needs=("objective",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "share", 0.9, "of supervised targets", "that many must match at the wrong place", "", "a shift is total"
+        ),
+        Threshold(
+            "other",
+            0.5,
+            "of supervised targets",
+            "and fewer than this at the right one",
+            "",
+            "repetitive text matches both",
+        ),
+        Threshold("samples", 2, "sampled steps in a row", "how many must show it", "", "not one strange batch"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "targets follow their inputs, or have nothing to do with them"),
+        Outcome(
+            "shifted-twice",
+            FAULT,
+            "targets are two tokens ahead of their inputs",
+            "Shift once: give labels equal to the inputs to a model that shifts them itself, or shift before and "
+            "compare "
+            "without shifting.",
+            explains=("C1", "C4", "D4", "S1", "S6"),
+        ),
+        Outcome(
+            "not-shifted",
+            FAULT,
+            "targets are the inputs themselves",
+            "Compare the scores of position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
+            explains=("C1", "C4", "S1", "S2", "S6"),
+        ),
+        Outcome("copies", NOTE, "targets are the inputs themselves, as in an autoencoder"),
+    ),
+    find=find,
+    always=True,
+)

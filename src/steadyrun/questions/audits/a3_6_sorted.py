@@ -1,0 +1,81 @@
+"""A3.6: are the classes mixed within batches?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import of_targets
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    if run.config.get("shuffle") is False:
+        raise NotApplicable("the run declares shuffle False: the order is meant")
+    why = "no cross-entropy over the classes of whole examples was seen"
+    within, overall = (of_targets(run, f"targets/{name}", why) for name in ("alike", "alike_overall"))
+    _whole_examples(run, why)
+    if len(within) < limit["batches"]:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal("targets/alike", f"{len(within)} batches were sampled", how)
+    error = float(np.std(within.values, ddof=1) / np.sqrt(len(within)))
+    inside, outside = float(np.mean(within.values)), float(overall.values[-1])
+    mean = inside - outside
+    measured = {"within": inside, "overall": outside, "more": mean, "errors": mean / max(error, 1e-3)}
+    facts = (
+        f"two examples of a batch are of one class with probability {percent(inside)}, two of any batches with "
+        f"{percent(outside)} ({len(within)} sampled batches)"
+    )
+    if mean > limit["more"] and measured["errors"] > limit["errors"]:
+        return Finding("sorted", f"{facts}.", measured, within.step_at(0))
+    return Finding("pass", f"{facts}.", measured)
+
+
+def _whole_examples(run: Signals, why: str) -> None:
+    """Raise where there is not one target per example: the words of a text are alike by nature."""
+    count, examples = of_targets(run, "targets/count", why), run.maybe("examples")
+    if examples is None:
+        raise MissingSignal("examples", how="give run.step(loss, batch=…) the batches")
+    steps, mine, theirs = np.intersect1d(count.steps, examples.steps, return_indices=True)
+    if not len(steps) or np.any(count.values[mine] > examples.values[theirs]):
+        raise NotApplicable("an example has more than one target")
+
+
+QUESTION = Question(
+    code="A3.6",
+    name="classes are mixed",
+    asks="Are the classes mixed within batches?",
+    why="Data sorted by class and not shuffled gives batches of one class: the model learns to say that class, then "
+    "the "
+    "next, and the loss is a sawtooth.",
+    needs=("objective",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "more",
+            0.25,
+            "probability",
+            "how much likelier two examples of one batch are of one class",
+            "",
+            "mixed data of any imbalance gives 0 on average; samplers that group a few of many classes give 0.1",
+            "more",
+        ),
+        Threshold("errors", 5, "standard errors", "above zero", "", "one run in millions by chance", "errors"),
+        Threshold("batches", 5, "sampled batches", "fewer say nothing", "", "the first steps are sampled densely"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "classes are mixed"),
+        Outcome(
+            "sorted",
+            FAULT,
+            "batches are of one class each: the data is sorted and not shuffled",
+            "Shuffle: DataLoader(…, shuffle=True), or permute the examples once before training.",
+            explains=("C2.2", "C3", "C4", "D2", "D4", "S1", "S3"),
+            may_pass=True,
+        ),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,52 @@
+"""A3.7: does every batch have a target that counts?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, _limit: Limits) -> Finding:
+    if not run.has("ignored_labels"):
+        raise NotApplicable("no recorded batch has labels that the loss skips")
+    ignored = run.raw("ignored_labels")
+    empty = ignored.steps[ignored.values >= 1]
+    measured = {"batches": float(len(ignored.steps)), "without_target": float(len(empty))}
+    if not len(empty):
+        return Finding(
+            "pass", f"each of the {len(ignored.steps)} batches with skipped labels has others, too.", measured
+        )
+    bad = set(run.not_finite("loss")[0].tolist()) if run.has("loss") else set()
+    at = sorted(set(empty.tolist()) & bad)
+    if at:
+        message = (
+            f"all labels of the batch at step {at[0]} are skipped, and its loss is not a number: a mean of nothing."
+        )
+        return Finding("nothing-to-learn", message, measured, at[0])
+    return Finding("empty", f"all labels of the batch at step {int(empty[0])} are skipped.", measured, int(empty[0]))
+
+
+QUESTION = Question(
+    code="A3.7",
+    name="targets that count",
+    asks="Does every batch have at least one label that the loss does not skip?",
+    why="The mean over no targets is 0/0: one batch whose labels are all masked turns the loss, and with it every "
+    "weight, into NaN.",
+    needs=("batch",),
+    panel=1,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "every batch has targets"),
+        Outcome(
+            "nothing-to-learn",
+            FAULT,
+            "a batch without any target made the loss NaN",
+            "Skip such batches, or divide the summed loss by max(1, number of targets).",
+            explains=("D1", "D3", "C", "S", "A7"),
+        ),
+        Outcome("empty", NOTE, "a batch without any target", "Skip such batches."),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,52 @@
+"""A4.1: is every parameter that gets a gradient in an optimizer?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.audit_facts import count, names, reach
+from steadyrun.signals.progress import from_scratch
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import listed
+
+
+def find(run: Signals, _limit: Limits) -> Finding:
+    found = reach(run)
+    total, strange, trained = (count(found, name) for name in ("left_out_count", "strange", "trained"))
+    missing = names(found, "left_out")
+    measured = {"missing": float(total), "strange": float(strange), "optimized": float(trained)}
+    facts = f"{total} trainable parameters get a gradient and are in no optimizer ({listed(missing, total)})"
+    if total and strange:
+        message = f"{facts}; the optimizer holds {strange} tensors that are not in the model."
+        return Finding("stale", message, measured)
+    if total and from_scratch(run):
+        return Finding("left-out", f"{facts}, and they started from random weights.", measured)
+    if total:
+        return Finding("not-optimized", f"{facts}.", measured)
+    return Finding("pass", f"the {trained} parameters that the loss reaches are in an optimizer.", measured)
+
+
+_FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
+_FOLLOWS = ("C1", "C3", "C4", "S", "A4.3", "A4.6", "P4", "P6")
+_OUTCOMES = (
+    Outcome("pass", PASS, "the optimizer holds every parameter that learns"),
+    Outcome("stale", FAULT, "the optimizer holds tensors of a model that was", _FIX, explains=_FOLLOWS),
+    Outcome("left-out", FAULT, "random weights that nothing will ever move", _FIX, explains=_FOLLOWS),
+    Outcome("not-optimized", NOTE, "nothing moves these; where that is meant, freeze them", _FIX),
+)
+_WHY = (
+    "What the optimizer does not hold never moves. It happens when a layer is replaced, or the model moved to another "
+    "dtype, after the optimizer was built: the optimizer keeps the tensors of before."
+)
+
+QUESTION = Question(
+    code="A4.1",
+    name="parameters in the optimizer",
+    asks="Is every parameter that gets a gradient in an optimizer?",
+    why=_WHY,
+    needs=("objective",),
+    panel=None,
+    thresholds=(),
+    outcomes=_OUTCOMES,
+    find=find,
+    always=True,
+)

@@ -1,0 +1,42 @@
+"""A4.2: does the model know all of its parameters?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.audit_facts import count, names, reach
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import listed
+
+
+def find(run: Signals, _limit: Limits) -> Finding:
+    facts = reach(run)
+    hidden, total = names(facts, "hidden"), count(facts, "hidden_count")
+    measured = {"hidden": float(total)}
+    if total:
+        message = f"the loss reaches {total} tensors that the model holds and does not list: {listed(hidden, total)}."
+        return Finding("unregistered", message, measured)
+    return Finding("pass", "the model lists every tensor it holds that the loss reaches.", measured)
+
+
+QUESTION = Question(
+    code="A4.2",
+    name="registered parameters",
+    asks="Is every tensor that the model holds and the loss reaches one of model.parameters()?",
+    why="Layers in a plain Python list or dictionary work in the forward pass and are invisible to the optimizer, to "
+    "state_dict and to .to(device): they never learn and are not saved.",
+    needs=("objective",),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "all parameters are registered"),
+        Outcome(
+            "unregistered",
+            FAULT,
+            "parameters that the model does not know of, and that nothing trains",
+            "Hold layers in nn.ModuleList or nn.ModuleDict, tensors in nn.Parameter or nn.ParameterList.",
+            explains=("C1", "C4", "S", "A2", "A4", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
+        ),
+    ),
+    find=find,
+    always=True,
+)

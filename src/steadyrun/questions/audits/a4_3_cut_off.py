@@ -1,0 +1,68 @@
+"""A4.3: does the gradient reach every parameter that is to learn?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import count, names, reach
+from steadyrun.signals.intent import pretrained
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import listed
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    facts = reach(run)
+    unreached, total = names(facts, "unreached"), count(facts, "unreached_count")
+    trained = count(facts, "trained")
+    measured = {"unreached": float(total), "optimized": float(trained), "samples": float(count(facts, "samples"))}
+    if not total:
+        return Finding("pass", f"the gradient reaches all {trained} optimized parameters.", measured)
+    words = (
+        f"the gradient of the loss never reaches {total} of {trained} optimized parameters ({listed(unreached, total)})"
+    )
+    if total == trained and measured["samples"] >= limit["samples"]:
+        return Finding("nothing-reached", f"{words}: what is differentiated does not depend on them.", measured)
+    place = facts.get("cut_before")
+    if isinstance(place, str) and place and not pretrained(run) and measured["samples"] >= limit["samples"]:
+        return Finding("cut-off", f"{words}: it ends at {place}, and all that ran before it gets none.", measured)
+    return Finding("unused", f"{words}.", measured)
+
+
+QUESTION = Question(
+    code="A4.3",
+    name="the gradient reaches the parameters",
+    asks="Does the gradient of the loss reach every parameter that the optimizer is to move?",
+    why="detach(), .data, .item(), numpy or a no_grad in the middle of a model cut the graph: everything before the "
+    "cut "
+    "keeps its first weights, and the rest learns around it.",
+    needs=("objective",),
+    panel=3,
+    thresholds=(
+        Threshold("samples", 2, "sampled steps", "how often it was looked at", "", "the first alone may differ"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the gradient reaches everything that is to learn"),
+        Outcome(
+            "cut-off",
+            FAULT,
+            "the graph is cut: the first part of the model gets no gradient",
+            "Remove the detach() (or .data, no_grad, numpy) between that part and the loss; freeze the part if it is "
+            "meant.",
+            explains=("C1", "C3", "C4", "S", "A4.6", "P4", "P6"),
+        ),
+        Outcome(
+            "nothing-reached",
+            FAULT,
+            "the gradient reaches nothing that is optimized",
+            "Differentiate the loss itself: no .item(), torch.tensor(loss), .data or no_grad before backward().",
+            explains=("C", "S", "A1", "A4", "P4", "P6"),
+        ),
+        Outcome(
+            "unused",
+            NOTE,
+            "parameters that the loss does not use",
+            "Leave them out of the optimizer, or see whether a part of the model was meant to be used.",
+        ),
+    ),
+    find=find,
+    always=True,
+)

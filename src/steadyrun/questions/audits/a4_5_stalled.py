@@ -1,0 +1,81 @@
+"""A4.5: do weights change where they have a gradient?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import in_a_row, sampled
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import percent
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stalled = _moving(run, sampled(run, "stalled"))
+    share = float(np.median(stalled.values)) if len(stalled) else 0.0
+    measured = {"stalled": share, "samples": float(len(stalled))}
+    facts = f"of the weights with a gradient {percent(share)} did not change at all in a step"
+    first = in_a_row(stalled.values > limit["share"], limit["samples"])
+    if first is None:
+        return Finding("pass", f"{facts} (limit {percent(limit['share'])}).", measured)
+    dtypes = run.about("model").get("parameter_dtypes")
+    small = isinstance(dtypes, list) and any(each in {"bfloat16", "float16"} for each in dtypes)
+    step = stalled.step_at(first)
+    if small:
+        message = f"{facts} (limit {percent(limit['share'])}): updates are smaller than the spacing of its numbers."
+        return Finding("rounded-away", message, measured, step)
+    return Finding("tiny", f"{facts}: updates are smaller than the spacing of the weights.", measured, step)
+
+
+def _moving(run: Signals, stalled: Points) -> Points:
+    """The samples of steps that were made, with a learning rate."""
+    rates = [points for name in run.matching("lr/*") if (points := run.maybe(name)) is not None]
+    idle = set(stalled.steps.tolist())
+    for points in rates:
+        idle -= set(points.steps[points.values > 0].tolist())
+    skipped = run.maybe("skipped")
+    if skipped is not None:
+        idle |= set(skipped.steps[skipped.values > 0].tolist())
+    return stalled.where([step not in idle for step in stalled.steps.tolist()]) if rates else stalled
+
+
+QUESTION = Question(
+    code="A4.5",
+    name="updates arrive",
+    asks="Do weights that have a gradient change when the optimizer steps?",
+    why="A bf16 number has eight bits of precision: an update smaller than 1/256 of a weight is rounded away, and "
+    "training stalls with healthy gradients.",
+    needs=("stalled",),
+    panel=5,
+    thresholds=(
+        Threshold(
+            "share",
+            0.9,
+            "of the weights with a gradient",
+            "unchanged by a step",
+            "",
+            "healthy runs in fp32 leave next to none; in pure bf16 those that learn leave up to 0.8, and at 0.94 "
+            "none does",
+            "stalled",
+        ),
+        Threshold(
+            "samples", 3, "sampled steps in a row", "how many must show it", "", "the first of a warmup may do it"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "updates arrive"),
+        Outcome(
+            "rounded-away",
+            FAULT,
+            "most updates are rounded away",
+            "Keep the weights in fp32 and use autocast for the arithmetic, or raise the learning rate.",
+            explains=("C3", "C4", "S", "P4.6", "P6"),
+            may_pass=True,
+        ),
+        Outcome(
+            "tiny", NOTE, "updates are too small to change the weights", "Raise the learning rate, or see Adam's eps."
+        ),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,50 @@
+"""A4.6: does what moved go on moving?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import listed
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    families = {name.partition("/")[2]: run.maybe(name) for name in run.matching("update_ratio/*")}
+    moves = {name: points for name, points in families.items() if points is not None}
+    if not moves:
+        raise MissingSignal("update_ratio/*", how="call run.watch(model, optimizer) before training")
+    stopped = []
+    for name, points in moves.items():
+        last = points.values[-int(limit["samples"]) :]
+        if len(points) > len(last) and np.any(points.values[: -len(last)] > 0) and np.all(last == 0):
+            stopped.append(name)
+    measured = {"blocks": float(len(moves)), "stopped": float(len(stopped))}
+    if stopped and len(stopped) < len(moves):
+        message = f"{len(stopped)} of {len(moves)} blocks moved at first and do not any more: {listed(stopped)}."
+        return Finding("stopped", message, measured)
+    return Finding("pass", f"{len(moves) - len(stopped)} of {len(moves)} blocks still move.", measured)
+
+
+QUESTION = Question(
+    code="A4.6",
+    name="parameters keep moving",
+    asks="Do blocks that moved at first still move?",
+    why="A part that stops while others go on was frozen, detached or lost from the optimizer during the run.",
+    needs=("update_ratio/*",),
+    panel=5,
+    thresholds=(
+        Threshold(
+            "samples", 3, "sampled steps", "how long a block must stand still", "", "gradual unfreezing is the reverse"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "what moved still moves"),
+        Outcome(
+            "stopped", NOTE, "a part of the model stopped moving", "See what changed at that step, if it was not meant."
+        ),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,74 @@
+"""A5.1: does the order of the batches change from epoch to epoch?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.records import Series
+from steadyrun.signals.audit_facts import shuffles
+from steadyrun.signals.batch_order import period
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+_DIFFERENT = 0.8  # of the batches of an epoch: so many have labels of their own, or labels tell no order
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    if not run.has("batch_hash"):
+        raise MissingSignal("batch_hash", how="give run.step(loss, batch=…) the batches")
+    length, hashes = _period(run, "batch_hash")
+    if length is None and run.has("label_hash"):  # augmented inputs differ each time, their labels do not
+        length, hashes = _period(run, "label_hash")
+        if length is not None and len(np.unique(hashes.values[:length])) < _DIFFERENT * length:
+            length = None  # labels that are alike repeat themselves in any order
+    if length is None:
+        return Finding("pass", f"no order of batches was repeated in {len(hashes)} steps.")
+    if length < limit["batches"]:
+        raise NotApplicable(f"an epoch has {length} batches: there is little to shuffle")
+    measured = {"batches": float(length), "epochs": len(hashes) / length}
+    facts = f"the same {length} batches came in the same order again and again, {measured['epochs']:.1f} times"
+    who = shuffles(run, length)
+    if who:
+        return Finding("not-reshuffled", f"{facts}, although {who}.", measured, length)
+    return Finding("fixed", f"{facts}.", measured, length)
+
+
+def _period(run: Signals, name: str) -> tuple[int | None, Series]:
+    """After how many batches the same sequence begins again, within one attempt."""
+    hashes = run.raw(name)
+    seams = [each.step for each in run.events("resume") if each.step is not None]
+    if seams:  # what repeats at a resume is another question
+        keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
+        hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])
+    return period(hashes.values), hashes
+
+
+QUESTION = Question(
+    code="A5.1",
+    name="a new order each epoch",
+    asks="Does the order of the batches change from epoch to epoch?",
+    why="A sampler whose seed never advances (DistributedSampler without set_epoch, a generator seeded anew) gives "
+    "every "
+    "epoch the same batches: what stands together always stands together.",
+    needs=("batch",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "batches", 4, "batches per epoch", "with fewer there is little to shuffle", "", "full batches repeat"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "batches come in a new order"),
+        Outcome(
+            "not-reshuffled",
+            FAULT,
+            "data that is to be shuffled comes in the same order every epoch",
+            "Call sampler.set_epoch(epoch) at the start of each epoch, or let the loader's generator go on.",
+            explains=("S1.3", "C4.2"),
+        ),
+        Outcome("fixed", NOTE, "every epoch has the same batches in the same order", "Shuffle, if it is not meant."),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,80 @@
+"""A5.2: does a resumed run go on with new data?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.records import Series
+from steadyrun.signals.audit_facts import shuffles
+from steadyrun.signals.batch_order import period, repeated_from
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seams = [each.step for each in run.events("resume") if each.step is not None]
+    if not seams:
+        raise NotApplicable("the run was not resumed")
+    if not run.has("batch_hash"):
+        raise MissingSignal("batch_hash", how="give run.step(loss, batch=…) the batches")
+    hashes = run.raw("batch_hash")
+    worst: Finding | None = None
+    for seam in seams:
+        place = int(np.searchsorted(hashes.steps, seam))
+        again = repeated_from(hashes.values, place) if 0 < place < len(hashes) else 0
+        measured = {"repeated": float(again), "before": float(place)}
+        if again < min(limit["batches"], max(2.0, len(hashes) - place)):
+            continue
+        facts = f"the {again} batches from step {seam} on are those from step {int(hashes.steps[0])} on"
+        why = _not_an_epoch(run, hashes, place)
+        if why:
+            return Finding("from-the-start", f"{facts}: {why}.", measured, seam)
+        worst = Finding("again", f"{facts}; an epoch may have ended there.", measured, seam)
+    return worst or Finding("pass", f"after {len(seams)} resumes the data went on.", {"repeated": 0.0})
+
+
+def _not_an_epoch(run: Signals, hashes: Series, place: int) -> str:
+    """Why this cannot be the start of a new epoch over data in a fixed order; "" where it can."""
+    known = [number(loader.get("batches")) for loader in run.listed("loaders")]
+    lengths = {int(each) for each in known if each}
+    if shuffled := next((who for each in (*lengths, 0) if (who := shuffles(run, each))), ""):
+        return f"{shuffled}, so no two epochs are alike"
+    if lengths and all(place % each for each in lengths):
+        return f"an epoch has {min(lengths)} batches and none ended there"
+    before = period(hashes.values[:place])
+    if before is not None and place % before:
+        return f"an epoch has {before} batches and none ended there"
+    rest = hashes.values[2 * place :]
+    if len(rest) >= 2 and not np.array_equal(rest[:2], hashes.values[:2]):
+        return f"and the batch after them is a new one, not the first again: {place} batches are no epoch"
+    return ""
+
+
+QUESTION = Question(
+    code="A5.2",
+    name="new data after a resume",
+    asks="Does a resumed run go on with data it has not just seen?",
+    why="A loader that starts anew at a resume shows the first batches again and never the last ones: the loss drops "
+    "at "
+    "the seam, and part of the data is never used.",
+    needs=("batch",),
+    panel=1,
+    thresholds=(
+        Threshold("batches", 5, "batches", "how many must be repeated in a row", "", "one may come twice by chance"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the data goes on where it was"),
+        Outcome(
+            "from-the-start",
+            FAULT,
+            "the resumed run begins with its first batches again",
+            "Save and load the loader's position (a stateful loader, or skip the batches that were used).",
+            explains=("D2", "S1", "C4.2"),
+        ),
+        Outcome("again", NOTE, "the resumed run begins with its first batches again, perhaps with a new epoch"),
+    ),
+    find=find,
+    always=True,
+)

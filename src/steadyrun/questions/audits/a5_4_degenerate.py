@@ -1,0 +1,80 @@
+"""A5.4: is there a batch unlike all others?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    if not run.has("repeated_tokens"):
+        raise NotApplicable("no batches of tokens are recorded", "repeated_tokens")
+    share = run.points("repeated_tokens")
+    usual = float(np.median(share.values))
+    high = float(np.quantile(share.values, 0.98))
+    bad = np.flatnonzero(share.values > limit["share"])
+    measured = {"usual": usual, "largest": float(np.max(share.values)), "batches": float(len(bad))}
+    facts = f"usually {percent(usual)} of the tokens repeat the one before"
+    if not len(bad) or high > limit["usual"] or len(share) < limit["steps"]:
+        return Finding("pass", f"{facts}, at most {percent(measured['largest'])}.", measured)
+    step = int(share.steps[bad[0]])
+    measured["reaction"] = _reaction(run, [int(each) for each in share.steps[bad]])
+    message = f"{facts}, in the batch at step {step} {percent(float(share.values[bad[0]]))}"
+    if measured["reaction"] > limit["reaction"]:
+        words = f"the gradient there is {measured['reaction']:.1f} times that of the steps around it"
+        return Finding("degenerate", f"{message}; {words}.", measured, step)
+    return Finding("strange", f"{message}.", measured, step)
+
+
+def _reaction(run: Signals, steps: list[int]) -> float:
+    """The largest gradient norm at these steps, against the middle of the fifty around."""
+    norms = run.maybe("grad_norm")
+    found = [0.0]
+    for step in steps[:20] if norms is not None else []:
+        assert norms is not None
+        around = norms.values[(np.abs(norms.steps - step) <= 25) & (norms.steps != step)]
+        here = norms.values[norms.steps == step]
+        if len(here) and len(around) >= 10 and float(np.median(around)) > 0:
+            found.append(float(here[0]) / float(np.median(around)))
+    return max(found)
+
+
+QUESTION = Question(
+    code="A5.4",
+    name="no degenerate batch",
+    asks="Is there a batch that is one repeated token, and did the model feel it?",
+    why="A pocket of broken data (one token repeated for pages) gives a large gradient in one direction: a spike that "
+    "no learning rate explains.",
+    needs=("batch",),
+    panel=3,
+    thresholds=(
+        Threshold("share", 0.9, "of the tokens", "repeat the one before", "", "text repeats a few percent", "largest"),
+        Threshold("usual", 0.5, "of the tokens", "in nearly all batches fewer do", "", "some data repeats by nature"),
+        Threshold("steps", 50, "steps", "fewer say nothing of what is usual", "", "a share needs a background"),
+        Threshold(
+            "reaction",
+            3,
+            "times the gradient around",
+            "what the batch did",
+            "",
+            "a batch that nothing reacts to does no harm",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no batch is out of the ordinary"),
+        Outcome(
+            "degenerate",
+            FAULT,
+            "a batch of one repeated token disturbed training",
+            "Filter such documents, or skip batches whose tokens repeat; then resume before that step.",
+            explains=("C3.2", "D2", "S1", "S3"),
+        ),
+        Outcome("strange", NOTE, "a batch of one repeated token, without a reaction", "Filter such documents."),
+    ),
+    find=find,
+    always=True,
+)

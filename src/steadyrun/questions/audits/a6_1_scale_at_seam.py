@@ -1,0 +1,64 @@
+"""A6.1: does the loss scale survive a resume?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seams = [each.step for each in run.events("resume") if each.step is not None]
+    scale = run.maybe("loss_scale")
+    if not seams or scale is None:
+        raise NotApplicable("the run was not resumed" if not seams else "no loss is scaled")
+    told = []
+    for seam in seams:
+        before, after = scale.where(scale.steps < seam), scale.from_step(seam)
+        if not len(before) or not len(after):
+            continue
+        last, first = float(before.values[-1]), float(after.values[0])
+        factor = max(last, first) / max(min(last, first), 1e-30)
+        told.append(factor)
+        if factor >= limit["factor"] and first != last:
+            skipped = run.maybe("skipped")
+            burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:20] > 0))
+            message = f"the loss scale was {last:g} before the resume at step {seam} and {first:g} after it"
+            return Finding(
+                "lost",
+                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next 20 steps "
+                "were skipped.",
+                {"before": last, "after": first, "factor": factor, "skipped": float(burst)},
+                seam,
+            )
+    return Finding("pass", "the loss scale went on where it was.", {"factor": max(told, default=1.0)})
+
+
+QUESTION = Question(
+    code="A6.1",
+    name="the loss scale after a resume",
+    asks="Does the loss scale go on where it was when the run is resumed?",
+    why="A new GradScaler starts at its first scale: a burst of overflows and skipped steps, or gradients that "
+    "underflow.",
+    needs=("loss_scale",),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "factor", 4, "times", "between the last scale before and the first after", "", "one step moves it by 2"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the scale was restored"),
+        Outcome(
+            "lost",
+            FAULT,
+            "the scaler was not restored",
+            "Save scaler.state_dict() with the checkpoint and load it at the resume.",
+            explains=("D2", "D3", "S1", "S3"),
+        ),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,58 @@
+"""A7.1: did the run end with an exception whose cause shows?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, _limit: Limits) -> Finding:
+    failure = run.about("failure")
+    if not failure:
+        raise NotApplicable("no exception ended the run")
+    step = run.manifest.get("last_step")
+    at = step if isinstance(step, int) else None
+    facts = f"{failure.get('type')}: {failure.get('message')}"
+    shown = failure.get("shown")
+    if isinstance(shown, dict) and shown.get("what") in {"token", "label"}:
+        low, high, size = (int(shown.get(key, 0)) for key in ("smallest", "largest", "size"))
+        measured = {"smallest": float(low), "largest": float(high), "size": float(size)}
+        worst = high if high >= size else low
+        if shown["what"] == "token":
+            message = f"id {worst} was looked up in an embedding of {size} rows ({facts})."
+            return Finding("token-out-of-range", message, measured, at)
+        return Finding("label-out-of-range", f"label {worst} among {size} classes ({facts}).", measured, at)
+    return Finding("exception", f"the run ended with {facts}.", step=at)
+
+
+QUESTION = Question(
+    code="A7.1",
+    name="how the run ended",
+    asks="Did an exception end the run, and do its frames show the cause?",
+    why="A token id beyond the embedding, or a label beyond the classes, is an error about an index; the frames of the "
+    "exception still hold the numbers.",
+    needs=("loss",),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome(
+            "token-out-of-range",
+            FAULT,
+            "a token id is larger than the embedding",
+            "Resize the embedding to the tokenizer (model.resize_token_embeddings), or use the tokenizer that "
+            "belongs to it.",
+            explains=("C", "D", "S"),
+        ),
+        Outcome(
+            "label-out-of-range",
+            FAULT,
+            "a label is outside of the classes",
+            "Count the classes from 0 and give the output layer one score for each; mask with ignore_index.",
+            explains=("C", "D", "S"),
+        ),
+        Outcome("exception", NOTE, "an exception ended the run"),
+    ),
+    find=find,
+    always=True,
+)

@@ -1,0 +1,136 @@
+"""C1.1: is the loss of the first step that of a model that knows nothing?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import chooses, summed_loss, unknown_classes, untrained_start
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+_NEAR_LN_2 = 0.1
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    untrained_start(run)
+    summed_loss(run)
+    count = chooses(run)
+    if count is None:
+        raise MissingSignal(*unknown_classes(run))
+    loss = run.points("loss")
+    if loss.steps[0] > 0:
+        raise MissingSignal(
+            "loss", f"the first recorded step is {loss.step_at(0)}, not 0", "record from the first step on"
+        )
+    expected, first = math.log(count), float(loss.values[0])
+    offset = first - expected
+    measured = {"loss": first, "expected": expected, "offset": offset}
+    facts = f"loss {shown(first)} at step 0; ln {count} = {shown(expected)} is the loss of a uniform guess"
+    if offset > limit["high"]:
+        return Finding("high", f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured, 0)
+    if offset < -limit["low"]:
+        return _low(run, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", first, measured)
+    if abs(offset) > limit["band"]:
+        return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured, 0)
+    return Finding("pass", f"{facts} (within {limit['band']:g}).", measured, 0)
+
+
+def _low(run: Signals, facts: str, first: float, measured: dict[str, float]) -> Finding:
+    """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
+    if abs(first - math.log(2)) < _NEAR_LN_2:
+        raise NotApplicable(f"{facts}; but {shown(first)} is ln 2, a guess between yes and no: a binary cross-entropy")
+    new, known = _norm_scales(run)
+    if run.config.get("init") == "random" and new < known:
+        message = f"{facts}; random weights are declared, and {known - new} of {known} norm layers have learned scales."
+        return Finding("already-trained", message, measured, 0)
+    baseline = run.declared("baseline_loss")
+    if known and run.config.get("init") == "random" and baseline is not None and first < baseline:
+        message = f"{facts}, and below the baseline {shown(baseline)}, yet all {known} norm layers are as new."
+        return Finding("counts-too-little", message, measured, 0)
+    return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured, 0)
+
+
+def _norm_scales(run: Signals) -> tuple[int, int]:
+    """How many norm layers have scales that are all alike (1, or 0 at the end of a branch), and of how many."""
+    scales = [
+        entry
+        for entry in run.listed("initial_weights")
+        if "norm" in str(entry.get("module")).lower() and str(entry.get("name")).endswith("weight")
+    ]
+    new = [entry for entry in scales if number(entry.get("std")) == 0]
+    return len(new), len(scales)
+
+
+QUESTION = Question(
+    code="C1.1",
+    name="initial loss",
+    asks="Is the loss at step 0 within 0.5 of ln V, where V is the number of classes or the vocabulary size?",
+    why="A model that knows nothing gives every class the same probability, and its cross-entropy is ln V. More "
+    "means it starts out confidently wrong (weights too large, a head bias); much less means it is not untrained.",
+    needs=("loss", "vocab_size or num_classes"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "band", 0.5, "nats", "distance from ln V that still passes", "0.5 around ln V", "as specified", "offset"
+        ),
+        Threshold(
+            "high",
+            1.76,
+            "nats",
+            "above ln V by more than this",
+            "8.0 for V = 512",
+            "8.0 is 1.76 above ln 512; as an offset it holds for any number of classes",
+            "offset",
+        ),
+        Threshold(
+            "low",
+            2.24,
+            "nats",
+            "below ln V by more than this",
+            "4.0 for V = 512",
+            "4.0 is 2.24 below ln 512; as an offset it holds for any number of classes",
+            "-offset",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the model starts as ignorant as it should"),
+        Outcome(
+            "off",
+            NOTE,
+            "outside the band but inside the hard limits: the initial weights are looked at first",
+            edge=("C5",),
+        ),
+        Outcome(
+            "high",
+            NOTE,
+            "the loss starts far above a guess: weights and reduction are looked at; a margin, an auxiliary head or "
+            "another unit explains it, too",
+            "Look at how the output layer and its bias are initialised, and whether the loss is a mean over items.",
+            edge=("C5", "C1.2"),
+        ),
+        Outcome(
+            "low",
+            NOTE,
+            "the loss starts far below a guess: learned weights, a bias that knows the classes, or another loss",
+            edge=("C1.2", "C3.1"),
+        ),
+        Outcome(
+            "already-trained",
+            FAULT,
+            "random weights are declared, but the model is not untrained",
+            "Look for a checkpoint that is loaded; if it is meant, declare config={'init': 'pretrained'}.",
+            edge=("C1.2", "C3.1"),
+        ),
+        Outcome(
+            "counts-too-little",
+            FAULT,
+            "an untrained model cannot be below the baseline: the loss leaves out most of what it should count",
+            "Look at what the loss masks and what it divides by: the mean is over the items that are kept.",
+            edge=("C1.2", "C3.1"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,218 @@
+"""C3.1: do the gradients, smoothed, have a size with which training can go on?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import chooses
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import Progress, from_scratch, progress, should_fall
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats, rolling_mean
+from steadyrun.text import percent, shown
+
+
+@dataclass(frozen=True)
+class Level:
+    """The smoothed gradient norm after warmup, and what it is compared with."""
+
+    norms: Points
+    smooth: Floats
+    window: int  # points over which it is smoothed
+    reference: float  # the clip threshold; without one, the norm the run began with
+    clips: bool
+    always: float  # share of the steps that were clipped
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], 3))
+    highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
+    seen = progress(run)
+    high = level.norms.where(level.smooth > limit["high"] * level.reference)
+    above, fallen = len(high) / len(level.norms), seen.fallen
+    measured = {
+        "highest": highest,
+        "lowest": lowest,
+        "highest_relative": highest / level.reference if level.reference else 0.0,
+        "above": above,
+        "clipped": level.always,
+        "fallen": fallen,
+    }
+    must_fall = bool(should_fall(run)) and from_scratch(run)
+    stuck = must_fall and fallen < limit["fallen"]
+    of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
+    window = f"{level.window}-step" if run.counted(level.norms) == "steps" else f"{level.window}-point"
+    facts = f"{window} mean of the gradient norm: {shown(lowest)} to {shown(highest)} after warmup"
+    gone = f"the loss fell by {percent(fallen)}" if fallen >= 0 else f"the loss rose by {percent(-fallen)}"
+    frozen = _frozen(run, limit)
+    if stuck and frozen and run.config.get("init") == "random":
+        return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)
+    late = run.length(seen.loss) >= limit["patience"] and not run.running
+    if stuck and late and _vanished(run, lowest, limit):
+        step = level.norms.step_at(int(np.argmin(level.smooth)))
+        return Finding("dead", f"{facts}, below {limit['low']:g}, while {gone}.", measured, step)
+    if above > 0:
+        step = level.norms.step_at(int(np.argmax(level.smooth)))
+        facts = f"{facts}, above {limit['high']:g} times the {of} at {above:.0%} of the steps; {gone}"
+        dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
+        if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
+            meanwhile = _loss_while(high, seen)
+            if meanwhile > (1 - limit["fallen"]) * seen.start:
+                message = f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(seen.start)} at first."
+                return Finding("always-clipping", message, measured, step)
+        return Finding("high", f"{facts}: training copes.", measured, step)
+    if level.clips and level.always > limit["always"]:
+        return Finding(
+            "clips-always",
+            f"{facts}; {level.always:.0%} of the steps are clipped at {level.reference:g}; {gone}.",
+            measured,
+        )
+    return Finding("pass", f"{facts}, below {limit['high']:g} times the {of}.", measured)
+
+
+def _level(run: Signals, window: int) -> Level:
+    norms = run.points("grad_norm")
+    clip = run.maybe("clip_threshold")
+    threshold = float(clip.values[-1]) if clip is not None else run.declared("clip") or 0.0
+    first = float(np.median(norms.values[:window]))
+    smooth = rolling_mean(norms.values, window)
+    start = max(run.declared("warmup_steps") or 0.0, float(norms.steps[0]))
+    keep = norms.steps >= start
+    keep[: min(window, len(keep) - 1)] = False
+    if not np.any(keep):
+        raise MissingSignal(
+            "grad_norm", f"no full window of {window} gradients after warmup is recorded yet", "let it run on"
+        )
+    clipped = run.maybe("clipped")
+    always = (
+        float(np.mean(clipped.from_step(start).values))
+        if clipped is not None and len(clipped.from_step(start))
+        else 0.0
+    )
+    return Level(norms.where(keep), smooth[keep], window, threshold or first, bool(threshold), always)
+
+
+def _loss_while(high: Points, seen: Progress) -> float:
+    """The middle of the smoothed loss over the steps in which the gradient was high."""
+    return float(np.median(np.interp(high.steps, seen.loss.steps, seen.smooth)))
+
+
+def _frozen(run: Signals, limit: Limits) -> str:
+    """In words, where next to nothing of the model is trained."""
+    model = run.about("model")
+    all_of_it, trained = number(model.get("parameters")), number(model.get("trainable"))
+    if not all_of_it or trained is None or trained / all_of_it >= limit["trainable"]:
+        return ""
+    share = f"{trained / all_of_it:.2%}, limit {limit['trainable']:.0%}"
+    return f"only {trained:.0f} of {all_of_it:.0f} parameters are trainable ({share})"
+
+
+def _vanished(run: Signals, lowest: float, limit: Limits) -> bool:
+    """Below the floor, which is known for a cross-entropy; for any other loss only nothing is too little."""
+    return lowest < limit["low"] if chooses(run) is not None else lowest == 0
+
+
+QUESTION = Question(
+    code="C3.1",
+    name="gradient level",
+    asks="Is the 20-step mean of the gradient norm before clipping between 0.01 and 5 (five times the clip threshold)?",
+    why="Far above the clip threshold every step has the same length whatever the gradient says: the learning rate is "
+    "too high or the batch too small. Near zero nothing is learned: the loss mask, frozen parameters.",
+    needs=("grad_norm", "loss"),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "high",
+            5,
+            "times the clip threshold",
+            "smoothed norm that is far above the clip threshold",
+            "5.0 with clip 1.0",
+            "healthy runs with small batches or a tight clip pass it: a fault only where the loss does not fall",
+            "highest_relative",
+        ),
+        Threshold(
+            "low",
+            0.01,
+            "",
+            "smoothed norm of dead training",
+            "0.01",
+            "runs that have learned everything pass it, too: a fault only where the loss does not fall",
+            "-lowest",
+        ),
+        Threshold(
+            "often", 0.2, "share of steps", "how often it must be high", "", "a passing hill is no regime", "above"
+        ),
+        Threshold(
+            "fallen",
+            0.1,
+            "share of the first loss",
+            "what the loss must have lost by now",
+            "",
+            "every healthy run whose loss has to fall had lost more",
+            "-fallen",
+        ),
+        Threshold(
+            "always",
+            0.9,
+            "share of steps",
+            "clipped steps worth a note",
+            "always clipping",
+            "healthy runs of the tutor clip nearly every step",
+            "clipped",
+        ),
+        Threshold(
+            "patience",
+            500,
+            "steps",
+            "how long a dead start is waited for",
+            "",
+            "very small initial weights begin with hardly any gradient, and learn",
+        ),
+        Threshold(
+            "trainable",
+            0.05,
+            "share of parameters",
+            "below this the model is as good as frozen",
+            "",
+            "adapters train less on purpose, but start from learned weights",
+        ),
+        Threshold(
+            "window", 20, "steps", "the window of the mean", "20 steps", "as specified; logged points where sparse"
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the gradients have an ordinary size"),
+        Outcome(
+            "clips-always", NOTE, "nearly every step is clipped: the clip threshold sets the step, not the gradient"
+        ),
+        Outcome("high", NOTE, "the gradients are far above the clip threshold, and the loss falls all the same"),
+        Outcome(
+            "always-clipping",
+            FAULT,
+            "the gradients stay far above the clip threshold and the loss does not fall",
+            "Halve lr_max and walk again; then look at the batch size and at the batches with the largest norms.",
+            edge=("C6.2",),
+            may_pass=True,
+        ),
+        Outcome(
+            "dead",
+            FAULT,
+            "there is next to no gradient and the loss does not fall",
+            "Count the targets that the loss mask keeps, and look for a detach() or no_grad() on the way to the loss.",
+            may_pass=True,
+        ),
+        Outcome(
+            "frozen",
+            FAULT,
+            "next to nothing of the model is trained",
+            "Set requires_grad of what should learn, before the optimizer is built; declare "
+            "config={'init': 'pretrained'} if the rest is frozen on purpose.",
+            may_pass=True,
+        ),
+    ),
+    find=find,
+)

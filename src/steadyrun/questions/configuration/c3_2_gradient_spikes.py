@@ -1,0 +1,158 @@
+"""C3.2: are there single steps with an enormous gradient, and how many?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats, rolling_mean
+from steadyrun.text import shown
+
+_SHOWN = 5
+_FEW = 10
+_SETTLED = 100  # points after which a gradient that stands out is no part of the start
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    norms = run.points("grad_norm")
+    local = _level_before(norms.values, int(limit["local"]))
+    high = np.maximum(limit["times_clip"] * _clip(run), limit["times_local"] * local)
+    spikes = norms.where(norms.values > high)
+    reach = limit["window"] * max(1.0, norms.spacing)
+    most, start = _densest(spikes.steps, reach)
+    place = int(np.argmax(norms.values / high))
+    worst, allowed = float(norms.values[place]), float(high[place])
+    measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
+    window = f"{limit['window']:g} {run.counted(norms)}"
+    if most == 0 and (single := _single(run, norms, local, limit["single"])) is not None:
+        return single
+    if most == 0:
+        return Finding(
+            "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
+        )
+    there = spikes.where((spikes.steps >= (start or 0)) & (spikes.steps < (start or 0) + reach))
+    where = _places(run, there)
+    over = f"a gradient norm above {shown(float(np.min(high)))}, up to {shown(float(np.max(there.values)))}"
+    facts = f"{most} steps within {window} with {over}; {where}"
+    if most > limit["count"]:
+        return Finding("many", f"{facts}: more than {limit['count']:g}.", measured, start)
+    return Finding("few", f"{facts}: clipping can handle these.", measured, start)
+
+
+def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding | None:
+    """A step whose gradient stands out of its surroundings, though it is not enormous; what the loss did there."""
+    settled = np.arange(len(norms)) >= _SETTLED
+    if not np.any(settled):
+        return None
+    ratio = np.where(settled, norms.values / local, 0.0)
+    place = int(np.argmax(ratio))
+    if ratio[place] <= times:
+        return None
+    step = norms.step_at(place)
+    measured = {"spikes": 0.0, "largest": float(norms.values[place]), "times_local": float(ratio[place])}
+    message = (
+        f"the gradient norm is {shown(norms.values[place])} at step {step}, {shown(ratio[place])} times that of the "
+        f"steps before it (limit {times:g}){_loss_there(run, step)}."
+    )
+    return Finding("single", message, measured, step)
+
+
+def _loss_there(run: Signals, step: int) -> str:
+    loss = run.maybe("loss")
+    place = int(np.searchsorted(loss.steps, step)) if loss is not None else 0
+    if loss is None or not 0 < place < len(loss) or loss.step_at(place) != step:
+        return ""
+    before = float(np.mean(loss.values[max(0, place - _FEW) : place]))
+    return f"; the loss is {shown(loss.values[place])} there, {shown(before)} before it"
+
+
+def _clip(run: Signals) -> float:
+    clip = run.maybe("clip_threshold")
+    return float(clip.values[-1]) if clip is not None else run.declared("clip") or 0.0
+
+
+def _level_before(norms: Floats, window: int) -> Floats:
+    """The mean norm of the steps before each one; the median of the first ones where hardly any came before.
+
+    Of an excerpt of a few points, the middle of those before each.
+    """
+    if len(norms) < 2 * _FEW:
+        return np.array([np.median(norms[: max(2, place)]) or 1.0 for place in range(len(norms))])
+    first = float(np.median(norms[:_FEW])) or float(np.median(norms[:window])) or 1.0
+    # The geometric mean, which a spike among the steps before hardly moves.
+    means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
+    return np.where(np.arange(len(norms)) < _FEW, first, np.concatenate([[first], means[:-1]]))
+
+
+def _densest(steps: object, window: float) -> tuple[int, int | None]:
+    """The most spikes in any window of this many steps, and where that window begins."""
+    at = np.asarray(steps, float)
+    if not len(at):
+        return 0, None
+    counts = np.searchsorted(at, at + window, side="left") - np.arange(len(at))
+    place = int(np.argmax(counts))
+    return int(counts[place]), int(at[place])
+
+
+def _places(run: Signals, spikes: Points) -> str:
+    batches = run.maybe("batch_index")
+    if batches is None:
+        return "at step " + _list(spikes.steps)
+    return "at batch " + _list(batches.values[np.isin(batches.steps, spikes.steps)])
+
+
+def _list(numbers: object) -> str:
+    values = np.asarray(numbers, float)
+    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    return ", ".join(f"{value:.0f}" for value in values[:_SHOWN]) + more
+
+
+QUESTION = Question(
+    code="C3.2",
+    name="gradient spikes",
+    asks="Is there any single step with a gradient norm above 100 (a hundred times the clip threshold)?",
+    why="Once in a while a batch has an enormous gradient and clipping deals with it; several within 200 steps are "
+    "an instability, and the batches are worth a look.",
+    needs=("grad_norm",),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "times_clip",
+            100,
+            "times the clip threshold",
+            "norm of a spike",
+            "100 with clip 1.0",
+            "as specified, relative to the clip threshold",
+        ),
+        Threshold(
+            "times_local",
+            30,
+            "times the mean of the steps before",
+            "norm of a spike, whatever the clip threshold",
+            "30 times the rolling mean (second tree)",
+            "without it a tight clip or a sum-reduced loss would make ordinary steps spikes",
+            "times_local",
+        ),
+        Threshold(
+            "single",
+            10,
+            "times the mean of the steps before",
+            "a single gradient that is worth a note",
+            "",
+            "a public log has 82 among norms of 4 to 5 with a flat loss; healthy runs come to 5 after their start",
+        ),
+        Threshold("local", 100, "steps", "how many steps before count", "100 steps (second tree)", "as specified"),
+        Threshold(
+            "count", 3, "spikes", "more than this many in one window", "3 in 200 steps", "as specified", "spikes"
+        ),
+        Threshold("window", 200, "steps", "the window", "200 steps", "as specified; logged points where sparse"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no enormous gradient"),
+        Outcome("single", NOTE, "one gradient stands out; the loss says whether it mattered"),
+        Outcome("few", NOTE, "a few enormous gradients, which clipping can handle: look at these batches"),
+        Outcome("many", NOTE, "an instability: whether the loss suffers is asked by D2", edge=("D2",)),
+    ),
+    find=find,
+)

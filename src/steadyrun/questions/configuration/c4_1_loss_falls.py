@@ -1,0 +1,323 @@
+"""C4.1: does the loss fall in the first 200 steps?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.intent import chooses
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import SURE, Progress, from_scratch, progress, should_fall, surely
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.trends import Trend, trend
+from steadyrun.text import percent, shown
+
+
+@dataclass(frozen=True)
+class Window:
+    """The two marks as places in the record, and what the smoothed loss does between them."""
+
+    early: int
+    late: int
+    words: str
+    trend: Trend
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seen = progress(run)
+    window = _window(run, seen, limit)
+    at_early, at_late = float(seen.smooth[window.early]), float(seen.smooth[window.late])
+    moves = _largest_update(run)
+    measured = {
+        "early": at_early,
+        "late": at_late,
+        "end": seen.end,
+        "fallen": seen.fallen,
+        "slope": 100 * window.trend.slope / (abs(seen.start) or 1.0),
+        "t": window.trend.t,
+    }
+    if moves is not None:
+        measured["update_ratio"] = moves
+    facts = _facts(seen, window, at_early, at_late)
+    step = seen.loss.step_at(window.late)
+    warming = _still_warming(run, seen)
+    too_slow = moves is not None and moves < limit["update"] and seen.fallen < limit["slow"]
+    if seen.fallen < limit["fallen"] or too_slow:
+        return _stuck(run, limit, seen, facts, measured, step, warming)
+    if seen.end > seen.start:
+        return Finding("late", f"{facts}: it fell, and ends above where it began.", measured, step)
+    if at_late > at_early and window.trend.t > 0:
+        return Finding("late", f"{facts}: it rose between the marks, and fell elsewhere.", measured, step)
+    if abs(measured["slope"]) < limit["slope"] and at_late > 0.9 * at_early:
+        return Finding("flat-start", f"{facts}: flat between the marks, and it fell elsewhere.", measured, step)
+    return Finding("pass", f"{facts}.", measured, step)
+
+
+def _facts(seen: Progress, window: Window, early: float, late: float) -> str:
+    return (
+        f"smoothed loss {shown(early)} at {window.words} {seen.loss.step_at(window.early)}, {shown(late)} at "
+        f"{seen.loss.step_at(window.late)}, {shown(seen.end)} at the end; {_gone(seen.fallen)}"
+    )
+
+
+def _gone(fallen: float) -> str:
+    return (
+        f"{percent(fallen)} of the first loss is gone"
+        if fallen >= 0
+        else f"never below the first loss, {percent(-fallen)} above at best"
+    )
+
+
+def _stuck(
+    run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int, warming: str
+) -> Finding:
+    moves = measured.get("update_ratio")
+    if warming:
+        return Finding("warming-up", f"{facts}; {warming}.", measured, step)
+    if not should_fall(run):
+        return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
+    untrained, change = from_scratch(run), surely(seen)
+    above = seen.end / abs(seen.start) - 1 if seen.start else 0.0
+    exploded = chooses(run) is not None and _later(seen) > (1 + limit["risen_far"]) * float(seen.loss.values[0])
+    if exploded or (change > SURE and above > limit["risen"] and untrained):
+        return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
+    if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
+        tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
+        return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)
+    if not untrained:
+        return Finding("not-judged", f"{facts}; that the run starts untrained is not known.", measured, step)
+    facts = f"{facts} (limit {limit['fallen']:.0%})"
+    if moves == 0 and (gone := _rate_gone(run, limit)):
+        fix = "The learning rate is gone: look at what multiplies it, and how often that is stepped (C2.1)."
+        return Finding("too-slow", f"{facts}, and no parameter moves any more: {gone}.", measured, step, fix)
+    if moves == 0:
+        return Finding("static", f"{facts}, and no parameter moves.", measured, step)
+    if change < -SURE or _validation_falls(run):
+        return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
+    return _no_progress(run, limit, seen, facts, measured, step)
+
+
+def _rate_gone(run: Signals, limit: Limits) -> str:
+    """In words, where the learning rate has decayed to nothing by half time."""
+    rates = run.maybe("lr/0")
+    if rates is None or len(rates) < 4:
+        return ""
+    peak, middle = float(np.max(rates.values)), float(rates.values[len(rates) // 2])
+    if not 0 < middle < limit["gone"] * peak:
+        return ""
+    return f"the learning rate is {shown(peak)} at most and {shown(middle)} at half time"
+
+
+def _later(seen: Progress) -> float:
+    """The middle of the second half: few wild losses do not move it."""
+    return float(np.median(seen.loss.values[len(seen.loss) // 2 :]))
+
+
+def _no_progress(
+    run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int
+) -> Finding:
+    """Weights move, or may move, and the loss does not: a plateau at first, a failure in the end."""
+    after = len(seen.loss.from_step(run.declared("warmup_steps") or 0.0))
+    moving = "it is not known whether weights move"
+    if (moves := measured.get("update_ratio")) is not None:
+        moving = f"blocks move by up to {shown(moves)} of their size per step"
+    if after < limit["patience"] or run.running:
+        return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
+    message = f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}."
+    return Finding("not-learning", message, measured, step)
+
+
+def _validation_falls(run: Signals) -> bool:
+    val = run.maybe("val_loss")
+    return val is not None and len(val) >= 3 and float(np.max(val.values[-2:])) < 0.995 * float(val.values[0])
+
+
+def _window(run: Signals, seen: Progress, limit: Limits) -> Window:
+    """The marks: in steps, in logged points where the record is sparse, scaled down where it is short."""
+    loss = seen.loss
+    early, late = limit["early"], max(limit["late"], limit["early"] + 1)
+    planned = run.declared("total_steps") or 0
+    if run.running and len(loss) <= late and (planned == 0 or planned > late):
+        raise MissingSignal("loss", f"asked at step {late:g}; {len(loss)} are recorded so far", "let it run on")
+    scale = min(1.0, (len(loss) - 1) / late)
+    places = int(early * scale), int(late * scale)
+    part = slice(places[0], places[1] + 1)
+    words = "step" if loss.spacing <= 1 else "logged point (marks are counted in points) at step"
+    return Window(*places, words, trend(loss.steps[part], loss.values[part]))
+
+
+def _largest_update(run: Signals) -> float | None:
+    """The largest relative move of any block per step, typical of the later half; None where not recorded."""
+    start = run.declared("warmup_steps") or 0.0
+    found = []
+    for name in run.matching("update_ratio/*"):
+        points = run.maybe(name)
+        if points is not None:
+            later = points.from_step(max(start, float(points.steps[-1]) / 2))
+            found += [float(np.median(later.values))] if len(later) else []
+    return max(found, default=None)
+
+
+def _still_warming(run: Signals, seen: Progress) -> str:
+    """In words, where the learning rate has only just begun to be what it will be."""
+    warmup, last = run.declared("warmup_steps") or 0.0, float(seen.loss.steps[-1])
+    if last < 1.5 * warmup:
+        return f"the warmup of {warmup:g} steps is hardly over"
+    rates = run.maybe("lr/0")
+    if rates is None or len(rates) < 4:
+        return ""
+    middle = float(rates.values[len(rates) // 2])
+    rising = rates.values[-1] >= np.max(rates.values) and rates.values[-1] > 1.2 * middle
+    return f"the learning rate still rises ({shown(middle)} halfway, {shown(rates.values[-1])} now)" if rising else ""
+
+
+QUESTION = Question(
+    code="C4.1",
+    name="the loss falls",
+    asks="Does the training loss (50-step EMA) fall over the first 200 steps?",
+    why="A loss that does not fall in the first 200 steps will rarely do so later: the updates are zero, far too small "
+    "or far too large.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "early",
+            50,
+            "steps",
+            "first mark",
+            "step 50",
+            "as specified; logged points where sparse, scaled where short",
+        ),
+        Threshold(
+            "late",
+            200,
+            "steps",
+            "second mark",
+            "step 200",
+            "as specified; logged points where sparse, scaled where short",
+        ),
+        Threshold(
+            "slope",
+            0.00016,
+            "share of the first loss per 100 steps",
+            "fall between the marks that is next to none",
+            "0.001 per 100 steps",
+            "0.001 of a first loss of 6.24; a note, since honest runs with a hundredth of the "
+            "right learning rate still fall faster",
+            "slope",
+        ),
+        Threshold(
+            "fallen",
+            0.02,
+            "share of the first loss",
+            "what must be gone at some time",
+            "loss(200) < loss(50)",
+            "noise moves the smoothed loss by less; healthy runs lose ten times as much",
+            "-fallen",
+        ),
+        Threshold(
+            "slow",
+            0.1,
+            "share of the first loss",
+            "what must be gone where the updates are tiny",
+            "",
+            "together with the update limit",
+            "-fallen",
+        ),
+        Threshold(
+            "update",
+            2e-5,
+            "of a block's size per step",
+            "updates below this are tiny",
+            "",
+            "healthy runs move their liveliest block a hundred times as far",
+            "-update_ratio",
+        ),
+        Threshold(
+            "patience",
+            500,
+            "steps after warmup",
+            "how long a loss may stay where it is while weights move",
+            "",
+            "some tasks begin with a plateau; where no weight moves, nothing needs to be waited for",
+        ),
+        Threshold(
+            "update_nothing",
+            1e-7,
+            "of a block's size per step",
+            "the same, where the run may start from learned weights",
+            "",
+            "the spacing of fp32: such updates hardly arrive",
+        ),
+        Threshold(
+            "gone",
+            1e-3,
+            "of the largest learning rate",
+            "a rate below this at half time is gone",
+            "",
+            "schedules that are meant come so low at their end",
+        ),
+        Threshold(
+            "risen",
+            0.05,
+            "share of the first loss",
+            "a loss above its start by this, surely, diverges",
+            "",
+            "beyond noise",
+        ),
+        Threshold(
+            "risen_far",
+            1.0,
+            "share of the first loss",
+            "how far the middle of the later losses of a cross-entropy must be above its first one",
+            "",
+            "other objectives (a reward, a curriculum) may grow",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the loss falls"),
+        Outcome("late", NOTE, "the loss rose between the marks and fell elsewhere"),
+        Outcome("flat-start", NOTE, "the loss was flat between the marks and fell elsewhere"),
+        Outcome("warming-up", NOTE, "the loss has not moved, but the warmup is hardly over"),
+        Outcome("not-judged", NOTE, "the loss has not fallen, but nothing says that it has to"),
+        Outcome(
+            "diverging",
+            FAULT,
+            "the loss is above where it began",
+            "Check the learning rate (C2) and the optimizer's state (C6); then divide lr_max by 3 and walk again.",
+            edge=("C6.2",),
+            may_pass=True,
+        ),
+        Outcome("slow", NOTE, "the loss falls little, but surely"),
+        Outcome("flat", NOTE, "the loss has not moved yet although the weights do"),
+        Outcome(
+            "not-learning",
+            FAULT,
+            "the loss has not moved in all this time",
+            "Try to overfit one small batch: if that fails, look at the loss and the labels (do they belong to their "
+            "inputs?); if it works, divide and multiply lr_max by 10.",
+            edge=("C6.2",),
+            may_pass=True,
+        ),
+        Outcome(
+            "static",
+            FAULT,
+            "the loss has not moved, and neither has any parameter",
+            "See whether any parameter changes in a step: the optimizer must be built on this model's parameters, and "
+            "gradients must be there when it steps.",
+            edge=("C6.2",),
+            may_pass=True,
+        ),
+        Outcome(
+            "too-slow",
+            FAULT,
+            "the updates are too small to learn anything",
+            "Multiply lr_max by 3 (ten, if the updates are that small) and walk again.",
+            edge=("C6.2",),
+            may_pass=True,
+        ),
+    ),
+    find=find,
+)

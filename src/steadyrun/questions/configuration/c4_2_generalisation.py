@@ -1,0 +1,213 @@
+"""C4.2: does the validation loss keep up with the training loss, and is validation really unseen?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import progress
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.shared_examples import Overlap, overlap
+from steadyrun.signals.validation import Gap, gap_of
+from steadyrun.text import shown
+
+_STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
+_FEW_BATCHES = 10
+_COMPARED = 20  # validation examples: fewer prove nothing
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    shared = _overlap(run)
+    many = shared is not None and shared.compared >= _COMPARED and shared.share >= limit["overlap"]
+    if shared is not None and many and _all_different(run) and not _on_purpose(run):
+        return _leak(shared, limit["overlap"])
+    gap = gap_of(run)
+    early = _place(run, gap, limit["by"])
+    at, last = float(gap.gaps[early]), float(gap.gaps[-1])
+    measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
+    step = gap.val.step_at(early)
+    facts = (
+        f"validation minus training loss {shown(at * gap.unit)} at step {step}, {shown(last * gap.unit)} at the end; "
+        f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
+        f"{shown(gap.val.values[-1])} at the end"
+    )
+    learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
+    if (
+        learned
+        and last > limit["gap"]
+        and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
+        and gap.train_fell_since
+    ):
+        message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
+        return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
+    if max(at, last) > limit["gap"]:
+        return Finding("gap", f"{facts}: more than {shown(limit['gap'] * gap.unit)} apart.", measured, step)
+    if last < -limit["below"]:
+        extra = "no shared example was found" if shared else "hashes of the examples were not recorded"
+        message = f"{facts}: validation is lower by more than {shown(limit['below'] * gap.unit)}; {extra}."
+        return Finding("below", message, measured, step)
+    if shared is not None and shared.shared:
+        return Finding(
+            "few-shared",
+            f"{shared.shared} of {shared.compared} validation examples were also trained on; {facts}.",
+            measured,
+            step,
+        )
+    place, times = gap.stands_out
+    if times > limit["spike"]:
+        where, value = gap.val.step_at(place), shown(gap.val.values[place])
+        message = f"validation is {value} at step {where}, {shown(times)} times its neighbours; {facts}."
+        return Finding("spike", message, measured | {"stands_out": times}, where)
+    if abs(last) > limit["close"]:
+        return Finding("apart", f"{facts}: more than {shown(limit['close'] * gap.unit)} apart.", measured, step)
+    return Finding("pass", f"{facts} (within {shown(limit['close'] * gap.unit)}).", measured, step)
+
+
+def _leak(shared: Overlap, limit: float) -> Finding:
+    message = (
+        f"{shared.shared} of {shared.compared} validation examples ({shared.share:.0%}, limit {limit:.0%}) "
+        "were also trained on."
+    )
+    return Finding("leak", message, {"overlap": shared.share})
+
+
+def _all_different(run: Signals) -> bool:
+    """Whether the first training examples come without repetition: then those common to both sets are no chance.
+
+    Short windows, pairs of words and the inputs of a small world are common to any two samples.
+    """
+    examples = run.maybe("examples")
+    if examples is None:
+        return False
+    first = examples.steps[:_STEPS_LOOKED_AT]
+    drawn = float(np.sum(examples.values[: len(first)]))
+    there_are = max(1, len(run.distinct("example_hash/train")))
+    return drawn > 0 and run.how_many("example_hash/train", float(first[-1])) >= _DIFFERENT * min(drawn, there_are)
+
+
+def _on_purpose(run: Signals) -> bool:
+    """A few batches over and over: a model is made to learn them by heart, or a graph has its other nodes beside."""
+    hashes = run.maybe("batch_hash")
+    return hashes is not None and len(np.unique(hashes.values)) <= min(_FEW_BATCHES, len(hashes) / 5)
+
+
+def _overlap(run: Signals) -> Overlap | None:
+    try:
+        found = overlap(run.distinct("example_hash/train"), run.distinct("example_hash/val"))
+    except MissingSignal:
+        return None
+    return found if found.compared else None
+
+
+def _place(run: Signals, gap: Gap, by: float) -> int:
+    """The last validation at or before the mark; the first one where all come later."""
+    spacing = run.points("loss").spacing
+    return max(0, int(np.searchsorted(gap.val.steps, by * max(1.0, spacing), side="right")) - 1)
+
+
+QUESTION = Question(
+    code="C4.2",
+    name="validation against training",
+    asks="Is the validation loss within 0.5 of the training loss, and are the validation examples unseen?",
+    why="A widening gap is memorising; a validation loss well below training means that validation is easier than it "
+    "should be, most often because its examples were trained on.",
+    needs=("loss", "val_loss", "example_hash/train", "example_hash/val"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "close",
+            0.5,
+            "nats of V = 512",
+            "gap that passes",
+            "0.5",
+            "as specified, in units of the first loss",
+            "last_gap",
+        ),
+        Threshold(
+            "gap",
+            1.0,
+            "nats of V = 512",
+            "gap that is worth a note",
+            "1.0 by step 500",
+            "healthy runs come to 1.16 and improve all the same: a fault only together with a rise",
+            "gap",
+        ),
+        Threshold(
+            "rise",
+            0.1,
+            "share of the best validation loss",
+            "how far validation has risen from its best",
+            "",
+            "healthy language models rise by up to 7%; a VAE whose objective moves rises more, but without a gap; "
+            "public logs of overfitting rise by 16% and more",
+            "rise",
+        ),
+        Threshold(
+            "noise",
+            5,
+            "times the noise of validation",
+            "what it must have risen by, whatever the share",
+            "",
+            "the lowest of many noisy validations is low by chance, and the last ones lie above it",
+        ),
+        Threshold(
+            "by", 500, "steps", "when the gap is looked at", "step 500", "as specified; the last validation before it"
+        ),
+        Threshold(
+            "below",
+            0.3,
+            "nats of V = 512",
+            "validation below training",
+            "0.3",
+            "dropout and augmentation explain it, too: a note",
+            "-last_gap",
+        ),
+        Threshold(
+            "spike",
+            5,
+            "times its neighbours",
+            "a single validation that stands out",
+            "",
+            "healthy public logs come to 1.15, a small classifier near zero to 4.4; a broken evaluation to 409",
+            "stands_out",
+        ),
+        Threshold(
+            "overlap",
+            0.1,
+            "share of validation examples",
+            "examples also trained on",
+            "validation contains training items",
+            "below it, the duplicates that any collected data set has",
+            "overlap",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "validation keeps up with training"),
+        Outcome("apart", NOTE, "validation is further from training than usual"),
+        Outcome("gap", NOTE, "validation is far from training, but not rising"),
+        Outcome("below", NOTE, "validation is below training: dropout, augmentation, or shared examples"),
+        Outcome(
+            "spike",
+            NOTE,
+            "one validation stands out and the next is back: look at that evaluation (its mode, its batches)",
+        ),
+        Outcome("few-shared", NOTE, "validation examples were also trained on: a few, or in a small world"),
+        Outcome(
+            "overfitting",
+            FAULT,
+            "validation rises while training falls: the model memorises",
+            "Keep the checkpoint of the best validation. Then more data, more weight decay (0.2), or a smaller model.",
+            may_pass=True,
+        ),
+        Outcome(
+            "leak",
+            FAULT,
+            "validation contains examples that were trained on",
+            "Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
+            explains=("S1.1", "S1.3"),
+            proved=True,
+        ),
+    ),
+    find=find,
+)

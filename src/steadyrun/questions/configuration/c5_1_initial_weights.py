@@ -1,0 +1,212 @@
+"""C5.1: were the weights drawn from a sensible distribution?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import chooses, untrained_start
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+_SHOWN = 3
+_LAYERS = ("linear", "conv", "embedding", "lstm", "gru", "rnn", "multiheadattention", "bilinear", "norm")
+_OFF_CENTRE = 5.0  # standard errors: a mean closer to zero than this is chance
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The statistics of one parameter at the start."""
+
+    name: str
+    kind: str
+    size: int
+    fan_in: float | None
+    mean: float
+    std: float
+    largest: float
+    dimensions: int
+
+    @property
+    def of_a_layer(self) -> bool:
+        """Whether it belongs to a layer as one knows them; what other modules do with theirs is not known."""
+        return any(kind in self.kind.lower() for kind in _LAYERS)
+
+    @property
+    def role(self) -> str:
+        if "norm" in self.kind.lower():
+            return "norm"
+        if self.name.rpartition(".")[2].startswith("bias"):
+            return "bias"
+        if self.dimensions < 2:
+            return "bias" if self.of_a_layer else "other"
+        return "embedding" if "embedding" in self.kind.lower() else "matrix"
+
+    @property
+    def too_wide(self) -> float:
+        """Deviation over that of Kaiming's rule, sqrt(2 / fan-in), the widest of the usual ones."""
+        return self.std / math.sqrt(2 / self.fan_in) if self.fan_in else 0.0
+
+    @property
+    def off_centre(self) -> float:
+        """Distance of the mean from zero beyond what chance explains."""
+        return max(0.0, abs(self.mean) - _OFF_CENTRE * self.std / math.sqrt(max(1, self.size)))
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    untrained_start(run)
+    weights = _weights(run)
+    tied = _tied(run)
+    matrices = [w for w in weights if w.role == "matrix"]
+    widest = max(matrices, key=lambda w: w.too_wide, default=None)
+    shifted = [w for w in matrices if w.off_centre > limit["mean"]]
+    biases = [w for w in weights if w.role == "bias" and w.largest > limit["bias"]]
+    embeddings = [w for w in weights if w.role == "embedding" and w.name in tied and w.std > limit["tied"]]
+    measured = {
+        "times_expected": widest.too_wide if widest else 0.0,
+        "mean": max((w.off_centre for w in matrices), default=0.0),
+        "bias": max((w.largest for w in weights if w.role == "bias"), default=0.0),
+    }
+    proof = _starts_badly(run, limit)
+    if widest is not None and widest.too_wide > limit["wide"]:
+        wide = sorted((w for w in matrices if w.too_wide > limit["wide"]), key=lambda w: -w.too_wide)
+        facts = _say(
+            wide, lambda w: f"deviation {shown(w.std)}, {shown(w.too_wide)} times sqrt(2 / fan-in)", limit["wide"]
+        )
+        known = any(w.of_a_layer for w in wide) or len(wide) > len(matrices) / 2
+        return _judge("too-wide", facts, proof if known else "", measured)
+    if embeddings:
+        return _judge(
+            "too-wide",
+            _say(embeddings, lambda w: f"deviation {shown(w.std)}, tied to the output", limit["tied"]),
+            proof,
+            measured,
+        )
+    if biases:
+        facts = _say(biases, lambda w: f"values up to {shown(w.largest)}", limit["bias"])
+        return _judge("bias", facts, proof if any(w.of_a_layer for w in biases) else "", measured)
+    if shifted:
+        facts = _say(shifted, lambda w: f"mean {shown(w.mean)}", limit["mean"])
+        return _judge("off-centre", facts, proof if any(w.of_a_layer for w in shifted) else "", measured)
+    return Finding(
+        "pass",
+        f"{len(weights)} parameters; the widest matrix has {shown(measured['times_expected'])} times the deviation "
+        "sqrt(2 / fan-in).",
+        measured,
+    )
+
+
+def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> Finding:
+    """Unusual weights are a fault where the first step shows the damage, otherwise a matter of taste."""
+    if proof:
+        return Finding(outcome, f"{facts}; {proof}.", measured, 0)
+    return Finding("unusual", f"{facts}; nothing shows that it does harm.", measured, 0)
+
+
+def _starts_badly(run: Signals, limit: Limits) -> str:
+    """What the first loss or gradient says of the damage; empty where it says nothing."""
+    loss = limit.ask(c1_1_initial_loss.QUESTION, run)
+    if loss.outcome == "high":
+        return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
+    gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
+    if gradient.outcome == "too-large" and chooses(run) is not None:
+        return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
+    return ""
+
+
+def _weights(run: Signals) -> list[Weight]:
+    known = [weight for entry in run.listed("initial_weights") if (weight := _weight(entry)) is not None]
+    if not known:
+        raise MissingSignal("initial_weights")
+    return known
+
+
+def _weight(entry: dict[str, Any]) -> Weight | None:
+    mean, std = number(entry.get("mean")), number(entry.get("std"))
+    low, high = number(entry.get("min")), number(entry.get("max"))
+    shape = entry.get("shape")
+    if mean is None or std is None or low is None or high is None or not isinstance(shape, list):
+        return None
+    size = math.prod(n for n in shape if isinstance(n, int))
+    largest = max(abs(low), abs(high))
+    kind = str(entry.get("module", ""))
+    return Weight(str(entry.get("name")), kind, size, number(entry.get("fan_in")), mean, std, largest, len(shape))
+
+
+def _tied(run: Signals) -> set[str]:
+    found = run.about("model").get("tied")
+    return (
+        {str(name) for names in found if isinstance(names, list) for name in names}
+        if isinstance(found, list)
+        else set()
+    )
+
+
+def _say(weights: list[Weight], words: Any, limit: float) -> str:
+    parts = [f"{w.name}: {words(w)}" for w in weights[:_SHOWN]]
+    more = f" and {len(weights) - _SHOWN} more" if len(weights) > _SHOWN else ""
+    return f"{'; '.join(parts)}{more} (limit {limit:g})"
+
+
+QUESTION = Question(
+    code="C5.1",
+    name="initial weights",
+    asks="Do the initial weights have the mean and deviation of a usual initialisation?",
+    why="Weights that start too wide make the first outputs confidently wrong and the first gradients enormous; "
+    "training then spends itself on undoing that, or never recovers.",
+    needs=("initial_weights", "loss"),
+    panel=5,
+    thresholds=(
+        Threshold(
+            "wide",
+            10,
+            "times sqrt(2 / fan-in)",
+            "deviation of a weight matrix",
+            "100 times the expected 0.02",
+            "0.02 drawn as 2 is 16 times Kaiming's rule at width 128; healthy weights stay below 2",
+            "times_expected",
+        ),
+        Threshold(
+            "tied",
+            0.5,
+            "",
+            "deviation of an embedding that is also the output matrix",
+            "embedding 0.02",
+            "an embedding alone may be N(0, 1), torch's default; as an output matrix it makes huge logits",
+        ),
+        Threshold("bias", 1.0, "", "largest bias", "biases 0", "torch draws biases below 1 / sqrt(fan-in)", "bias"),
+        Threshold(
+            "mean",
+            0.01,
+            "",
+            "mean of a weight matrix, beyond five standard errors",
+            "0.01",
+            "as specified, beyond chance",
+            "mean",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the initial weights are of a usual kind"),
+        Outcome("unusual", NOTE, "unusual initial weights, but nothing shows that they do harm"),
+        Outcome(
+            "too-wide",
+            FAULT,
+            "weights drawn far too wide",
+            "Initialise matrices with deviation 0.02, or by Kaiming's "
+            "or Xavier's rule; a missing zero or a missing fan-in is the usual mistake.",
+        ),
+        Outcome(
+            "bias",
+            FAULT,
+            "biases that are far from zero",
+            "Initialise biases with zero, the output layer's first of all.",
+        ),
+        Outcome("off-centre", FAULT, "weights whose mean is not zero", "Draw weights around zero (randn, not rand)."),
+    ),
+    find=find,
+)

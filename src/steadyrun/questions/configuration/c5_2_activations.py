@@ -1,0 +1,143 @@
+"""C5.2: do activations grow from block to block?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.signatures import s4_2_dead_block
+from steadyrun.signals.depth import Dead, dead_blocks
+from steadyrun.signals.intent import pretrained
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
+
+_EARLY = 20  # steps: the activations of an untrained model
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A block's output over the output of the block before it."""
+
+    before: str
+    block: str
+    step: int
+    times: float
+    from_to: tuple[float, float]
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    magnitudes = run.family("activation/*")
+    order = run.listed("blocks")
+    residual = [str(entry.get("name")) for entry in order if entry.get("role") == "block"]
+    layers = [str(entry.get("name")) for entry in order if entry.get("role") == "layer"]
+    names = [name for name in (residual or layers) if name in magnitudes]
+    if len(names) < 2:
+        raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
+    follows = run.inferred.get("follows")
+    takes = follows if isinstance(follows, dict) else {}
+    found = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), so_far=True)
+    dead = {each.block: each for each in found}
+    chain = [(before, name) for name in names if (before := takes.get(name)) in names]
+    pairs = [(before, name) for before, name in chain if before not in dead]
+    if dead and not pairs:
+        return _about_dead(next(iter(dead.values())))
+    if not pairs:
+        raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
+    grown = [each for a, b in pairs for each in _growth(magnitudes[a], magnitudes[b], a, b)]
+    if not grown:
+        raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
+    untrained = [each for each in grown if each.step <= _EARLY]
+    # What an untrained model does is told by its construction; later growth may be learned.
+    worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
+    if worst.times <= limit["times"]:
+        worst = max(grown, key=lambda growth: growth.times)
+    kind = "residual blocks" if residual else "layers"
+    measured = {"times": worst.times}
+    facts = (
+        f"largest growth between neighbouring {kind}: {worst.before} to {worst.block}, {shown(worst.from_to[0])} to "
+        f"{shown(worst.from_to[1])}, {shown(worst.times)} times at step {worst.step}"
+    )
+    if worst.times > limit["times"]:
+        certain = bool(residual) and worst.step <= _EARLY and not pretrained(run)
+        return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+    if dead:
+        return _about_dead(next(iter(dead.values())))
+    if residual and worst.times > limit["usual"]:
+        return Finding("steep", f"{facts} (usual: up to {limit['usual']:g}).", measured, worst.step)
+    return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
+
+
+def _about_dead(found: Dead) -> Finding:
+    """Beside a block that is next to nothing any other is large: that is no growth."""
+    times = float(found.beside[-1] / found.own[-1]) if found.own[-1] else float("inf")
+    message = (
+        f"{found.block} gives next to nothing ({shown(found.own[-1])} at step {int(found.steps[-1])}), beside which "
+        f"{found.follower} is {shown(times)} times as large: S4.2 asks whether it is dead."
+    )
+    return Finding("dead-block", message, {"times": times}, int(found.steps[0]))
+
+
+def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
+    """The largest growth at a step that both blocks have: that of an untrained model, and that of the whole run."""
+    steps, mine, theirs = np.intersect1d(after.steps, before.steps, assume_unique=True, return_indices=True)
+    values, earlier = after.values[mine], before.values[theirs]
+    usable = earlier > 0
+    steps, values, earlier = steps[usable], values[usable], earlier[usable]
+    if not len(steps):
+        return []
+    times = values / earlier
+    untrained = int(np.searchsorted(steps, _EARLY, side="right"))
+    places = {int(np.argmax(times)), *([int(np.argmax(times[:untrained]))] if untrained else [])}
+    return [
+        Growth(name, block, int(steps[place]), float(times[place]), (float(earlier[place]), float(values[place])))
+        for place in sorted(places)
+    ]
+
+
+QUESTION = Question(
+    code="C5.2",
+    name="activation growth",
+    asks="Does the magnitude of activations grow by at most about 1.5 times, and certainly not 10 times, per block?",
+    why="Without normalisation, or with it in the wrong place, every block multiplies what it gets. A few blocks later "
+    "the numbers are too large for the loss, and gradients explode.",
+    needs=("activation/*",),
+    panel=4,
+    thresholds=(
+        Threshold(
+            "usual",
+            3,
+            "times",
+            "growth worth a note",
+            "1.5 per layer, 3 between residual blocks",
+            "healthy runs of the tutor stay below 2.5",
+            "times",
+        ),
+        Threshold(
+            "times",
+            10,
+            "times",
+            "growth of a broken block",
+            "10 times its input",
+            "as specified, between residual blocks; the final norm's output is ten times its input when healthy",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "activations stay within bounds"),
+        Outcome("steep", NOTE, "activations grow more than usual from one block to the next"),
+        Outcome("large", NOTE, "activations grow very much, but these are no untrained residual blocks"),
+        Outcome(
+            "dead-block", NOTE, "a block gives next to nothing, so that the next one seems to grow", edge=("S4.2",)
+        ),
+        Outcome(
+            "growing",
+            FAULT,
+            "a block multiplies what it gets: normalisation is missing or broken",
+            "Put a LayerNorm or RMSNorm before attention and before the feed-forward layer of every block.",
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,92 @@
+"""C6.1: does weight decay touch only what it should?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+_SHOWN = 4
+
+
+def find(run: Signals, _limit: Limits) -> Finding:
+    decayed = _decayed(run)
+    exempt = run.config.get("no_decay")
+    shapes = {str(entry.get("name")): entry.get("shape") for entry in run.listed("initial_weights")}
+    if isinstance(exempt, str):
+        exempt = [exempt]
+    if isinstance(exempt, list | tuple) and exempt:
+        parts = [str(part).lower() for part in exempt if str(part)]
+        wrong = [name for name in decayed if _exempt(name.lower(), parts, shapes.get(name))]
+        measured = {"exempt_but_decayed": float(len(wrong)), "decayed": float(len(decayed))}
+        facts = f"declared exempt: {', '.join(map(str, exempt))}"
+        if wrong:
+            return Finding(
+                "declared-exempt",
+                f"{facts}; but {len(wrong)} such parameters have weight decay: {_list(wrong)}.",
+                measured,
+            )
+        return Finding("pass", f"{facts}; none of the {len(decayed)} decayed parameters is among them.", measured)
+    vectors = [name for name in decayed if isinstance(shape := shapes.get(name), list) and len(shape) < 2]
+    measured = {"vectors_decayed": float(len(vectors)), "decayed": float(len(decayed))}
+    if vectors:
+        message = (
+            f"{_list(vectors)} (one-dimensional) {_have(vectors)} weight decay; whether that is meant is not declared."
+        )
+        return Finding("vectors-decayed", message, measured)
+    return Finding("pass", f"the {len(decayed)} decayed parameters are all matrices or larger.", measured)
+
+
+def _decayed(run: Signals) -> list[str]:
+    """The names of the parameters in groups with weight decay."""
+    groups = run.listed("param_groups")
+    if not groups:
+        raise MissingSignal("param_groups")
+    found = []
+    for group in groups:
+        settings, names = group.get("settings"), group.get("parameters")
+        if isinstance(settings, dict) and isinstance(names, list) and number(settings.get("weight_decay")):
+            found += [str(name) for name in names]
+    if not found:
+        raise NotApplicable("no param group has weight decay")
+    return found
+
+
+def _exempt(name: str, parts: list[str], shape: object) -> bool:
+    """Whether a declared part names this parameter: a vector by any part of its name, a matrix by a whole word."""
+    if isinstance(shape, list) and len(shape) < 2:
+        return any(part in name for part in parts)
+    return any(part == name or part in name.split(".") for part in parts)
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _have(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+QUESTION = Question(
+    code="C6.1",
+    name="weight-decay groups",
+    asks="Are matrices and embeddings in the decay group, and biases and norm scales in the group without?",
+    why="Weight decay pulls every parameter towards zero. For a matrix that is regularisation; for a bias or the "
+    "scale of a norm it is a drift that the gradient has to fight.",
+    needs=("param_groups", "no_decay"),
+    panel=None,
+    thresholds=(),
+    outcomes=(
+        Outcome("pass", PASS, "decay touches what it should"),
+        Outcome("vectors-decayed", NOTE, "one-dimensional parameters are decayed; nothing says whether that is meant"),
+        Outcome(
+            "declared-exempt",
+            FAULT,
+            "parameters that the run declares exempt have weight decay",
+            "Build two param groups: tensors with two or more dimensions with weight_decay, the others with 0.",
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,258 @@
+"""C6.2: does the optimizer keep and use its state?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats
+from steadyrun.text import shown
+
+_LATER = 10  # steps after which a counter must have moved
+
+
+@dataclass(frozen=True)
+class Group:
+    """A param group: its number, its optimizer's class and settings."""
+
+    place: str
+    kind: str
+    settings: dict[str, Any]
+
+    def beta(self, which: int) -> float | None:
+        betas = self.settings.get("betas")
+        usable = isinstance(betas, list | tuple) and len(betas) == 2 and isinstance(betas[which], int | float)
+        return float(betas[which]) if usable and betas is not None else None
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    groups = _groups(run)
+    if not run.matching("moment1_norm/*") and not run.matching("moment2_norm/*"):
+        kinds = sorted({group.kind for group in groups})
+        raise NotApplicable(f"no moments are kept by {', '.join(kinds) or 'the optimizer'}")
+    measured: dict[str, float] = {}
+    for diagnose in (_stalled, _empty, _same_as_gradient, _uncorrected):
+        found = [diagnose(run, group, limit) for group in groups]
+        # One group may be without gradient on purpose, or by construction; all of them are not.
+        known = [each for each, group in zip(found, groups, strict=True) if _is_recorded(run, group)]
+        if known and known[0] is not None and all(each is not None for each in known):
+            return known[0]
+    scales = [scale for group in groups if (scale := _scale(run, group, limit["misfit"])) is not None and len(scale)]
+    if scales:
+        measured["update_scale"] = max((float(np.median(s.values)) for s in scales), key=lambda s: abs(s - 1))
+        if abs(measured["update_scale"] - 1) > limit["scale"]:
+            message = (
+                f"updates are {shown(measured['update_scale'])} times what Adam makes of the recorded moments "
+                f"(1 ± {limit['scale']:g} expected)."
+            )
+            return Finding("other-rule", message, measured)
+        return Finding(
+            "pass",
+            f"moments accumulate; updates are {shown(measured['update_scale'])} times what Adam makes of them.",
+            measured,
+        )
+    return Finding("pass", "moments accumulate from step to step.", measured)
+
+
+def _is_recorded(run: Signals, group: Group) -> bool:
+    return run.maybe(f"moment1_norm/{group.place}") is not None or run.maybe(f"moment2_norm/{group.place}") is not None
+
+
+def _groups(run: Signals) -> list[Group]:
+    entries = run.listed("param_groups")
+    if not entries:
+        raise MissingSignal("param_groups")
+    settings = [entry.get("settings") for entry in entries]
+    return [
+        Group(str(place), str(entry.get("class", "")), setting)
+        for place, (entry, setting) in enumerate(zip(entries, settings, strict=True))
+        if isinstance(setting, dict)
+    ]
+
+
+def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
+    """The optimizer's own counter stands still, or starts again and again."""
+    counts = run.maybe(f"step_count/{group.place}")
+    if counts is None or len(counts) < 3:
+        return None
+    later = counts.where(_taken(run, counts) >= _LATER)
+    if not len(later) or float(np.max(later.values)) > float(np.min(counts.values)) + 1:
+        return None
+    last = later.step_at(len(later) - 1)
+    message = (
+        f"the step counter of param group {group.place} is {later.values[-1]:g} at step {last}, and was "
+        f"{counts.values[0]:g} at step {counts.step_at(0)}."
+    )
+    return Finding("rebuilt", message, {"step_count": float(later.values[-1])}, later.step_at(0))
+
+
+def _taken(run: Signals, counts: Points) -> Floats:
+    """How many steps the optimizer was let take since the first count: those that a loss scaler skipped are none."""
+    skipped = run.maybe("skipped")
+    taken: Floats = counts.steps - counts.steps[0]
+    if skipped is not None:
+        before = np.concatenate([[0.0], np.cumsum(skipped.values > 0)])
+        lost = before[np.searchsorted(skipped.steps, counts.steps, side="right")]
+        taken = taken - (lost - lost[0])
+    return taken
+
+
+def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
+    """No second moment although gradients came."""
+    moments, norms = run.maybe(f"moment2_norm/{group.place}"), run.maybe("grad_norm")
+    if moments is None or norms is None or float(np.median(norms.values)) <= 0:
+        return None
+    later = moments.from_step(_LATER)
+    # The second moments are about the squares of the gradients, so their norm is compared with a squared norm.
+    size = float(np.median(norms.values)) ** 2
+    if not len(later) or float(np.max(later.values)) > limit["empty"] * size:
+        return None
+    message = (
+        f"‖v‖ of param group {group.place} is {shown(np.max(later.values))} from step {later.step_at(0)} on, with "
+        f"gradients of norm {shown(np.median(norms.values))}."
+    )
+    return Finding("empty", message, {"second_moment": float(np.max(later.values))}, later.step_at(0))
+
+
+def _same_as_gradient(run: Signals, group: Group, limit: Limits) -> Finding | None:
+    """The first moment is just the gradient: nothing of the past is kept."""
+    moments = [run.maybe(name) for name in run.matching("moment1_norm/*")]
+    applied = run.maybe("grad_norm_applied")
+    if applied is None or group.beta(0) == 0 or not moments or any(m is None for m in moments):
+        return None
+    together = _joined([m for m in moments if m is not None])
+    later = together.from_step(together.steps[0] + 1)
+    norms = np.interp(later.steps, applied.steps, applied.values)
+    same = np.abs(later.values - norms) <= limit["same"] * norms
+    if len(later) < 3 or not np.all(same) or not np.any(norms > 0):
+        return None
+    message = (
+        f"‖m‖ equals the gradient's norm at all {len(later)} recorded steps, for example {shown(later.values[-1])} "
+        f"at step {later.step_at(len(later) - 1)}."
+    )
+    return Finding(
+        "no-memory", message, {"difference": float(np.max(np.abs(later.values / norms - 1)))}, later.step_at(0)
+    )
+
+
+def _joined(parts: list[Points]) -> Points:
+    steps = parts[0].steps
+    for part in parts[1:]:
+        steps = np.intersect1d(steps, part.steps)
+    squares = [part.values[np.isin(part.steps, steps)] ** 2 for part in parts]
+    return Points("moments", steps, np.sqrt(np.sum(squares, axis=0)))
+
+
+def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
+    """The size of the updates relative to Adam's where Adam's rule explains them: rounding drowns tiny ones."""
+    scale, left = run.maybe(f"update_scale/{group.place}"), run.maybe(f"update_misfit/{group.place}")
+    if scale is None or left is None:
+        return None
+    return scale.where(np.interp(scale.steps, left.steps, left.values) < misfit)
+
+
+def _on_purpose(group: Group) -> bool:
+    """Optimizers that leave bias correction out by design, or were told to."""
+    told = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
+    return told or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
+
+
+def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
+    """Updates larger than Adam's by just the factor that the missing bias correction leaves."""
+    scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.place}")
+    beta1, beta2 = group.beta(0), group.beta(1)
+    if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
+        return None
+    count = np.interp(scale.steps, counts.steps, counts.values)
+    factor = (1 - beta1**count) / np.sqrt(np.maximum(1e-30, 1 - beta2**count))
+    telling = np.abs(factor - 1) > 0.2
+    fits = np.abs(scale.values / factor - 1) < limit["scale"]
+    if np.sum(telling) < 2 or not np.all(fits[telling]):
+        return None
+    place = int(np.argmax(np.where(telling, np.abs(factor - 1), 0)))
+    message = (
+        f"at step {scale.step_at(place)} the update is {shown(scale.values[place])} times what Adam makes of its "
+        f"moments; without bias correction it is {shown(factor[place])} times "
+        f"({int(np.sum(telling))} recorded steps agree)."
+    )
+    return Finding("no-bias-correction", message, {"update_scale": float(scale.values[place])}, scale.step_at(place))
+
+
+QUESTION = Question(
+    code="C6.2",
+    name="optimizer state",
+    asks="Do the optimizer's moments accumulate, and are its updates what its moments say?",
+    why="An optimizer that is rebuilt, or whose state is lost, takes every step as if it were its first; one without "
+    "bias correction takes its first steps several times too long.",
+    needs=("moment1_norm/*", "moment2_norm/*", "param_groups"),
+    panel=None,
+    thresholds=(
+        Threshold(
+            "empty",
+            1e-12,
+            "of the squared gradient norm",
+            "second moments that are as good as zero",
+            "about 0 at step 100",
+            "healthy ones are above 1e-7",
+        ),
+        Threshold(
+            "same",
+            1e-4,
+            "share",
+            "how equal moment and gradient must be",
+            "exactly equal",
+            "as specified, up to rounding",
+        ),
+        Threshold(
+            "scale",
+            0.05,
+            "share",
+            "by how much an update may differ from Adam's",
+            "",
+            "torch's own optimizers differ by less than 0.001",
+            "update_scale",
+        ),
+        Threshold(
+            "misfit",
+            0.1,
+            "share",
+            "how well the update must be explained to judge it",
+            "",
+            "healthy ones are below 0.01",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the optimizer keeps its state and uses it"),
+        Outcome("other-rule", NOTE, "the optimizer keeps Adam's moments but makes other updates of them"),
+        Outcome(
+            "rebuilt",
+            FAULT,
+            "the optimizer's step counter stands still: it is rebuilt again and again",
+            "Build the optimizer once, before the training loop.",
+        ),
+        Outcome(
+            "empty",
+            FAULT,
+            "the optimizer keeps no second moments",
+            "Build the optimizer once, and load its state at a resume.",
+        ),
+        Outcome(
+            "no-memory",
+            FAULT,
+            "the first moment is the gradient itself",
+            "Keep the moment between steps: m = beta m + (1 - beta) g.",
+        ),
+        Outcome(
+            "no-bias-correction",
+            FAULT,
+            "the moments are used without bias correction",
+            "Divide m by (1 - beta1**t) and v by (1 - beta2**t) before the update, or use torch.optim.AdamW.",
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,101 @@
+"""C6.3: is the accumulated gradient a mean over the micro-batches?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.gradient_handling import divided_later
+from steadyrun.signals.intent import chooses, pretrained
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    declared = run.declared("accumulation")
+    backwards = run.maybe("backwards")
+    observed = float(np.median(backwards.values)) if backwards is not None else None
+    count = declared if declared is not None else observed
+    if count is None:
+        raise NotApplicable("no accumulation is declared, and backward passes are not recorded", "accumulation")
+    if count < 2:
+        raise NotApplicable("gradients are not accumulated: one backward pass per step")
+    if run.config.get("reduction") == "sum":
+        raise NotApplicable("the run declares reduction 'sum': its gradients are meant to add up")
+    root, loss = run.points("backward_loss"), run.points("loss")
+    both = np.isin(root.steps, loss.steps)
+    given = loss.values[np.isin(loss.steps, root.steps)]
+    usable = given != 0
+    if not np.any(usable):
+        raise NotApplicable("the loss is zero at every step")
+    times = float(np.median(root.values[both][usable] / given[usable]))
+    measured = {"times": times, "accumulation": count}
+    facts = f"backward() starts from {shown(times)} times the step's loss in total, over {count:g} micro-batches"
+    if abs(times / count - 1) > limit["close"]:
+        if declared is None:
+            raise NotApplicable(f"{count:g} backward passes per step, and no accumulation is declared")
+        return Finding("pass" if abs(times - 1) <= 0.5 else "unclear", f"{facts}.", measured)
+    if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
+        return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
+    if declared is not None and observed == count and _undivided(run, count):
+        return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
+    return Finding(
+        "perhaps-not-divided", f"{facts}; that the loss given to run.step is undivided could not be shown.", measured
+    )
+
+
+def _undivided(run: Signals, count: float) -> bool:
+    """Whether the loss given to run.step is a whole loss: known from the first loss, or from validation."""
+    loss, classes = run.points("loss"), chooses(run)
+    if classes is not None and not pretrained(run):
+        return _closer(float(loss.values[0]), math.log(classes), count)
+    val = run.maybe("val_loss")
+    return val is not None and _closer(loss.mean_until(float(val.steps[0]), 10), float(val.values[0]), count)
+
+
+def _closer(value: float, whole: float, count: float) -> bool:
+    """Whether `value` is nearer to the whole than to its `count`-th part."""
+    return value > 0 and whole > 0 and abs(math.log(value / whole)) < abs(math.log(value * count / whole))
+
+
+QUESTION = Question(
+    code="C6.3",
+    name="gradient accumulation",
+    asks="Over k micro-batches, is the gradient the mean of theirs, and not their sum?",
+    why="Without the division by k the gradient is k times too large: clipping sees another norm, and SGD takes "
+    "steps k times too long. Adam hides it.",
+    needs=("backward_loss", "loss", "accumulation"),
+    panel=3,
+    thresholds=(
+        Threshold(
+            "close",
+            0.05,
+            "share",
+            "how close to k the factor must be",
+            "exactly k times",
+            "as specified, up to rounding and micro-batches of unequal size",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the accumulated gradient is a mean"),
+        Outcome(
+            "unclear", NOTE, "what backward() starts from is neither the mean nor the sum of the micro-batches' losses"
+        ),
+        Outcome(
+            "perhaps-not-divided",
+            NOTE,
+            "the gradients seem to be summed; declare accumulation and vocab_size or record validation to be sure",
+        ),
+        Outcome(
+            "not-divided",
+            FAULT,
+            "the micro-batches' gradients are summed",
+            "Call (loss / k).backward() for each of the k micro-batches; give run.step the undivided mean.",
+        ),
+    ),
+    find=find,
+)

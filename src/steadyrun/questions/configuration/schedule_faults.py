@@ -1,0 +1,341 @@
+"""The ways in which a recorded learning-rate curve goes wrong, one diagnosis each; C2.1 asks them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from steadyrun.questions.form import Finding, Limits
+from steadyrun.signals.declared_schedule import (
+    Plan,
+    agreement,
+    distance,
+    horizon_factor,
+    largest_jump,
+    stairs,
+    time_factor,
+)
+from steadyrun.signals.learning_rates import ENOUGH, Seen
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats
+from steadyrun.text import shown
+
+_FEW_CHANGES = 4
+_PER_EPOCH = 0.5  # scheduler steps per step: fewer are steps of epochs
+_FITS = 0.01  # of the peak: a changed plan this close to the record explains it
+# Told from the part of the curve that is there: the rest may show another reason, or none.
+FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
+
+
+def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    if np.any(seen.rates.values):
+        return None
+    return Finding(
+        "zero",
+        f"the learning rate is 0 at all {len(seen.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
+        step=seen.rates.step_at(0),
+        may_pass=_young(seen, plan),
+    )
+
+
+def _young(seen: Seen, plan: Plan) -> bool:
+    """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
+
+    A warmup takes an epoch at least, and of two epochs one is over at half time.
+    """
+    first_epoch = plan.warmup if plan.warmup else plan.steps / 2
+    return seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
+
+
+def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    if not seen.constant:
+        return None
+    varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
+    counts = seen.counts
+    stepped = counts is not None and float(np.ptp(counts)) > 0
+    if varies <= limit["close"] or stepped or _young(seen, plan):
+        return None
+    rebuilt = seen.run.events("optimizer-replaced")
+    why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
+    return Finding(
+        "never-stepped",
+        f"the learning rate stays at {shown(seen.rates.values[0])} for {len(seen.rates)} steps{why}, where "
+        f"{plan.shape} from {shown(plan.peak)} to {shown(plan.floor)} is declared.",
+        step=seen.rates.step_at(0),
+    )
+
+
+def starts_at_peak(rates: Points, warmup: float, peak: float) -> bool:
+    early = rates.values[rates.steps < warmup / 2]
+    return len(early) >= 2 and bool(np.min(early) >= 0.9 * peak)
+
+
+def no_warmup(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    missing = plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup, plan.peak)
+    return warmup_missing(seen, plan.warmup) if missing else None
+
+
+def warmup_missing(seen: Seen, warmup: float) -> Finding:
+    first = float(seen.rates.values[0])
+    return Finding(
+        "no-warmup",
+        f"the learning rate is {shown(first)} at step {seen.rates.step_at(0)}, {first / seen.peak:.0%} of its peak; "
+        f"a warmup of {warmup:g} steps is declared.",
+        {"first_share": first / seen.peak},
+        seen.rates.step_at(0),
+    )
+
+
+def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
+    after = _after_warmup(seen, plan)
+    if len(after) < ENOUGH:
+        return _still_warming(seen, plan, words)
+    share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if share >= limit["share"]:
+        message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": share})
+    of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    if of_stairs is not None and of_stairs >= limit["share"]:
+        message = (
+            f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
+        )
+        return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
+    return _by_epochs(seen, plan, limit, words)
+
+
+def _by_epochs(seen: Seen, plan: Plan, limit: Limits, words: str) -> Finding | None:
+    """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
+    counts = seen.counts
+    if counts is None or seen.dry is None or not plan.decays or not own_curve(seen, limit):
+        return None
+    speed = _speed(seen.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
+    if not 0 < speed < _PER_EPOCH:
+        return None
+    ahead = np.arange(0, plan.steps * speed * 2 + 2)
+    ends = float(np.argmin(seen.dry(ahead))) / speed
+    if not (1 - limit["horizon"]) * plan.steps <= ends <= plan.steps / (1 - limit["horizon"]):
+        return None
+    message = (
+        f"the rates are the scheduler's own ({words}), one step in {1 / speed:.0f}, and end at about step {ends:.0f}"
+    )
+    return Finding("pass", f"{message}; {plan.steps} are declared.", {"agreeing": 1.0})
+
+
+def _after_warmup(seen: Seen, plan: Plan) -> Points:
+    """The rates behind the warmup: where it starts from and how long it takes is C2.2's question."""
+    return seen.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
+
+
+def _still_warming(seen: Seen, plan: Plan, words: str) -> Finding | None:
+    inside = seen.rates.values
+    late = float(inside[-1]) < 0.9 * min(float(plan.rate(seen.rates.steps[-1:])[0]), plan.peak)
+    if late or float(np.max(inside)) > 1.05 * plan.peak:
+        return None
+    return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
+
+
+def upside_down(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The rate climbs where the declared curve falls, as far and in the same shape."""
+    after = _after_warmup(seen, plan)
+    if len(after) < ENOUGH or not plan.decays:
+        return None
+    mirrored = agreement(
+        after.steps, after.values, lambda at: plan.peak + plan.floor - plan.rate(at), plan.peak, limit["close"]
+    )
+    first, last = float(after.values[0]), float(after.values[-1])
+    if mirrored < limit["share"] or last - first < limit["close"] * plan.peak:
+        return None
+    message = (
+        f"the learning rate climbs from {shown(first)} at step {after.step_at(0)} to {shown(last)} at step "
+        f"{after.step_at(len(after) - 1)}, the declared {plan.shape} upside down."
+    )
+    return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
+
+
+def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
+    changes = int(np.count_nonzero(np.diff(seen.rates.values)))
+    over = float(np.max(seen.rates.values)) > 1.05 * plan.peak
+    if not seen.run.unfinished or over or changes > min(_FEW_CHANGES, len(seen.rates) / 10):
+        return None
+    return Finding("too-early", f"the rate has changed {changes} times in {len(seen.rates)} steps: too few to compare.")
+
+
+def begun_elsewhere(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
+    first = seen.rates.where(slice(0, ENOUGH))
+    if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
+        return None
+    done = steps_done(seen.run, float(first.steps[0]))
+    if done < ENOUGH or distance(seen.rates.values, plan.rate(seen.rates.steps + done), plan.peak) > 5 * _FITS:
+        return None
+    message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
+    return Finding("begun-elsewhere", message, {"begun_at": float(done)})
+
+
+def steps_done(run: Signals, first: float) -> int:
+    """How many steps scheduler or optimizer had taken before the first recorded one."""
+    counted = [run.maybe(name) for name in ("scheduler_steps", "step_count/0")]
+    known = [points for points in counted if points is not None]
+    return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
+
+
+def restarted(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    for event in seen.run.events("resume"):
+        after = seen.rates.from_step(event.step or 0)
+        if event.step and len(after) >= ENOUGH:
+            again = distance(after.values, plan.rate(after.steps - event.step), plan.peak)
+            went_on = distance(after.values, plan.rate(after.steps), plan.peak)
+            if again < _FITS < went_on:
+                message = (
+                    f"after the resume at step {event.step} the learning rate begins anew: {shown(after.values[1])} at "
+                    f"step {after.step_at(1)}, where the declared curve has {shown(plan.rate(after.steps[1:2])[0])}."
+                )
+                return Finding("restarted", message, step=event.step)
+    return None
+
+
+def _speed(steps: Floats, counts: Floats) -> float:
+    """Scheduler steps per step, from the first change of the count to the last."""
+    changes = np.flatnonzero(np.diff(counts))
+    if len(changes) < 2:
+        return float(np.ptp(counts) / np.ptp(steps))
+    first, last = changes[0] + 1, changes[-1] + 1
+    return float((counts[last] - counts[first]) / (steps[last] - steps[first]))
+
+
+def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+    counts = seen.counts
+    steps = seen.rates.steps
+    if counts is not None and float(np.ptp(steps)) > 0:
+        factor = _speed(steps, counts)
+        at = counts - counts[0] + steps[0]
+        planned = at <= plan.steps  # what a curve does behind its end is its own business: a cosine climbs again
+        if int(np.sum(planned)) < ENOUGH:
+            return None
+        fits = distance(seen.rates.values[planned], plan.rate(at[planned]), plan.peak)
+    else:
+        factor, fits = time_factor(steps, seen.rates.values, plan.rate, plan.peak)
+        if steps[-1] <= plan.warmup or horizon_factor(steps, seen.rates.values, plan)[1] <= fits:
+            return None  # a longer warmup, or another length, explains it as well
+    if fits > 5 * _FITS or 0.9 < factor < 1.1 or factor <= 0:
+        return None
+    often = factor > 1
+    rate = f"{factor:.3g} times per step" if often else f"once every {1 / factor:.3g} steps"
+    return Finding(
+        "stepped-too-often" if often else "stepped-too-seldom",
+        f"the scheduler is stepped {rate}: the curve runs {shown(factor)} times as fast as declared.",
+        {"factor": factor},
+        seen.rates.step_at(0),
+    )
+
+
+def wrong_horizon(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    if not plan.decays:
+        return None
+    factor, fits = horizon_factor(seen.rates.steps, seen.rates.values, plan)
+    if fits <= _FITS and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
+        length = f"{shown(plan.steps * factor)} steps, declared are {plan.steps}"
+        if factor < 1:
+            return Finding("horizon-too-short", f"the decay is over after about {length}.", {"horizon": factor})
+        return Finding("horizon-too-long", f"the decay would take about {length}.", {"horizon": factor})
+    return _reaches_floor_early(seen, plan, limit)
+
+
+def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
+    low = plan.floor + 0.02 * (plan.peak - plan.floor)
+    all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // 1000)).astype(float)
+    meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
+    after = seen.rates.from_step(plan.warmup)
+    at = after.steps[after.values <= low]
+    jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
+    smooth = jump is None or jump.size <= limit["jump"] or own_curve(seen, limit)
+    if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or not smooth:
+        return None
+    return Finding(
+        "horizon-too-short",
+        f"the learning rate is at its minimum at step {at[0]:.0f}; the declared curve is there at step {meant:.0f}.",
+        {"horizon": float(at[0]) / meant},
+        int(at[0]),
+    )
+
+
+def own_curve(seen: Seen, limit: Limits) -> bool:
+    """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
+    if seen.dry is None:
+        return False
+    steps = seen.rates.steps
+    counts = steps - steps[0] if seen.counts is None else seen.counts - seen.counts[0]
+    return agreement(counts, seen.rates.values, seen.dry, seen.peak, limit["close"]) >= limit["share"]
+
+
+def jumps(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    jump = largest_jump(seen.rates.steps, seen.rates.values, plan.rate(seen.rates.steps), plan.peak)
+    if jump is None or jump.size <= limit["jump"]:
+        return None
+    return Finding(
+        "discontinuous",
+        f"the learning rate jumps from {shown(jump.before)} to {shown(jump.after)} at step {jump.step}, "
+        f"{shown(jump.size)} of the peak (limit {limit['jump']:g}); the declared curve is {plan.shape}.",
+        {"jump": jump.size},
+        jump.step,
+    )
+
+
+def late_warmup(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+    """The rate still rises when the warmup should be over: C2.2 says how far it has come."""
+    rising = seen.rates.where(seen.rates.steps <= plan.warmup)
+    if plan.warmup < 1 or len(rising) < 2:
+        return None
+    reached = float(rising.values[-1]) / float(plan.rate(rising.steps[-1:])[0])
+    if reached > 1 - limit["close"] or np.any(np.diff(rising.values) < 0) or not np.ptp(rising.values):
+        return None
+    if len(rising) == len(seen.rates):
+        message = f"the learning rate is at {reached:.0%} of the declared warmup at step {rising.step_at(-1)}."
+        return Finding("late-warmup", message, step=rising.step_at(-1))
+    after = seen.rates.from_step(plan.warmup)
+    top = int(np.argmax(after.values))
+    if np.any(np.diff(after.values[top:]) > 0) or after.values[top] <= rising.values[-1]:
+        return None
+    return Finding(
+        "late-warmup",
+        f"the learning rate rises until step {after.step_at(top)}; the declared warmup ends at step {plan.warmup}.",
+        step=plan.warmup,
+    )
+
+
+def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
+    expected = plan.rate(seen.rates.steps)
+    off = np.abs(seen.rates.values - expected) / plan.peak
+    warming = (seen.rates.steps < 2 * plan.warmup) & (seen.rates.values <= 1.05 * plan.peak)
+    far = float(np.mean((off > limit["far"]) & ~warming))
+    place = int(np.argmax(off))
+    message = (
+        f"the learning rate is {shown(seen.rates.values[place])} at step {seen.rates.step_at(place)}, where the "
+        f"declared curve ({plan.shape}) has {shown(expected[place])}; {far:.0%} of the steps are off by more than "
+        f"{limit['far']:.0%} of the peak."
+    )
+    outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
+    return Finding(outcome, message, {"far": far}, seen.rates.step_at(place))
+
+
+Diagnosis = Callable[[Seen, Plan, Limits], Finding | None]
+
+IN_ORDER: tuple[Diagnosis, ...] = (
+    zero,
+    never_stepped,
+    begun_elsewhere,
+    no_warmup,
+    agrees,
+    upside_down,
+    restarted,
+    too_early,
+    wrong_count,
+    wrong_horizon,
+    late_warmup,
+    jumps,
+    other,
+)

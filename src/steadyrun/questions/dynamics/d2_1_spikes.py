@@ -1,0 +1,86 @@
+"""D2.1: does the loss jump above what it was?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, window_of
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.sparse_jumps import jump_of
+from steadyrun.text import shown
+
+_SHOWN = 3
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    points = run.points("loss")
+    window = window_of(run, int(limit["window"]))
+    if len(points) <= window and (jump := jump_of(run, limit["times"])) is not None:
+        return Finding("jump", jump.words, {"times": jump.times}, jump.step)
+    found = find_spikes(run, limit)
+    per_thousand = 1000 * len(found) / len(points)
+    largest = max(found, key=lambda spike: spike.sigmas, default=None)
+    measured = {"spikes": float(len(found)), "per_thousand": per_thousand, "sigmas": largest.sigmas if largest else 0.0}
+    unit = run.counted(points)
+    if largest is None:
+        return Finding(
+            "pass",
+            f"no loss is {limit['sigmas']:g} deviations above the mean of the {window} {unit} before it.",
+            measured,
+        )
+    shown_ones = sorted(found, key=lambda spike: -spike.sigmas)[:_SHOWN]
+    places = "; ".join(
+        f"step {s.peak_step}: {shown(s.value)}, {shown(s.sigmas)} deviations above {shown(s.level)}" for s in shown_ones
+    )
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    message = (
+        f"{len(found)} times the loss is {limit['sigmas']:g} deviations above the {window} {unit} "
+        f"before it ({places}{more})."
+    )
+    return Finding("flagged", message, measured, largest.peak_step)
+
+
+QUESTION = Question(
+    code="D2.1",
+    name="loss spikes",
+    asks="Is there a step whose loss is 3 deviations or more above the mean of the 100 steps before it?",
+    why="A spike is the visible part of an update that went wrong. The rule also flags ordinary noise, one to four "
+    "times "
+    "in 2,000 healthy steps: it is where the section starts, not a fault.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "window",
+            WINDOW,
+            "steps",
+            "the window before",
+            "100 steps",
+            "as specified; 20 logged points or more where the record is sparse",
+        ),
+        Threshold(
+            "sigmas",
+            SIGMAS,
+            "deviations",
+            "height of a spike",
+            "3 sigma",
+            "as specified; never a fault by itself",
+            "sigmas",
+        ),
+        Threshold(
+            "times",
+            1.5,
+            "times the middle of the points before",
+            "a jump in a record too short for deviations",
+            "",
+            "an excerpt of a public log goes from 2.8 to 8.7, another from 2.2 to 5.1; healthy logs of 40 to 20,000 "
+            "points come to 1.2 after their first quarter",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no spike"),
+        Outcome("jump", NOTE, "the loss jumped, in a record too short for deviations"),
+        Outcome("flagged", NOTE, "the loss jumped; what came of it is asked next"),
+    ),
+    find=find,
+)

@@ -1,0 +1,75 @@
+"""D2.2: does the loss come back after a spike?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.dynamics.run_spikes import BACK, WITHIN, find_spikes, stays
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    within = int(limit["within"])
+    found = find_spikes(run, limit)
+    if not found:
+        raise NotApplicable("the loss does not spike")
+    longest = max(found, key=lambda spike: spike.length if spike.length is not None else 10**9)
+    staying = [spike for spike in found if stays(run, spike, limit)]
+    open_end = [spike for spike in found if spike.end is None and not stays(run, spike, limit)]
+    measured = {
+        "longest": float(longest.length if longest.length is not None else len(run.points("loss")) - longest.start)
+    }
+    if staying:
+        worst = staying[0]
+        unit = run.counted(run.points("loss"))
+        length = f"{worst.length} {unit}" if worst.length is not None else "the rest of the record"
+        message = (
+            f"after step {worst.start_step} the loss stays above "
+            f"{shown(worst.level + limit['back'] * worst.deviation)} for {length} (limit {within})."
+        )
+        return Finding("stays", message, measured, worst.start_step)
+    if open_end:
+        message = (
+            f"the spike at step {open_end[0].peak_step} is not over yet, "
+            f"{len(run.points('loss')) - open_end[0].start} {run.counted(run.points('loss'))} after it began."
+        )
+        return Finding("open", message, measured, open_end[0].start_step)
+    unit = run.counted(run.points("loss"))
+    message = f"all {len(found)} are over within {int(measured['longest'])} {unit} (limit {within} steps)."
+    return Finding("pass", message, measured)
+
+
+QUESTION = Question(
+    code="D2.2",
+    name="recovery",
+    asks="Is the loss back within half a deviation of its old mean within 50 steps?",
+    why="A spike that recovers cost a few steps; one that stays has moved the model to a worse place.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "back",
+            BACK,
+            "deviations",
+            "distance from the old mean that counts as back",
+            "0.5 sigma",
+            "as specified, for the mean of five steps: noise alone dips below it",
+        ),
+        Threshold(
+            "within",
+            WITHIN,
+            "steps",
+            "how long it may take",
+            "50 steps",
+            "as specified; 10 logged points or more where the record is sparse",
+            "longest",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "every spike recovers"),
+        Outcome("open", NOTE, "the last spike is not over yet"),
+        Outcome("stays", NOTE, "the loss stays elevated: D2.4 judges it", edge=("D2.3", "D2.4")),
+    ),
+    find=find,
+)

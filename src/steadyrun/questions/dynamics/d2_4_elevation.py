@@ -1,0 +1,180 @@
+"""D2.4: has a spike left the loss at a worse level?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.dynamics.run_spikes import find_spikes, stays
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import should_fall
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.spikes import Spike
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    staying = [spike for spike in find_spikes(run, limit) if stays(run, spike, limit)]
+    if not staying:
+        raise NotApplicable("no spike stays")
+    spike = max(staying, key=lambda each: each.length if each.length is not None else 10**9)
+    loss = run.points("loss")
+    after = loss.values[spike.start :][-run.stretch(loss, limit["last"], 5) :]
+    rest = len(loss) - spike.start
+    now = float(np.median(after))
+    risen = (now - spike.level) / abs(spike.level) if spike.level else 0.0
+    measured = {"risen": risen, "rest": float(rest)}
+    facts = (
+        f"from {shown(spike.level)} before step {spike.start_step} to {shown(now)} at the end of the record, {rest} "
+        f"{run.counted(loss)} later "
+        f"({'+' if risen > 0 else ''}{percent(risen)})"
+    )
+    if spike.end is not None or risen < limit["risen"]:
+        return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)
+    if rest < run.stretch(loss, limit["rest"], 10):
+        return Finding(
+            "too-early", f"{facts}; {limit['rest']:g} steps are needed to call it lasting.", measured, spike.start_step
+        )
+    first = run.stretch(loss, limit["first"], 3)
+    at_once = float(np.median(loss.values[spike.start : spike.start + first])) - spike.level
+    if at_once < max(3 * spike.deviation, limit["at_once"] * (now - spike.level)):
+        return Finding(
+            "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
+        )
+    proof = _weights_thrown(run, spike, limit["weights"])
+    if not proof and (not run.imported or (_overshoots(run, spike, at_once, now, limit))):
+        proof = _validation_rose(run, spike, risen / 2)
+    if not should_fall(run) or not proof:
+        why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
+        return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
+    message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."
+    return Finding("elevated", message, measured, spike.start_step)
+
+
+def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: Limits) -> bool:
+    """Of a log: whether the loss shot above its new level, and the gradient with it.
+
+    Where the objective was changed on purpose neither does.
+    """
+    if at_once <= limit["overshoot"] * (now - spike.level):
+        return False
+    norms = run.maybe("grad_norm")
+    if norms is None:
+        return False
+    there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)][:10]
+    before = norms.values[norms.steps < spike.start_step][-20:]
+    return bool(len(there) and len(before)) and float(np.max(there)) > limit["thrown"] * float(np.median(before))
+
+
+def _validation_rose(run: Signals, spike: Spike, limit: float) -> str:
+    """What validation says where it rose with the loss; a new objective or new data alone moves it less."""
+    val = run.maybe("val_loss")
+    if val is None:
+        return ""
+    before, after = val.values[val.steps < spike.start_step], val.values[val.steps > spike.peak_step]
+    if not len(before) or not len(after):
+        return ""
+    lowest, last = float(np.min(before)), float(after[-1])
+    return f"validation rose from {shown(lowest)} to {shown(last)}" if last > (1 + limit) * lowest > 0 else ""
+
+
+def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
+    """What the weights say where the spike threw them far away."""
+    for name in run.matching("block_param_norm/*"):
+        norms = run.maybe(name)
+        place = int(np.searchsorted(norms.steps, spike.start_step)) if norms is not None else 0
+        if norms is None or not 0 < place < len(norms) or norms.values[place - 1] <= 0:
+            continue
+        times = float(norms.values[place] / norms.values[place - 1])
+        if times > limit:
+            block = name.partition("/")[2]
+            return f"the weights of {block} are {shown(times)} times as large after it (limit {limit:g})"
+    return ""
+
+
+def _checkpoint(run: Signals, spike: Spike) -> str:
+    saved = [(event.step, event.fields.get("path")) for event in run.events("checkpoint") if event.step is not None]
+    before = [each for each in saved if each[0] < spike.start_step]
+    if not before:
+        return "no checkpoint before it is recorded"
+    step, path = max(before, key=lambda each: each[0])
+    return f"the last checkpoint before it is that of step {step}{f' ({path})' if path else ''}"
+
+
+QUESTION = Question(
+    code="D2.4",
+    name="persistent elevation",
+    asks="Has the loss stayed above its old level after a spike?",
+    why="After a destructive update the moments are corrupted and the model sits in a worse region: going on rarely "
+    "repairs it, going back does.",
+    needs=("loss", "val_loss", "block_param_norm/*"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "risen",
+            0.1,
+            "share of the old level",
+            "elevation at the end of the record",
+            "no recovery in 50 steps",
+            "smaller shifts drown in the run's own drift",
+            "risen",
+        ),
+        Threshold(
+            "rest",
+            100,
+            "steps",
+            "how long it must have lasted",
+            "50 steps",
+            "restarts and hard stretches of data last for 50",
+        ),
+        Threshold(
+            "at_once",
+            0.6,
+            "share of the elevation",
+            "what must have come with the spike itself",
+            "",
+            "objectives that change on purpose (an annealed weight) rise little by little",
+        ),
+        Threshold(
+            "weights",
+            1.5,
+            "times",
+            "growth of a block's weights across the spike",
+            "",
+            "smoothed labels, new data, another objective lift the loss at once, too, and hardly move weights",
+        ),
+        Threshold(
+            "overshoot",
+            1.3,
+            "times the rise that stays",
+            "of a log: how far the loss must have shot at once",
+            "",
+            "a new stage of training, a term switched on or quantisation rise to their level and not beyond it",
+        ),
+        Threshold(
+            "thrown",
+            2,
+            "times the middle of the norms before",
+            "of a log: the gradient norm at the spike",
+            "",
+            "the tutor's damaged run has 3.3; where the log has no norm, it stays a note",
+        ),
+        Threshold("first", 10, "steps", "the steps that count as at once", "", "a median of these"),
+        Threshold("last", 50, "steps", "the end of the record that is looked at", "", "a median of these"),
+    ),
+    outcomes=(
+        Outcome("came-back", NOTE, "the loss came back, though not within 50 steps"),
+        Outcome("too-early", NOTE, "the loss is elevated; too early to say whether it stays"),
+        Outcome("level-shift", NOTE, "the loss is at another level, which need not be a worse one"),
+        Outcome(
+            "elevated",
+            FAULT,
+            "a spike has left the loss at a worse level",
+            "Go back to the last checkpoint before the spike; lower the clip threshold to 0.5 and mix rare examples "
+            "into all "
+            "batches before going on.",
+            may_pass=True,
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,158 @@
+"""D3.2: does the loss scale do its work?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.records import Series
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.number_format import longest_run, regime
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    if (found := regime(run)) != "fp16":
+        why = f"only fp16 needs a loss scale; the run computes in {found or 'an unknown format'}"
+        raise NotApplicable(why, *([] if found else ["dtype"]))
+    if not run.has("loss_scale"):
+        raise MissingSignal(
+            "loss_scale",
+            "fp16 without a recorded loss scale",
+            "give run.watch(…, scaler=scaler), or run.log(loss_scale=…)",
+        )
+    scale = run.raw("loss_scale")
+    values = scale.values[np.isfinite(scale.values)]
+    if not len(values):
+        raise MissingSignal("loss_scale", "no loss scale is finite", "record a loss scale that is finite")
+    bad = _overflows(run)
+    skips, start = _skips(run)
+    measured = {
+        "lowest": float(np.min(values)),
+        "first": float(values[0]),
+        "longest_skip": float(skips),
+        "overflows": float(len(bad)),
+    }
+    facts = (
+        f"loss scale {shown(values[0])} at first, {shown(np.min(values))} at its lowest, {shown(values[-1])} at last"
+        f"{_share(run)}"
+    )
+    if float(values[-1]) < min(limit["floor"], values[0] / limit["fallen"]):
+        step = int(scale.steps[int(np.argmax(scale.values < limit["floor"]))])
+        return Finding("collapsed", f"{facts}: below {limit['floor']:g} from step {step} on.", measured, step)
+    if len(bad) >= limit["ignored"] and float(np.ptp(values)) == 0 and values[0] > 1:
+        return Finding(
+            "constant",
+            f"{facts}: it never changes, with {len(bad)} overflows (limit {limit['ignored']:g}).",
+            measured,
+            int(bad[0]),
+        )
+    if skips >= limit["skips"]:
+        return Finding(
+            "skipping",
+            f"{facts}; {skips} steps in a row were skipped from step {start} on (limit {limit['skips']:g}).",
+            measured,
+            start,
+        )
+    if float(np.min(values)) < max(values[0] / limit["fallen"], limit["low"]):
+        return Finding("low", f"{facts}: it fell far, and training went on.", measured)
+    return Finding("pass", f"{facts}; {len(bad)} overflows.", measured)
+
+
+def _overflows(run: Signals) -> np.ndarray:
+    if not run.has("grad_norm"):
+        return np.array([], int)
+    norms: Series = run.raw("grad_norm")
+    return norms.steps[~np.isfinite(norms.values)]
+
+
+def _share(run: Signals) -> str:
+    """How many of all steps were skipped, in words."""
+    skipped = run.raw("skipped").values if run.has("skipped") else np.array([])
+    share = float(np.mean(skipped)) if len(skipped) else 0.0
+    return f"; {percent(share)} of the steps were skipped" if share else ""
+
+
+def _skips(run: Signals) -> tuple[int, int]:
+    """The longest stretch of skipped steps, and the step it begins at.
+
+    Not the one with which a run begins while its scale falls: that is how a scaler finds its scale.
+    """
+    if not run.has("skipped"):
+        return 0, 0
+    skipped = run.raw("skipped")
+    lost = skipped.values >= 1  # in a sparse log a point may say which share of its steps was skipped
+    first = int(np.argmin(lost)) if len(lost) and not np.all(lost) else 0
+    lost[:first] = False
+    length, place = longest_run(lost)
+    return length, int(skipped.steps[place]) if length else 0
+
+
+QUESTION = Question(
+    code="D3.2",
+    name="loss scale",
+    asks="Does the loss scale grow while all is well, halve on overflow, and stay above 1?",
+    why="A dynamic scale finds the largest factor that does not overflow. One that never moves is not dynamic; one "
+    "that "
+    "falls below 1 fights numbers that are too large whatever the scale.",
+    needs=("loss_scale", "skipped", "grad_norm"),
+    panel=3,
+    thresholds=(
+        Threshold("floor", 1, "", "loss scale that has collapsed", "1", "as specified", "-lowest"),
+        Threshold(
+            "skips",
+            20,
+            "steps in a row",
+            "skipped steps",
+            "",
+            "a scale of 65536 needs at most 16 halvings to 1",
+            "longest_skip",
+        ),
+        Threshold(
+            "ignored",
+            3,
+            "overflows",
+            "overflows that a constant scale ignored",
+            "constant scale",
+            "a young scaler has a constant scale, too, but no overflows",
+        ),
+        Threshold("fallen", 1024, "times", "fall worth a note", "", "routine runs lose a few halvings"),
+        Threshold(
+            "low",
+            64,
+            "",
+            "loss scale worth a note",
+            "",
+            "a public fp16 log falls to 8 and recovers; routine ones stay above 2048",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the loss scale does its work"),
+        Outcome("low", NOTE, "the loss scale fell far and training went on"),
+        Outcome(
+            "constant",
+            FAULT,
+            "the loss scale never reacts to overflow",
+            "Call scaler.update() after every scaler.step(), and let the scale be dynamic.",
+            may_pass=True,
+        ),
+        Outcome(
+            "collapsed",
+            FAULT,
+            "the loss scale has collapsed: something overflows at any scale",
+            "Find the activation that overflows (initial weights, residual stream, an attention mask too large for "
+            "fp16); "
+            "or switch to bf16.",
+            may_pass=True,
+            explains=("P5.7", "P6.1", "P6.5"),
+        ),
+        Outcome(
+            "skipping",
+            FAULT,
+            "the optimizer does not step any more",
+            "Find the tensor that is not finite at any scale; or switch to bf16.",
+        ),
+    ),
+    find=find,
+)

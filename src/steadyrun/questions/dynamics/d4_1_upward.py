@@ -1,0 +1,63 @@
+"""D4.1: does the loss rise, slowly, at the end of the record?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.dynamics.drift import CERTAIN, WINDOW, last_stretch
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stretch = last_stretch(run, limit)
+    measured = {"t": stretch.trend.t, "above_best": stretch.above_best}
+    unit = run.counted(stretch.loss)
+    facts = (
+        f"over the last {len(stretch.loss)} {unit} the loss goes from {shown(stretch.trend.start)} to "
+        f"{shown(stretch.trend.end)} "
+        f"(trend {shown(stretch.trend.t)} times its error, limit {limit['t']:g}); "
+        f"{percent(stretch.above_best)} above its best, at step {stretch.best_step}"
+    )
+    if stretch.rising and stretch.above_best > limit["above"]:
+        return Finding("rising", f"{facts}.", measured, int(stretch.loss.steps[0]))
+    return Finding("pass", f"{facts}.", measured)
+
+
+QUESTION = Question(
+    code="D4.1",
+    name="upward drift",
+    asks="Has the loss risen over the last 200 steps?",
+    why="Without a spike and without NaN a run can still walk away from its minimum. Noise rises and falls: only a "
+    "tested "
+    "trend counts.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "window", WINDOW, "steps", "the stretch", "200 steps", "as specified; at least 40 points where sparse"
+        ),
+        Threshold(
+            "t",
+            CERTAIN,
+            "times its error",
+            "trend over ten block means",
+            "monotonic",
+            "one in a thousand series without a trend passes it",
+            "t",
+        ),
+        Threshold(
+            "above",
+            0.03,
+            "share of the best smoothed loss",
+            "how far the loss must be above its best",
+            "",
+            "healthy plateaus wander by less",
+            "above_best",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the loss does not rise"),
+        Outcome("rising", NOTE, "the loss rises: why, is asked next", edge=("D4.2", "D4.3", "D4.4")),
+    ),
+    find=find,
+)

@@ -1,0 +1,63 @@
+"""D4.3: do weight norms run away while the loss rises?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.dynamics.drift import WORSE, change_in, last_stretch, surely_worse
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stretch = last_stretch(run, limit)
+    if not stretch.rising:
+        raise NotApplicable("the loss does not rise")
+    start = float(stretch.loss.steps[-1]) - stretch.window * max(1.0, stretch.loss.spacing)
+    changes = {name: change_in(points, start) for name, points in run.family("block_param_norm/*").items()}
+    known = {name: change for name, change in changes.items() if change}
+    if not known:
+        raise NotApplicable("no weight norm is recorded at both ends of this stretch", "block_param_norm/*")
+    worst = max(known, key=lambda name: abs(math.log(known[name])))
+    times = known[worst]
+    measured = {"times": times}
+    facts = f"the weights of {worst} change {shown(times)} times in {stretch.window} steps (limit {limit['times']:g})"
+    if 1 / limit["times"] <= times <= limit["times"]:
+        return Finding("pass", f"{facts}.", measured)
+    worse = surely_worse(run, stretch, limit["worse"])
+    if not worse:
+        message = f"{facts} while the loss rises; validation does not show that this is worse."
+        return Finding("changing", message, measured, int(start))
+    outcome = "growing" if times > 1 else "shrinking"
+    return Finding(outcome, f"{facts} while the loss rises; {worse}.", measured, int(start))
+
+
+QUESTION = Question(
+    code="D4.3",
+    name="weight norms against drift",
+    asks="Has the weight norm of any block changed by more than 2 times over the last 200 steps?",
+    why="Norms that climb have too little weight decay against them, norms that collapse too much.",
+    needs=("loss", "block_param_norm/*", "val_loss"),
+    panel=5,
+    thresholds=(
+        Threshold("times", 2, "times", "change of a weight norm in 200 steps", "2 times", "as specified", "times"),
+        WORSE,
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "weight norms are steady"),
+        Outcome("changing", NOTE, "weights change a lot while the loss rises, which it may do for other reasons"),
+        Outcome(
+            "growing",
+            FAULT,
+            "weights grow without bound",
+            "Double weight_decay, or lower the learning rate, and go on from a checkpoint.",
+            may_pass=True,
+        ),
+        Outcome(
+            "shrinking", FAULT, "weights collapse", "Halve weight_decay and go on from a checkpoint.", may_pass=True
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,82 @@
+"""D4.4: do gradients grow while the loss rises?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.dynamics.drift import CERTAIN, WORSE, last_stretch, surely_worse
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.smoothing import rolling_mean
+from steadyrun.signals.trends import trend
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stretch = last_stretch(run, limit)
+    if not stretch.rising:
+        raise NotApplicable("the loss does not rise")
+    norms = run.points("grad_norm")
+    smooth = rolling_mean(norms.values, 20)
+    # The whole rise, where the loss has risen for longer than the stretch.
+    start = min(float(stretch.loss.steps[0]), float(stretch.best_step))
+    keep = norms.steps >= start
+    found = trend(norms.steps[keep], smooth[keep])
+    measured = {"t": found.t, "above_best": stretch.above_best}
+    facts = (
+        f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} since step {start:.0f} (trend "
+        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is "
+        f"{percent(stretch.above_best)} above its best"
+    )
+    if found.t <= limit["t"]:
+        val = run.maybe("val_loss")
+        flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
+        return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
+    worse = surely_worse(run, stretch, limit["worse"])
+    if stretch.above_best < limit["above"] or not worse:
+        why = f"; {worse}" if worse else "; validation does not show that this is worse"
+        return Finding("harder", f"{facts} (limit {limit['above']:.0%}){why}.", measured, int(stretch.loss.steps[0]))
+    return Finding("diverging", f"{facts} (limit {limit['above']:.0%}); {worse}.", measured, int(stretch.loss.steps[0]))
+
+
+def _flat(values: np.ndarray) -> bool:
+    last = values[-3:]
+    return len(last) == 3 and float(np.ptp(last)) < 0.02 * abs(float(np.mean(last)))
+
+
+QUESTION = Question(
+    code="D4.4",
+    name="gradient against drift",
+    asks="Is the smoothed gradient norm rising together with the loss?",
+    why="Loss and gradient rising together means moving away from a minimum; a rising loss with steady gradients is "
+    "more "
+    "often data, or the end of what can be learned.",
+    needs=("loss", "grad_norm", "val_loss"),
+    panel=3,
+    thresholds=(
+        Threshold("t", CERTAIN, "times its error", "trend of the gradient norm", "trending up", "as for D4.1", "t"),
+        Threshold(
+            "above",
+            0.1,
+            "share of the best smoothed loss",
+            "how far the loss must have risen",
+            "",
+            "less is a note",
+            "above_best",
+        ),
+        WORSE,
+    ),
+    outcomes=(
+        Outcome("plateau", NOTE, "the loss rises a little and gradients do not: a plateau, or other data"),
+        Outcome("harder", NOTE, "loss and gradient rise together, a little"),
+        Outcome(
+            "diverging",
+            FAULT,
+            "loss and gradient rise together: the run walks away from its minimum",
+            "Halve the learning rate and go on from the best checkpoint; then look at what changed in the data.",
+            may_pass=True,
+        ),
+    ),
+    find=find,
+)

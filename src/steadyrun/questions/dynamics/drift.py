@@ -1,0 +1,89 @@
+"""The last stretch of a run, which section D4 looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.intent import chooses
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import should_fall
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import ema
+from steadyrun.signals.trends import Trend, trend
+from steadyrun.text import shown
+
+WINDOW = 200
+_FEWEST = 40
+CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The loss over the last steps, its trend, and how far it is above the best it was."""
+
+    loss: Points
+    trend: Trend
+    above_best: float
+    best_step: int
+    window: int
+    rising: bool
+
+
+def last_stretch(run: Signals, limit: Limits) -> Stretch:
+    """The stretch that D4.1 looks at, by its limits in the walk that `limit` is from."""
+    from steadyrun.questions.dynamics import d4_1_upward  # it imports this file
+
+    rule = limit.of(d4_1_upward.QUESTION)
+    window, certain = int(rule["window"]), rule["t"]
+    loss = run.points("loss")
+    if len(loss) < _FEWEST:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {_FEWEST} are needed", how)
+    key = ("last stretch", window, certain)
+    if key in run.memo:
+        known: Stretch = run.memo[key]
+        return known
+    last = loss.where(slice(max(0, len(loss) - run.stretch(loss, window, _FEWEST)), None))
+    smooth = ema(loss.values, run.stretch(loss, 50, 10))
+    best = int(np.argmin(smooth))
+    above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
+    slope = trend(last.steps, last.values)
+    found = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, slope.t > certain)
+    return found
+
+
+def surely_worse(run: Signals, stretch: Stretch, limit: float) -> str:
+    """What shows that a cross-entropy which has to fall is worse now: validation rose with it. Empty where it did not.
+
+    An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
+    """
+    val = run.maybe("val_loss")
+    if val is None or len(val) < 2 or chooses(run) is None or not should_fall(run):
+        return ""
+    best = int(np.argmin(val.values))
+    lowest = float(val.values[best])
+    last = float(np.min(val.values[-2:])) if best < len(val) - 2 else float(val.values[-1])
+    if last <= (1 + limit) * lowest or float(val.steps[-1]) < stretch.best_step:
+        return ""
+    return f"validation rose from {shown(lowest)} (step {val.step_at(best)}) to {shown(last)} (limit {limit:.0%})"
+
+
+WORSE = Threshold(
+    "worse",
+    0.03,
+    "share of the best validation loss",
+    "how far validation must have risen with the loss",
+    "",
+    "dropout, a temperature or data that get harder lift the training loss alone",
+)
+
+
+def change_in(points: Points, start: float) -> float | None:
+    """A series' last value over its value at the start of the stretch; None where it has no point in both."""
+    if len(points) < 2 or points.steps[0] > start or points.steps[-1] <= start:
+        return None
+    first = float(np.interp(start, points.steps, points.values))
+    return float(points.values[-1]) / first if first else None

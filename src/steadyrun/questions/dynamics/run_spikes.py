@@ -1,0 +1,46 @@
+"""The loss spikes of a run, found once for the questions of section D2."""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import Limits
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.spikes import Spike, spikes
+
+WINDOW, SIGMAS, BACK, WITHIN = 100, 3.0, 0.5, 50
+_SHORTEST = 20  # points: fewer have no deviation to speak of
+_SOON = 10  # points: fewer tell no recovery
+
+
+def window_of(run: Signals, window: int) -> int:
+    """The window before a spike, in points: so many steps, and never too few to have a deviation."""
+    return run.stretch(run.points("loss"), window, _SHORTEST)
+
+
+def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
+    """All spikes by the literal rule; an error where the record is too short for its window.
+
+    The limits are those of D2.1 and D2.2 in the walk that `limit` is from.
+    """
+    from steadyrun.questions.dynamics import d2_1_spikes, d2_2_recovery  # they import this file
+
+    rule, back = limit.of(d2_1_spikes.QUESTION), limit.of(d2_2_recovery.QUESTION)["back"]
+    loss, sigmas = run.points("loss"), rule["sigmas"]
+    window = window_of(run, int(rule["window"]))
+    if len(loss) <= window:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded, the rule needs more than {window}", how)
+    key = ("spikes", window, sigmas, back)
+    if key not in run.memo:
+        run.memo[key] = spikes(loss, window, sigmas, back)
+    found: list[Spike] = run.memo[key]
+    return found
+
+
+def stays(run: Signals, spike: Spike, limit: Limits) -> bool:
+    """Whether the loss was not back within as many steps as D2.2 allows."""
+    from steadyrun.questions.dynamics import d2_2_recovery  # it imports this file
+
+    loss, within = run.points("loss"), limit.of(d2_2_recovery.QUESTION)["within"]
+    length = spike.length if spike.length is not None else len(loss) - spike.start
+    return length > run.stretch(loss, within, _SOON)

@@ -1,0 +1,264 @@
+"""What happened at a spike, one diagnosis each; D2.3 asks them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.questions.form import Finding, Limits
+from steadyrun.signals.learning_rates import look
+from steadyrun.signals.number_format import regime
+from steadyrun.signals.rollbacks import path_of
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.spikes import Spike
+from steadyrun.text import shown
+
+_NEAR = 3  # steps before the first flag in which a cause is looked for
+_FEW = 10
+_ON_PLAN = 0.05
+_AROUND = 100  # steps around a spike in which repeated batches are counted
+_LEAD = 20  # steps before the first flag in which the update or the gradient may have risen
+_CLEARLY = 5  # deviations: in twenty steps of noise none is this high
+
+
+def state_lost(run: Signals) -> Finding | None:
+    """The optimizer's step counter begins again in the middle of the run.
+
+    A fault where the run was resumed there and the declared schedule goes on: what was loaded lacks the optimizer.
+    Within one process it may be meant: parts that are unfrozen or merged get a new optimizer.
+    """
+    seams = [event.step for event in run.events("resume") if event.step is not None]
+    for name in run.matching("step_count/*"):
+        counts = run.maybe(name)
+        falls = np.flatnonzero(np.diff(counts.values) < 0).tolist() if counts is not None else []
+        for fall in falls:
+            assert counts is not None
+            before, after, now = counts.step_at(fall), counts.step_at(fall + 1), float(counts.values[fall + 1])
+            if now > after - before:  # it went back, but not to its beginning: an older checkpoint, with its state
+                continue
+            if path_of(run).crosses(before, after):
+                continue
+            facts = (
+                f"the optimizer's step counter falls from {counts.values[fall]:g} (step {before}) to {now:g} "
+                f"(step {after})"
+            )
+            measured = {"fell_from": float(counts.values[fall])}
+            if any(before < seam <= after for seam in seams) and _on_plan(run, after):
+                message = f"{facts} where the run was resumed, while the learning rate goes on as declared."
+                return Finding("optimizer-reset", message, measured, after)
+            return Finding("optimizer-begins-again", f"{facts}; the run was not resumed there.", measured, after)
+    return None
+
+
+def _on_plan(run: Signals, start: int) -> bool:
+    """Whether the learning rate follows the declared schedule from a step on."""
+    if not run.matching("lr/*") or (plan := look(run).plan) is None:
+        return False
+    later = look(run).rates.from_step(start)
+    return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak
+
+
+def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
+    """In a sparse log the spike may lie between two points; a rate far above the declared peak shows the jump."""
+    if not run.matching("lr/*") or (plan := look(run).plan) is None or plan.peak <= 0:
+        return None
+    rates = look(run).rates
+    if run.counted(rates) == "steps" or not len(rates):
+        return None
+    place = int(np.argmax(rates.values))
+    times = float(rates.values[place]) / plan.peak
+    others = float(np.median(np.abs(rates.values - plan.rate(rates.steps)))) < _ON_PLAN * plan.peak
+    if times <= limit["lr_beyond"] or not others:
+        return None
+    message = (
+        f"the learning rate is {shown(rates.values[place])} at step {rates.step_at(place)}, {shown(times)} times the "
+        f"declared peak {shown(plan.peak)} (limit {limit['lr_beyond']:g}), and follows the declared curve elsewhere."
+    )
+    return Finding("lr-jump", message, {"lr_jump": times}, rates.step_at(place))
+
+
+def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
+    """The learning rate jumped up at the spike, and the declared curve does not."""
+    if not run.matching("lr/*"):
+        return None
+    rates = look(run).rates
+    if len(rates) < 2:
+        return None
+    start, end = path_of(run).positions(np.array([spike.start_step, spike.peak_step], float))
+    around = _between(rates, start - _FEW - 1, end)
+    if around.stop - around.start < 2:
+        return None
+    rise = np.diff(rates.values[around])
+    place = around.start + int(np.argmax(rise))
+    risen = float(np.max(rise))
+    peak = float(np.max(rates.values))
+    plan = look(run).plan
+    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, place - 2) : place + 4])), initial=0.0)) if plan else 0.0
+    if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
+        return None
+    message = (
+        f"the learning rate jumps from {shown(rates.values[place])} to {shown(rates.values[place + 1])} at step "
+        f"{rates.step_at(place + 1)} ({shown(risen / peak)} of its peak, limit {limit['lr_jump']:g}); the loss "
+        f"rises to "
+        f"{shown(spike.value)} at step {spike.peak_step}."
+    )
+    outcome = "lr-jump" if plan is not None else "lr-jump-undeclared"
+    return Finding(outcome, message, {"lr_jump": risen / peak}, rates.step_at(place + 1))
+
+
+def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
+    """The batches around the spike repeat one another, where batches otherwise do not."""
+    hashes = run.maybe("batch_hash")
+    if hashes is None:
+        return None
+    key = ("seen before", limit["recent"])
+    if key not in run.memo:
+        run.memo[key] = _seen_before(hashes.values, limit["recent"])
+    again = run.memo[key]
+    near = _between(hashes, spike.start_step - _AROUND, spike.peak_step + _AROUND)
+    close = int(np.sum(again[near]))
+    elsewhere = int(np.sum(again)) - close
+    if close < limit["repeats"] or elsewhere > close / 10:
+        return None
+    if int(np.argmax(again)) < _AROUND / 2:  # from the beginning on: a small data set, or one batch on purpose
+        return None
+    step = int(hashes.steps[near][np.flatnonzero(again[near])[0]])
+    message = (
+        f"{close} batches from step {step} on repeat one of the {limit['recent']:g} before them (limit "
+        f"{limit['repeats']:g}), and {elsewhere} in the rest of the run; the loss is {shown(spike.value)} at step "
+        f"{spike.peak_step}."
+    )
+    return Finding("duplicate-batch", message, {"repeated": float(close)}, step)
+
+
+def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
+    """Where a value occurred among the last `reach` before it."""
+    order = np.argsort(values, kind="stable")
+    same = np.diff(values[order]) == 0
+    near = np.diff(order) <= reach
+    again = np.zeros(len(values), bool)
+    again[order[1:][same & near]] = True
+    return again
+
+
+def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
+    """The gradient stands out with the loss: by itself, or less so with the loss sitting in one class."""
+    times = _gradient_times(run, spike)
+    if times is None or times <= min(limit["gradient"], limit["gradient_with_class"]):
+        return None
+    concentrated = _one_class(run, spike, limit["class"])
+    if times <= limit["gradient"] and not (times > limit["gradient_with_class"] and concentrated):
+        return None
+    facts = f"at step {spike.peak_step}{_batch(run, spike)} the gradient norm is {shown(times)} times its recent mean"
+    why = f", and {concentrated}" if concentrated else ""
+    return Finding(
+        "long-tail-batch",
+        f"{facts}{why} (limit {limit['gradient']:g}, or {limit['gradient_with_class']:g} with the loss in one class).",
+        {"gradient_times": times},
+        spike.peak_step,
+    )
+
+
+def circumstances(run: Signals, spike: Spike, limit: Limits) -> str:
+    """What is known of a spike that nothing explains: how large the gradient was, and which class the loss sits in."""
+    times, concentrated = _gradient_times(run, spike), _one_class(run, spike, limit["class"])
+    parts = [] if times is None else [f"the gradient norm is {shown(times)} times its recent mean"]
+    parts += [concentrated] if concentrated else []
+    return f" There{_batch(run, spike)}, {' and '.join(parts)}." if parts else ""
+
+
+def _gradient_times(run: Signals, spike: Spike) -> float | None:
+    norms = run.maybe("grad_norm")
+    return None if norms is None else _times_before(norms, spike)
+
+
+def _between(points: Points, first: float, last: float) -> slice:
+    """The places of the points from one step to another, both included."""
+    start, end = np.searchsorted(points.steps, [first, last + 0.5])
+    return slice(int(start), int(end))
+
+
+def _times_before(points: Points, spike: Spike, window: int = 100) -> float | None:
+    """The largest value during a spike over the mean of the steps before it."""
+    place = _between(points, spike.start_step - _NEAR, spike.peak_step)
+    before, during = points.values[max(0, place.start - window) : place.start], points.values[place]
+    if len(before) < _FEW or not len(during) or np.mean(before) <= 0:
+        return None
+    return float(np.max(during) / np.mean(before))
+
+
+def _one_class(run: Signals, spike: Spike, limit: float) -> str:
+    """Which class the loss sits in, where one rose far more than the others."""
+    times = {
+        name.partition("/")[2]: _times_before(run.points(name), spike)
+        for name in run.matching("class_loss/*")
+        if run.maybe(name)
+    }
+    known = {name: value for name, value in times.items() if value is not None}
+    if len(known) < 2:
+        return ""
+    top = max(known, key=lambda name: known[name])
+    others = [value for name, value in known.items() if name != top]
+    return (
+        f"the loss of class {top} is {shown(known[top])} times its recent mean"
+        if known[top] > limit * max(others)
+        else ""
+    )
+
+
+def lead(run: Signals, spike: Spike) -> str:
+    """Which of update and gradient rose before the loss, and by how many steps; empty where neither did."""
+    names = [*run.matching("update_ratio/*"), "grad_norm"]
+    early = [(found, name) for name in names if (found := _risen_before(run.maybe(name), spike)) is not None]
+    if not early:
+        return ""
+    steps, name = max(early, key=lambda each: each[0])
+    what = "the gradient norm" if name == "grad_norm" else f"the update of {name.partition('/')[2]}"
+    return f" {what[0].upper()}{what[1:]} rose {steps} steps before the loss."
+
+
+def _risen_before(points: Points | None, spike: Spike) -> int | None:
+    """How many steps before a spike a series first left the range of its recent values."""
+    if points is None:
+        return None
+    place = _between(points, spike.start_step - _LEAD, spike.start_step - 1)
+    before = points.values[max(0, place.start - 100) : place.start]
+    if len(before) < _FEW:
+        return None
+    early = points.steps[place][points.values[place] > np.mean(before) + _CLEARLY * np.std(before)]
+    return spike.start_step - int(early[0]) if len(early) else None
+
+
+def _overflow(run: Signals, spike: Spike, _limit: Limits) -> Finding | None:
+    """Half precision overflowed at the spike: steps were skipped there."""
+    if regime(run) != "fp16":
+        return None
+    lost = run.not_finite("grad_norm")[0] if run.has("grad_norm") else np.array([], np.int64)
+    skips = run.maybe("skipped")
+    if skips is not None:
+        lost = np.union1d(lost, skips.steps[skips.values > 0].astype(np.int64))
+    near = lost[(lost >= spike.start_step - _FEW) & (lost <= spike.peak_step)]
+    if not len(near):
+        return None
+    message = (
+        f"fp16 overflowed in {len(near)} steps from step {near[0]} to {near[-1]}, around the spike at step "
+        f"{spike.peak_step} (loss {shown(spike.value)})."
+    )
+    return Finding("fp16-overflow", message, {"overflows": float(len(near))}, int(near[0]))
+
+
+def _batch(run: Signals, spike: Spike) -> str:
+    batches = run.maybe("batch_index")
+    found = batches.values[_between(batches, spike.peak_step, spike.peak_step)] if batches is not None else np.array([])
+    return f" (batch {found[0]:.0f})" if len(found) else ""
+
+
+DIAGNOSES: tuple[Callable[[Signals, Spike, Limits], Finding | None], ...] = (
+    _rate_jump,
+    _repeated,
+    _overflow,
+    _long_tail,
+)

@@ -1,0 +1,149 @@
+"""S1.1: is the loss too good to be true, because the model sees what it has to predict?"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.intent import pretrained
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.persistence import none_there
+from steadyrun.signals.progress import progress
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
+
+_SHOWN = 3
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    causal = run.config.get("causal") is True
+    ahead = _ahead(run) if causal else {}
+    if ahead and (found := _sees_the_answer(run, ahead, limit)) is not None:
+        return found
+    baseline = run.declared("baseline_loss")
+    measured = {"future": max(ahead.values())} if ahead else {}
+    facts = f"no attention looks ahead (largest share {shown(measured['future'])})" if ahead else ""
+    if baseline is not None and baseline > 0:
+        return _against_baseline(run, limit, baseline, facts, measured)
+    if ahead:
+        return Finding("pass", f"causal is declared, and {facts}.", measured)
+    if causal:
+        none_there(run, "attention")
+        raise MissingSignal("future_attention/*", "causal is declared; no self-attention was recorded")
+    raise NotApplicable("neither baseline_loss nor causal is declared", "baseline_loss")
+
+
+def _ahead(run: Signals) -> dict[str, float]:
+    """Each attention's share on later keys, in the middle of its samples."""
+    found = {name: run.maybe(name) for name in run.matching("future_attention/*")}
+    return {name.partition("/")[2]: float(np.median(points.values)) for name, points in found.items() if points}
+
+
+def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Finding | None:
+    looking = {name: share for name, share in ahead.items() if share > limit["future"]}
+    if not looking:
+        return None
+    worst = sorted(looking, key=lambda name: -looking[name])
+    first = run.points(f"future_attention/{worst[0]}")
+    more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
+    facts = (
+        f"causal is declared, but {len(looking)} of {len(ahead)} attentions look at later keys: "
+        f"{', '.join(f'{name} with {looking[name]:.0%} of its weight' for name in worst[:_SHOWN])}{more} "
+        f"(limit {limit['future']:.0%}), {shown(first.values[0])} at step {first.step_at(0)}"
+    )
+    measured = {"future": looking[worst[0]]}
+    if _another_stack(ahead, looking):
+        return Finding("part-looks-ahead", f"{facts}; others, of another kind, do not.", measured, first.step_at(0))
+    return Finding("sees-the-answer", f"{facts}.", measured, first.step_at(0))
+
+
+def _another_stack(ahead: dict[str, float], looking: dict[str, float]) -> bool:
+    """Whether whole stacks look ahead beside others that never do: an encoder, or attention to another sequence."""
+    stacks = defaultdict(list)
+    for name in ahead:
+        stacks[re.sub(r"\d+", "*", name)].append(name in looking)
+    kinds = {(any(each), all(each)) for each in stacks.values()}
+    return kinds == {(True, True), (False, False)}
+
+
+def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, measured: dict[str, float]) -> Finding:
+    seen = progress(run)
+    by = seen.loss.steps[0] + limit["by"]
+    early = seen.smooth[seen.loss.steps <= by]
+    share = float(np.min(early)) / baseline
+    step = seen.loss.step_at(int(np.argmin(early)))
+    words = f"the smoothed loss comes to {shown(share * baseline)} by step {step}, {share:.0%} of the declared baseline"
+    measured = {**measured, "under": share}
+    facts = f"; {facts}" if facts else ""
+    if share > limit["under"] or pretrained(run):
+        return Finding("pass", f"{words} {shown(baseline)} (suspicious: below {limit['under']:.0%}){facts}.", measured)
+    apart = _classes_apart(run, by)
+    if apart is not None and apart > limit["apart"]:
+        return Finding("pass", f"{words} {shown(baseline)}, with classes {apart:.0%} apart{facts}.", measured, step)
+    together = "" if apart is None else f", its classes {apart:.0%} apart (limit {limit['apart']:.0%})"
+    message = f"{words} {shown(baseline)} (limit {limit['under']:.0%}){together}{facts}: very easy, or seen."
+    return Finding("too-good", message, measured, step)
+
+
+def _classes_apart(run: Signals, by: float) -> float | None:
+    """How far apart the losses of the classes are then, relative to their mean; None where fewer than two are known."""
+    found: list[Points] = [points for name in run.matching("class_loss/*") if (points := run.maybe(name)) is not None]
+    means = [points.mean_until(by, 20) for points in found if points.steps[0] <= by]
+    middle = float(np.mean(means)) if len(means) > 1 else 0.0
+    return float(np.ptp(means)) / middle if middle > 0 else None
+
+
+QUESTION = Question(
+    code="S1.1",
+    name="too good to be true",
+    asks="Does the loss fall far below the declared baseline within 200 steps, or does attention see later tokens?",
+    why="A model that sees the token it has to predict copies it: the loss falls far below what the task allows, "
+    "validation with the same mask falls with it, and all classes fall together. Only the attention itself proves it.",
+    needs=("loss", "baseline_loss", "causal", "future_attention/*"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "future",
+            0.01,
+            "share of a head's attention",
+            "weight on later keys where causal is declared",
+            "the causal mask is broken",
+            "exactly 0 under every causal mask; 0.3 to 0.6 without one, 0.02 for a mask that is off by one",
+            "future",
+        ),
+        Threshold(
+            "under",
+            0.7,
+            "share of the baseline",
+            "smoothed loss that is worth a note",
+            "below the baseline within 200 steps",
+            "healthy tutors are at the baseline by then at the earliest; an easy task falls far below it, too",
+            "-under",
+        ),
+        Threshold("by", 200, "steps", "how early", "step 200", "as specified"),
+        Threshold(
+            "apart",
+            0.25,
+            "share of their mean",
+            "losses of the classes that are together",
+            "the gap is near zero",
+            "classes that are learned one by one are further apart",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "nothing is better than the task allows"),
+        Outcome("too-good", NOTE, "far below the baseline, very early: an easy task, or an answer that is seen"),
+        Outcome("part-looks-ahead", NOTE, "some attentions look ahead and others of another kind do not: an encoder?"),
+        Outcome(
+            "sees-the-answer",
+            FAULT,
+            "the model is declared causal and attends to later tokens",
+            "Give the attention its causal mask (is_causal=True, or a mask that is False above the diagonal) in "
+            "training and validation; if it is meant to see the whole sequence, do not declare causal.",
+        ),
+    ),
+    find=find,
+)

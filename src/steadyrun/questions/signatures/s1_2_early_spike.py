@@ -1,0 +1,103 @@
+"""S1.2: does the loss climb above its start in the first steps?"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.intent import chooses
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import Progress, progress, should_fall
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+_IN_A_ROW = 3  # one unlucky batch is no spike
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seen = progress(run)
+    if chooses(run) is None or not should_fall(run):
+        return _jump(run, seen, limit)
+    first = seen.loss.steps <= seen.loss.steps[0] + limit["within"]
+    early = np.min(sliding_window_view(seen.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)
+    start = max(seen.start, float(seen.loss.values[0]))
+    if start <= 0:
+        raise NotApplicable(f"the first losses are {shown(start)}: nothing to be so many times as high as")
+    place = int(np.argmax(early))
+    peak, step = float(early[place]), seen.loss.step_at(place)
+    measured = {"times": peak / start}
+    facts = (
+        f"loss {shown(start)} at first, up to {shown(peak)} for three steps (from step {step}) "
+        f"within {limit['within']:g} steps, "
+        f"{shown(measured['times'])} times as much"
+    )
+    if measured["times"] <= limit["times"]:
+        return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, step)
+    if seen.end < start:
+        return Finding("spike", f"{facts} (limit {limit['times']:g}), {shown(seen.end)} at the end.", measured, step)
+    message = f"{facts} (limit {limit['times']:g}), and still {shown(seen.end)} at the end: C4.1 asks why."
+    return Finding("stays-up", message, measured, step)
+
+
+def _jump(run: Signals, seen: Progress, limit: Limits) -> Finding:
+    """Of a loss of any kind: a single point far above all before it, right at the start of the run."""
+    loss = seen.loss
+    early = loss.values[loss.steps <= min(limit["within"], loss.steps[-1])]
+    if run.step_unit != "step" or len(early) < _IN_A_ROW or float(np.min(loss.values)) <= 0:
+        raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
+    start, place = float(early[0]), int(np.argmax(early))
+    peak, step = float(early[place]), loss.step_at(place)
+    measured = {"times": peak / start}
+    facts = f"loss {shown(start)} at first, {shown(peak)} at step {step} ({shown(peak / start)} times as much)"
+    if measured["times"] <= limit["jump"]:
+        return Finding("pass", f"{facts}, limit {limit['jump']:g}.", measured, step)
+    below = np.flatnonzero(loss.values[place:] < start)
+    if not len(below):
+        message = f"{facts}, limit {limit['jump']:g}, and never below its start again: C4.1 asks why."
+        return Finding("stays-up", message, measured, step)
+    back = loss.step_at(place + int(below[0]))
+    return Finding("spike", f"{facts}, limit {limit['jump']:g}; below its start by step {back}.", measured, step)
+
+
+QUESTION = Question(
+    code="S1.2",
+    name="early spike",
+    asks="Does the loss climb well above its start within the first 100 steps?",
+    why="The first updates of an adaptive optimizer are full steps in a direction it hardly knows: without a warmup "
+    "they throw the model out of its sensible start, and it has to come back first.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "times",
+            1.28,
+            "times the first loss",
+            "a climb worth a note",
+            "to 8 or 10 from ln 512",
+            "8 of 6.24; asked of a cross-entropy, where healthy runs come to 1.01 (a regression and a VAE climb by 1.3 "
+            "and are fine). The tutor without warmup only comes to 1.04, held by clipping; C2.1 finds it",
+            "times",
+        ),
+        Threshold(
+            "jump",
+            2,
+            "times the first loss",
+            "a climb worth a note where the loss is of another kind",
+            "",
+            "a public log jumps from 6.9 to 16.9 in its second step; regressions and VAEs climb by 1.3",
+        ),
+        Threshold("within", 100, "steps", "how early", "the first 100 steps", "as specified"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "no early spike"),
+        Outcome(
+            "spike",
+            NOTE,
+            "the loss climbed first and fell afterwards: the first steps were too large",
+            "Warm the learning rate up over the first hundred steps or more.",
+        ),
+        Outcome("stays-up", NOTE, "the loss climbed at once and did not come back"),
+    ),
+    find=find,
+)

@@ -1,0 +1,97 @@
+"""S1.4: do the inputs tell anything about the labels?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.audit_facts import of_targets
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.progress import SPAN, from_scratch
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.smoothing import ema
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    guess = float(of_targets(run, "targets/entropy", "the loss is no cross-entropy over classes").values[-1])
+    loss = run.points("loss")
+    late = loss.values[len(loss) // 2 :]
+    if guess < limit["entropy"]:
+        raise NotApplicable(f"the labels are nearly all of one class: guessing costs {shown(guess)}")
+    reached = float(np.mean(late))
+    val = run.maybe("val_loss")
+    lowest = float(np.min(ema(loss.values, SPAN)[SPAN:])) if len(loss) > SPAN else reached  # at any time
+    best = min(reached, lowest, float(np.min(val.values)) if val is not None else reached)
+    error = float(np.std(late) / np.sqrt(max(1, len(late))))
+    rounds = _rounds(run)
+    measured = {"guess": guess, "loss": reached, "best": best, "rounds": rounds, "steps": float(len(loss))}
+    facts = f"guessing by the class frequencies costs {shown(guess)}, the loss of the second half is {shown(reached)}"
+    stuck = best > limit["share"] * guess and reached + 2 * error > limit["share"] * guess
+    if not stuck:
+        return Finding("pass", f"{facts}.", measured)
+    young = len(loss) < limit["steps"] or rounds < limit["rounds"] or run.running
+    if young or not from_scratch(run) or not _moving(run, limit):
+        return Finding("nothing-yet", f"{facts}: nothing is learned from the inputs yet.", measured)
+    if reached > limit["worse"] * guess:
+        return Finding("nothing-yet", f"{facts}: worse than a guess, so the labels are not what is wrong.", measured)
+    message = f"{facts}, after {len(loss)} steps and {rounds:.1f} times through the data: the inputs tell nothing"
+    return Finding("unrelated", f"{message}, although weights move and gradients arrive.", measured)
+
+
+def _rounds(run: Signals) -> float:
+    """How often each example was seen, by the hashes of examples; 0 where they are not known."""
+    examples = run.maybe("examples")
+    if examples is None or not run.has("example_hash/train"):
+        return 0.0
+    different = len(np.unique(run.distinct("example_hash/train")))
+    if not different:
+        raise MissingSignal("example_hash/train")
+    return float(np.sum(examples.values)) / different
+
+
+def _moving(run: Signals, limit: Limits) -> bool:
+    """Whether the liveliest block moves as a model that learns does."""
+    moves = [points for name in run.matching("update_ratio/*") if (points := run.maybe(name)) is not None]
+    return any(float(np.median(points.values)) > limit["moves"] for points in moves)
+
+
+QUESTION = Question(
+    code="S1.4",
+    name="labels belong to their inputs",
+    asks="Does the model learn more than how frequent each class is?",
+    why="Where inputs were permuted without their labels, nothing can be learned but the frequencies: the loss stops "
+    "at "
+    "the entropy of the labels, and falls later only by memorising.",
+    needs=("objective", "batch"),
+    panel=1,
+    thresholds=(
+        Threshold(
+            "share", 0.985, "of the loss of guessing", "what neither training nor validation gets below", "", "noise"
+        ),
+        Threshold(
+            "worse", 1.1, "of the loss of guessing", "above this something else is wrong", "", "an exploded loss"
+        ),
+        Threshold("steps", 300, "steps", "fewer say nothing", "", "some tasks begin with a plateau"),
+        Threshold(
+            "rounds", 3, "times through the data", "fewer say nothing", "", "a large task may need its first epoch"
+        ),
+        Threshold("moves", 1e-4, "of a block's size per step", "less is no learning", "", "healthy runs move more"),
+        Threshold("entropy", 0.3, "nats", "less is nearly one class", "", "there is nothing to be told apart"),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the inputs tell something about the labels"),
+        Outcome(
+            "unrelated",
+            FAULT,
+            "the model has seen everything several times and knows the class frequencies alone",
+            "Look at examples with their labels: permute inputs and labels together, and join them by a key. Where "
+            "they belong together, divide lr_max by ten, and look for dead units: a model thrown far away stays here, "
+            "too.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome("nothing-yet", NOTE, "nothing is learned from the inputs yet"),
+    ),
+    find=find,
+)

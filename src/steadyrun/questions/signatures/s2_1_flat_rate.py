@@ -1,0 +1,79 @@
+"""S2.1: is the learning rate a flat line where it should move?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.learning_rates import ENOUGH, Seen, look
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.smoothing import thinned
+from steadyrun.text import shown
+
+_POINTS = 1000  # tell how far a curve moves
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seen = look(run)
+    rates = seen.rates
+    if len(rates) < ENOUGH:
+        raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")
+    low, high = float(np.min(rates.values)), float(np.max(rates.values))
+    step = rates.step_at(0)
+    if not seen.constant:
+        return Finding("pass", f"the learning rate moves between {shown(low)} and {shown(high)}.", {"flat": 0.0}, step)
+    moves = _meant_to_move(seen)
+    if moves is None:
+        raise NotApplicable("no schedule is declared or watched: a constant learning rate is what was asked for")
+    measured = {"flat": 1.0, "meant": moves}
+    facts = f"the learning rate is {shown(high)} from step {step} to {rates.step_at(len(rates) - 1)}"
+    if moves <= limit["moves"]:
+        return Finding("pass", f"{facts}, as it should be until then.", measured, step)
+    message = f"{facts}, where it should have moved by {moves:.0%} of its peak (limit {limit['moves']:.0%}): see C2.1."
+    return Finding("flat", message, measured, step)
+
+
+def _meant_to_move(seen: Seen) -> float | None:
+    """How far the declared curve, or the scheduler's dry run, moves over the recorded steps, as a share of the peak."""
+    places = thinned(len(seen.rates), _POINTS)
+    steps = seen.rates.steps[places]
+    if seen.plan is not None:
+        return float(np.ptp(seen.plan.rate(steps))) / seen.plan.peak
+    warmup = seen.run.declared("warmup_steps") or 0
+    if warmup >= ENOUGH and seen.rates.steps[-1] > warmup:
+        return 1.0
+    if seen.dry is None:
+        return None
+    counts = seen.counts
+    if counts is not None and (np.ptp(counts) > 0 or seen.run.running):  # it may be stepped once per epoch
+        steps = counts[places]
+    curve = seen.dry(steps - steps[0])
+    return float(np.ptp(curve)) / (float(np.max(np.abs(curve))) or 1.0)
+
+
+QUESTION = Question(
+    code="S2.1",
+    name="flat learning rate",
+    asks="Is the learning rate flat from step 0 although a schedule is declared or watched?",
+    why="A scheduler that is wired wrongly leaves no error and no odd loss behind, only a flat line where a ramp and a "
+    "decay should be. C2.1 finds the reason, and holds the fault.",
+    needs=("lr/*", "schedule", "lr_max", "warmup_steps", "total_steps"),
+    panel=2,
+    thresholds=(
+        Threshold(
+            "moves",
+            0.05,
+            "share of the peak",
+            "how far the intended curve moves over the recorded steps",
+            "a flat line where the cosine should be",
+            "the limit of C2.1 for a rate that agrees",
+            "meant",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the rate moves, or is meant to stay"),
+        Outcome("flat", NOTE, "a flat line where a schedule should be"),
+    ),
+    find=find,
+)

@@ -1,0 +1,74 @@
+"""S4.1: is a residual block's output of another size than the others'?"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.depth import magnitudes
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    stacks: dict[str, dict[str, float]] = defaultdict(dict)
+    blocks = magnitudes(run)
+    for name, points in blocks.items():
+        stacks[re.sub(r"\d+", "*", name)][name] = _later(points)
+    compared = {name: (mine, _others(stack, name)) for stack in stacks.values() for name, mine in stack.items()}
+    usable = {name: (mine, others) for name, (mine, others) in compared.items() if mine > 0 and others > 0}
+    if len(usable) < 2:
+        raise NotApplicable("fewer than two residual blocks of one kind are recorded, so none can be compared")
+    worst = max(usable, key=lambda name: abs(np.log(usable[name][0] / usable[name][1])))
+    mine, others = usable[worst]
+    times = max(mine / others, others / mine)
+    step = blocks[worst].step_at(len(blocks[worst]) - 1)
+    larger = "larger" if mine > others else "smaller"
+    facts = (
+        f"{worst} has a mean magnitude of {shown(mine)} in the later half of the run, the other blocks {shown(others)} "
+        f"in the middle: {shown(times)} times {larger}"
+    )
+    if times > limit["times"]:
+        return Finding("outside", f"{facts} (limit {limit['times']:g}).", {"times": times}, step)
+    return Finding("pass", f"{facts} (limit {limit['times']:g}).", {"times": times}, step)
+
+
+def _later(points: Points) -> float:
+    return float(np.median(points.values[len(points) // 2 :]))
+
+
+def _others(stack: dict[str, float], name: str) -> float:
+    rest = [value for other, value in stack.items() if other != name]
+    return float(np.median(rest)) if rest else 0.0
+
+
+QUESTION = Question(
+    code="S4.1",
+    name="unbalanced blocks",
+    asks="Are the activations of all residual blocks within about 3 times of each other?",
+    why="The residual stream keeps its scale from block to block. One block far from the others adds far more than "
+    "they do, or nothing; C5.2 asks whether it multiplies what it gets.",
+    needs=("activation/*",),
+    panel=4,
+    thresholds=(
+        Threshold(
+            "times",
+            3,
+            "times the middle of the other blocks",
+            "a block outside the band",
+            "within 3 times of each other",
+            "as specified; healthy tutors with up to six blocks stay within 2.5, deep models grow further along the "
+            "stream: a note",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the blocks are balanced"),
+        Outcome("outside", NOTE, "a block is outside the band of the others"),
+    ),
+    find=find,
+)

@@ -1,0 +1,135 @@
+"""S4.2: is a residual block dead from the start, or do activations grow with depth before any training?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.depth import Dead, dead_blocks, magnitudes, taken_by
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.persistence import from_the_start
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import thinned
+from steadyrun.text import shown
+
+_MANY = 1000
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    blocks = magnitudes(run)
+    if len(blocks) < 2:
+        raise NotApplicable("fewer than two residual blocks are recorded, so none can be compared with another")
+    found = dead_blocks(run, limit)
+    if found:
+        return _dead(max(found, key=lambda each: (each.certain and each.stays, -each.share)), limit)
+    if (growth := _grows_with_depth(run, blocks, limit)) is not None:
+        return growth
+    shares = {name: _share_of_others(blocks, name) for name in blocks}
+    least = min(shares, key=lambda name: shares[name])
+    measured = {"share": shares[least]}
+    step = blocks[least].step_at(len(blocks[least]) - 1)
+    facts = f"{least} is the weakest block, with at most {shares[least]:.2%} of the middle of the others"
+    lasting = from_the_start(blocks[least], limit["samples"], limit["steps"])
+    if lasting and shares[least] < limit["share"]:
+        return Finding("quiet", f"{facts} in every sample (limit {limit['share']:.0%}).", measured, step)
+    return Finding("pass", f"{facts} (limit {limit['share']:.0%}).", measured, step)
+
+
+def _dead(found: Dead, limit: Limits) -> Finding:
+    early = found.steps <= found.steps[0] + limit["steps"]
+    facts = (
+        f"the output of {found.block} is at most {shown(np.max(found.own[early]))} in the {int(np.sum(early))} samples "
+        f"of the first {limit['steps']:g} steps, while {found.follower}, which takes it, comes to "
+        f"{shown(np.max(found.beside[early]))} (limit {limit['share']:.0%} of it); "
+        f"{shown(found.own[-1])} beside {shown(found.beside[-1])} at step {int(found.steps[-1])}"
+    )
+    measured = {"share": found.share}
+    step = int(found.steps[0])
+    if found.certain and found.stays:
+        return Finding("dead", f"{facts} (limit {limit['later']:.0%}).", measured, step)
+    why = (
+        "it has come back since" if found.certain else "it is not known to start untrained, or not all of it is trained"
+    )
+    return Finding("quiet", f"{facts}; {why}.", measured, step)
+
+
+def _share_of_others(blocks: dict[str, Points], name: str) -> float:
+    """A block's largest share of the middle of the other blocks, over its samples (over many, where there are more)."""
+    mine = blocks[name].where(thinned(len(blocks[name]), _MANY))
+    others = [np.interp(mine.steps, p.steps, p.values) for other, p in blocks.items() if other != name]
+    middle = np.median(np.stack(others), axis=0)
+    alive = middle > 0
+    return float(np.max(mine.values[alive] / middle[alive])) if np.any(alive) else 1.0
+
+
+def _grows_with_depth(run: Signals, blocks: dict[str, Points], limit: Limits) -> Finding | None:
+    """Every block multiplies what it takes, and there are enough in a row to speak of a power."""
+    first = {name: float(points.values[0]) for name, points in blocks.items() if points.steps[0] == 0}
+    pairs = [(b, a) for a, b in taken_by(run).items() if first.get(a) and first.get(b)]
+    times = [first[a] / first[b] for b, a in pairs]
+    if len(pairs) < limit["pairs"] or min(times) <= limit["times"]:
+        return None
+    message = (
+        f"before any training the activations grow from {shown(first[pairs[0][0]])} ({pairs[0][0]}) to "
+        f"{shown(first[pairs[-1][1]])} ({pairs[-1][1]}), by {shown(min(times))} to {shown(max(times))} times per block "
+        f"(limit {limit['times']:g}): see C5.2."
+    )
+    return Finding("growing", message, {"times": min(times)}, 0)
+
+
+THRESHOLDS = (
+    Threshold(
+        "share",
+        0.01,
+        "of the block that takes its output",
+        "a block's mean magnitude that is next to nothing",
+        "near zero from the start",
+        "healthy residual blocks are never below 0.4 of their neighbours; the dead one of the tutor begins at 0.002",
+        "-share",
+    ),
+    Threshold(
+        "later",
+        0.1,
+        "of its neighbours",
+        "what it may come to afterwards and still be dead",
+        "near zero",
+        "a gate that starts at 0 crawls to 0.04 of the next block in 2000 steps of the tutor",
+    ),
+    Threshold("samples", 5, "samples", "how many must agree", "", "the first of them at step 0"),
+    Threshold("steps", 100, "steps", "how long it must be dead from the start", "from the start", "any warmup is over"),
+    Threshold(
+        "times",
+        3,
+        "times per block",
+        "growth before training that is worth a note",
+        "grow exponentially with depth",
+        "C5.2 holds the fault, from 10 times on",
+    ),
+    Threshold("pairs", 2, "pairs", "neighbouring blocks that must all grow", "", "one pair is no power: C5.2 notes it"),
+)
+
+QUESTION = Question(
+    code="S4.2",
+    name="dead block",
+    asks="Is the output of any residual block near zero from step 0, or does it grow with depth from step 0?",
+    why="What comes out of a residual block is all that the next one gets. A block that starts at nothing cuts the "
+    "stream: what lies before it is neither used nor trained.",
+    needs=("activation/*",),
+    panel=4,
+    thresholds=THRESHOLDS,
+    outcomes=(
+        Outcome("pass", PASS, "every block is alive"),
+        Outcome("quiet", NOTE, "a block is next to nothing beside the others, but that it is broken is not certain"),
+        Outcome("growing", NOTE, "activations grow with depth before any training"),
+        Outcome(
+            "dead",
+            FAULT,
+            "a block of an untrained model lets nothing through, and stays like that",
+            "Look at how this block is initialised and scaled: a gate that starts at 0 belongs on what the block adds, "
+            "x + gate * f(x), never on the whole.",
+            may_pass=True,
+            explains=("P3.5", "P6.1"),
+        ),
+    ),
+    find=find,
+)

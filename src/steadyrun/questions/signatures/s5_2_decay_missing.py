@@ -1,0 +1,135 @@
+"""S5.2: is the declared weight decay there, and do weights grow without bound?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.trends import trend
+from steadyrun.text import shown
+
+_SURELY = 4.5  # |t| of a trend: one in a thousand series without a trend
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    settings = _settings(run)
+    declared = run.declared("weight_decay") or 0.0
+    measured_decay = _measured(run)
+    measured = {"declared": declared, "largest_setting": max(settings, default=0.0)}
+    if measured_decay is not None:
+        measured["measured"] = measured_decay
+    if declared > 0 and settings and max(settings) == 0:
+        seen = "was not measured" if measured_decay is None else f"is measured as {shown(measured_decay)}"
+        facts = f"weight_decay {declared:g} is declared; all {len(settings)} param groups have 0, and the decay {seen}"
+        if measured_decay is not None and measured_decay >= limit["decay"] * declared:
+            return Finding("pass", f"{facts}: it is applied in another way.", measured)
+        if measured_decay is None or not run.config.get("no_decay"):
+            message = f"{facts}; a penalty in the loss, or decay by hand, would not be seen."
+            return Finding("decay-not-seen", message, measured, 0)
+        message = (
+            f"{facts} (limit {limit['decay'] * declared:g}), although no_decay says which ones are exempt from it."
+        )
+        return Finding("declared-decay-missing", message, measured, 0)
+    growth = _growth(run)
+    if growth is None:
+        if not settings:
+            raise NotApplicable("no optimizer has a weight_decay setting, and weight norms were sampled too seldom")
+        return Finding("pass", f"{_words(settings, declared)}.", measured)
+    times, rising, norms = growth
+    measured["times"] = times
+    step = norms.step_at(len(norms) - 1)
+    facts = (
+        f"{_words(settings, declared)}; the norm of all weights goes from {shown(norms.values[0])} to "
+        f"{shown(norms.values[-1])} at step {step}, {shown(times)} times"
+    )
+    if times > limit["times"] and rising:
+        message = f"{facts} (limit {limit['times']:g}), and still rises at the end."
+        return Finding("growing", message, measured, step)
+    return Finding("pass", f"{facts} (limit {limit['times']:g}, still rising).", measured, step)
+
+
+def _settings(run: Signals) -> list[float]:
+    """The weight decay of every param group; empty where any group has none to be set, or not as a number."""
+    groups = run.listed("param_groups")
+    if not groups:
+        raise MissingSignal("param_groups")
+    found = [_setting(group.get("settings")) for group in groups]
+    return [value for value in found if value is not None] if None not in found else []
+
+
+def _setting(settings: object) -> float | None:
+    return number(settings.get("weight_decay")) if isinstance(settings, dict) else None
+
+
+def _measured(run: Signals) -> float | None:
+    """The largest decay seen in the updates of a param group; None where none was measured."""
+    found = [points for name in run.matching("update_decay/*") if (points := run.maybe(name)) is not None]
+    return max((float(np.median(points.values)) for points in found), default=None)
+
+
+def _words(settings: list[float], declared: float) -> str:
+    if not settings:
+        return "not every optimizer has a weight_decay setting"
+    spread = f"{min(settings):g} to {max(settings):g}" if min(settings) < max(settings) else f"{settings[0]:g}"
+    return f"weight decay {spread} in the param groups" + (f", {declared:g} declared" if declared else "")
+
+
+def _growth(run: Signals) -> tuple[float, bool, Points] | None:
+    """The norm of all weights: how far it has grown, whether surely still at the end, and its course."""
+    parts = [points for name in run.matching("block_param_norm/*") if (points := run.maybe(name)) is not None]
+    parts = [points for points in parts if len(points) == len(parts[0])]
+    if not parts or len(parts[0]) < 4:
+        return None
+    norms = Points("norm", parts[0].steps, np.sqrt(np.sum([points.values**2 for points in parts], axis=0)))
+    if norms.values[0] <= 0:
+        return None
+    later = norms.from_step((norms.steps[0] + norms.steps[-1]) / 2)
+    last = trend(later.steps, later.values)
+    rising = last.t > _SURELY and last.end > 1.05 * last.start
+    return float(norms.values[-1] / norms.values[0]), rising, norms
+
+
+QUESTION = Question(
+    code="S5.2",
+    name="weight decay missing",
+    asks="Is the declared weight decay in the optimizer, and do weight norms stay bounded?",
+    why="Without the decay that was meant, nothing pulls weights back: their norms grow for as long as training goes "
+    "on, and the model overfits by their size. The loss of a short run does not show it.",
+    needs=("param_groups", "weight_decay", "no_decay", "update_decay/*", "block_param_norm/*"),
+    panel=5,
+    thresholds=(
+        Threshold(
+            "decay",
+            0.1,
+            "of the declared decay",
+            "decay in the updates that is none",
+            "weight decay missing",
+            "an Adam update shows its decay to within 2%; without one, 0.002 of the declared 0.1",
+        ),
+        Threshold(
+            "times",
+            2,
+            "times the norm of all weights at the start",
+            "growth worth a note while it goes on",
+            "grow without bound",
+            "healthy tutors grow 1.2 times, 1.8 in 10,000 steps; a regression grows 3.3 times and then stops",
+            "times",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "decay is as declared, and weights stay bounded"),
+        Outcome("decay-not-seen", NOTE, "weight decay is declared and not in the optimizer: elsewhere, or forgotten"),
+        Outcome("growing", NOTE, "the norm of all weights is far above its start and still rises"),
+        Outcome(
+            "declared-decay-missing",
+            FAULT,
+            "weight decay is declared and no optimizer applies any",
+            "Give the optimizer's param groups the declared weight_decay. Where the penalty is part of the loss, or "
+            "the weights are shrunk by hand, declare weight_decay 0.",
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,68 @@
+"""S7.1: is the regular class ahead of the irregular one?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.verb_classes import race
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    found = race(run)
+    if found.steps[-1] < limit["steps"]:
+        why = f"asked from step {limit['steps']:g} on, when the gap is stable; the last one is {found.steps[-1]:.0f}"
+        if run.running:
+            raise MissingSignal("class_loss/*", why, "let it run on")
+        raise NotApplicable(why)
+    measured = {"leads": found.leads, "lag": float(found.lag.mean())}
+    step = int(found.steps[-1])
+    if limit["behind"] <= found.leads <= limit["ahead"]:
+        message = f"{found.words} ({limit['behind']:.0%} to {limit['ahead']:.0%}: neither leads)."
+        return Finding("tangled", message, measured, step)
+    if found.leads < limit["behind"]:
+        return Finding("pass", f"{found.words}: not tangled; S7.2 asks about the order.", measured, step)
+    return Finding("pass", f"{found.words} (limit {limit['ahead']:.0%}).", measured, step)
+
+
+QUESTION = Question(
+    code="S7.1",
+    name="tangled classes",
+    asks="Does the loss of the regular class lead, or are the two curves tangled?",
+    why="A rule that many forms share is learned once and pays for all of them, so that the regular class falls first. "
+    "Where neither leads, the model treats every form by itself: it memorises.",
+    needs=("class_loss/*",),
+    panel=7,
+    thresholds=(
+        Threshold(
+            "ahead",
+            0.6,
+            "of the run",
+            "how long the regular class must be ahead",
+            "loss_regular drops faster",
+            "0.98 and more in ten healthy runs of 2000 steps, 0.92 in one of 10,000",
+            "-leads",
+        ),
+        Threshold(
+            "behind",
+            0.4,
+            "of the run",
+            "below this it is behind, which is no tangle",
+            "",
+            "the same, the other way round",
+        ),
+        Threshold(
+            "steps",
+            1500,
+            "steps",
+            "when the curves are judged",
+            "the gap stabilises around step 1500",
+            "as specified: at 600 steps a third of healthy runs is still tangled",
+        ),
+    ),
+    outcomes=(
+        Outcome("pass", PASS, "the regular class leads"),
+        Outcome("tangled", NOTE, "neither class leads: forms are memorised one by one"),
+    ),
+    find=find,
+)

@@ -1,0 +1,111 @@
+"""The start of capture: `run.watch` with a loss function keeps what replay needs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import UsageError
+from steadyrun.probes.problems import Problems, say
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.capture.capture import Capture
+    from steadyrun.capture.rollback import Rollback
+    from steadyrun.probes.probe_set import Watcher
+
+
+def check_options(on_fault: Any, monitor: bool, factory: Any, capture: Any) -> None:
+    """A clear error for what `run.watch` was given besides the objects, before training starts."""
+    from steadyrun.capture.capture_options import settings_from
+
+    if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
+        raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
+    if on_fault is not None and not monitor:
+        raise UsageError("on_fault needs the monitor: leave out monitor=False")
+    if factory is not None and not (isinstance(factory, str) and ":" in factory):
+        raise UsageError(f"factory must name a function as 'module:function', not {factory!r}")
+    settings_from(capture)
+
+
+def begin_capture(
+    writer: RunWriter,
+    problems: Problems,
+    watcher: Watcher,
+    earlier: Capture | None,
+    *,
+    wanted: Any,
+    loss_fn: Any,
+    tokenizer: Any | None,
+    loader: Any | None,
+    step: int,
+) -> Capture | None:
+    """The capture that follows these objects; None, and an event that says why, where there can be none."""
+    from steadyrun.capture.capture import Capture
+    from steadyrun.capture.capture_options import settings_from
+    from steadyrun.program.snapshot import Objects
+
+    settings = settings_from(wanted)
+    if settings is None or loss_fn is None or writer.rank != 0:
+        return None
+    if (why := _why_not(watcher)) is not None:
+        problems.unavailable("incident capture", why)
+        return None
+    capture = earlier or Capture(writer, problems, settings, loss_fn, tokenizer)
+    capture.watch(lambda: Objects(*watcher.program, loader), step, compiled=watcher.compiled)
+    if earlier is None:
+        _hear_of_memory(capture)
+    return capture
+
+
+def roll_back(
+    writer: RunWriter,
+    problems: Problems,
+    capture: Capture | None,
+    watcher: Watcher | None,
+    before: int | None,
+    turn: int,
+) -> Rollback:
+    """Put the last good checkpoint back, and say so in the events."""
+    if problems.failed("incident capture"):
+        raise UsageError("run.rollback: incident capture has failed (an event says why), so there is no way back")
+    if capture is None or watcher is None:
+        raise UsageError(
+            "run.rollback goes back to the checkpoints of incident capture, and there is none: call "
+            "run.watch(model, optimizer, loss_fn=…) before training (not with several processes, nor capture=False)"
+        )
+    done = capture.roll_back(before)
+    watcher.forget(turn)
+    why = f"back to the state before step {done.to}; {done.skipped} batches are skipped, and step {done.seam} is next"
+    writer.event("rollback", done.seam, from_step=done.last, to_step=done.to, skipped_batches=done.skipped, why=why)
+    say(f"rollback at step {done.last}: {why}")
+    return done
+
+
+def _why_not(watcher: Watcher) -> str | None:
+    import torch
+
+    from steadyrun.program.tensor_files import require_safetensors
+
+    if not watcher.program[1]:
+        return "no optimizer is watched, so a step cannot be executed again"
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if together and torch.distributed.get_world_size() > 1:
+        return "the run has several processes, and one of them alone cannot execute a step again"
+    try:
+        require_safetensors()
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _hear_of_memory(capture: Capture) -> None:
+    from steadyrun.probes.system import on_out_of_memory
+
+    alive = weakref.ref(capture)
+
+    def tell(facts: dict[str, Any]) -> None:
+        if (target := alive()) is not None:
+            target.ran_out_of_memory(f"the CUDA allocator could not serve {facts['asked_mib']:.0f} MiB")
+
+    on_out_of_memory(tell)

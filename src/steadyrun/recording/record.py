@@ -1,0 +1,203 @@
+"""`steadyrun.record`: every argument is checked here, before training starts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import weakref
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.probes.cadence import parse_cadence
+from steadyrun.probes.problems import say
+from steadyrun.recording.run import Run
+from steadyrun.store.layout import MANIFEST, plain_name
+from steadyrun.store.manifest import read_manifest
+from steadyrun.store.reader import open_run, process_is_gone
+
+if TYPE_CHECKING:
+    from steadyrun.forwarding.forwarding import Outward
+
+
+# The declared config: any plain dict is kept; the names the trees compare with what happened are checked.
+
+
+_NUMBER = (int, float)
+_DECLARED: dict[str, tuple[tuple[type, ...], str]] = {
+    "seed": ((int,), "a whole number"),
+    "dtype": ((str,), "'fp32', 'bf16' or 'fp16'"),
+    "lr_max": (_NUMBER, "a number"),
+    "lr_min": (_NUMBER, "a number"),
+    "warmup_steps": ((int,), "a whole number"),
+    "total_steps": ((int,), "a whole number"),
+    "schedule": ((str,), "a word such as 'cosine' or 'constant'"),
+    "batch_size": ((int,), "a whole number"),
+    "accumulation": ((int,), "a whole number"),
+    "clip": (_NUMBER, "a number"),
+    "weight_decay": ((*_NUMBER, list, tuple, dict), "a number, or several"),
+    "reduction": ((str,), "'mean' or 'sum'"),
+    "vocab_size": ((int,), "a whole number"),
+    "num_classes": ((int,), "a whole number"),
+    "pad_id": ((int,), "a whole number"),
+    "init": ((str,), "'random' or 'pretrained'"),
+    "baseline_loss": (_NUMBER, "a number"),
+    "val_every": ((int,), "a whole number"),
+    "causal": ((bool,), "True or False"),
+}
+_CHOICES = {"reduction": {"mean", "sum"}, "init": {"random", "pretrained"}}
+
+
+def check_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config as a dict; a clear error where it is no mapping or a known name has a wrong kind of value."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise UsageError(
+            f"config must be a dict such as {{'seed': 42, 'lr_max': 3e-4}}, not {type(config).__name__}; "
+            "use vars(args) for an argparse namespace, dataclasses.asdict(…) for a dataclass"
+        )
+    for name, value in config.items():
+        if value is not None and name in _DECLARED:
+            _check(name, value)
+    return dict(config)
+
+
+def _check(name: str, value: Any) -> None:
+    kinds, words = _DECLARED[name]
+    plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value  # numpy scalars
+    right_kind = isinstance(plain, kinds) and isinstance(plain, bool) == (bool in kinds)  # True is an int, too
+    if not right_kind or plain not in _CHOICES.get(name, {plain}):
+        raise UsageError(f"config: {name} must be {words}, not {value!r}")
+
+
+only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
+_open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
+
+
+class TrainsAtImport(BaseException):
+    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
+
+
+def record(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    every: int | Mapping[str, int] | None = None,
+    flush_steps: int = 500,
+    flush_seconds: float = 2.0,
+    resume: bool = True,
+    first_step: int | None = None,
+    rank: int | None = None,
+    forward: Any = None,
+    alert: Any = None,
+) -> Run:
+    """Start recording into the run directory `path` (or `path/name`).
+
+    `config` declares what the run is meant to do and is kept whole in the manifest. `every` sets how often
+    the sampled probes measure: one number, or a number per probe (see `docs/recording.md`). A killed
+    process loses at most `flush_steps` steps or `flush_seconds` seconds, whichever is less.
+
+    A directory that already holds a run is continued, with the seam recorded: pass `first_step` when the
+    new attempt does not go on where the old one ended, or `resume=False` to make it an error instead.
+
+    `forward` sends the same scalars and findings to trackers: "tensorboard", "wandb", "mlflow", an object of your own,
+    a list of such, or a `steadyrun.Forward`. `alert` tells people of faults, incidents and crashes: an address that
+    apprise knows, a function, a list of such, or a `steadyrun.Alerts`. Training waits for neither.
+    """
+    if only_imported.get():
+        raise TrainsAtImport
+    root = _run_folder(path, name)
+    declared = check_config(config)
+    cadence = parse_cadence(every)
+    _check_flush(flush_steps, flush_seconds)
+    if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
+        raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
+    my_rank = _rank(rank)
+    outward = _outward(forward, alert, my_rank)
+    _close_earlier(root, my_rank)
+    run = Run(
+        root,
+        declared,
+        cadence,
+        flush_steps=flush_steps,
+        flush_seconds=flush_seconds,
+        last_step=_last_recorded_step(root, my_rank, resume=resume),
+        first_step=first_step,
+        rank=my_rank,
+        outward=outward,
+    )
+    _open_runs[(root.resolve(), my_rank)] = run
+    return run
+
+
+def _outward(forward: Any, alert: Any, rank: int) -> Outward | None:
+    """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
+    if rank != 0 or (forward is None and alert is None):
+        return None
+    from steadyrun.forwarding.forwarding import prepare
+
+    return prepare(forward, alert)
+
+
+def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise UsageError(f"path must be the folder to record into, such as 'experiments/my-run', not {path!r}")
+    folder = Path(path).expanduser().absolute()  # the program may change its working directory
+    root = folder if name is None else folder / plain_name(name)
+    if root.exists() and not root.is_dir():
+        raise RunDirectoryError(f"{root} is a file; give a folder to record into")
+    return root
+
+
+def _check_flush(steps: int, seconds: float) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"flush_steps must be a whole number of at least 1, not {steps!r}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise UsageError(f"flush_seconds must be a number of at least 0, not {seconds!r}")
+
+
+def _last_recorded_step(root: Path, rank: int, *, resume: bool) -> int | None:
+    """The last step of the run in `root`, None where there is none yet."""
+    if not (root / MANIFEST).exists():
+        return None
+    manifest = read_manifest(root)
+    if not resume and rank == 0:
+        raise UsageError(f"{root} already holds a run: choose another folder, or leave out resume=False")
+    if rank == 0 and manifest.get("state") == "running":
+        _warn_of_another(root, manifest.get("process", {}))
+    return open_run(root).last_step(rank)
+
+
+def _warn_of_another(root: Path, process: Any) -> None:
+    here = isinstance(process, dict) and process.get("host") == platform.node() and process.get("pid") != os.getpid()
+    if here and not process_is_gone(process):
+        say(f"process {process['pid']} seems to be recording into {root} as well; both are kept as attempts")
+
+
+def _close_earlier(root: Path, rank: int) -> None:
+    """A notebook cell that is run again: the run it opened before ends here."""
+    earlier = _open_runs.pop((root.resolve(), rank), None)
+    if earlier is not None:
+        earlier.close()
+
+
+def own_rank() -> int:
+    """This process's rank: as torch.distributed knows it, else as the launcher says in the environment."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    world, given = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
+    return int(given) if given.isdigit() and world.isdigit() and int(world) > 1 else 0
+
+
+def _rank(rank: int | None) -> int:
+    if rank is None:
+        return own_rank()
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+        raise UsageError(f"rank must be a whole number of at least 0, not {rank!r}")
+    return rank

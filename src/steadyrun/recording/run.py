@@ -1,0 +1,310 @@
+"""The `Run` that `steadyrun.record` returns: what a training loop calls."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.probes.problems import Problems, say
+from steadyrun.probes.row_queue import Row
+from steadyrun.probes.scalars import scalar
+from steadyrun.recording import close as closing
+from steadyrun.recording.attaching import Attaching
+from steadyrun.recording.environment import describe_environment
+from steadyrun.recording.flush import Outbox
+from steadyrun.recording.loop_loaders import loaders_near
+from steadyrun.recording.step_counter import Steps, step_number
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.forwarding.forwarding import Outward
+    from steadyrun.probes.probe_set import Watcher
+
+_ALIASES = {"lr": "lr/0"}
+
+
+class Run(Attaching):
+    """A run being recorded. Use it as a context manager, or call `close()` at the end."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: dict[str, Any],
+        every: Mapping[str, int],
+        *,
+        flush_steps: int,
+        flush_seconds: float,
+        last_step: int | None,
+        first_step: int | None,
+        rank: int,
+        outward: Outward | None = None,
+    ) -> None:
+        self.path = root
+        self.config = config
+        self._every = every
+        self._pid = os.getpid()
+        self._closed = False
+        self._steps_are_called = False
+        self._turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
+        self._stepped_at = time.perf_counter()
+        self._batches = 0
+        self._watcher: Watcher | None = None
+        self._program: Callable[[], tuple[Any, ...]] | None = None
+        self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
+        self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
+        self._steps = Steps(self._writer, last_step, first_step)
+        self._outbox = Outbox(
+            self._writer,
+            self._problems,
+            pad_id=config.get("pad_id"),
+            flush_steps=flush_steps,
+            flush_seconds=flush_seconds,
+        )
+        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, outward)
+        self._outbox.go_outward(outward, config)
+        atexit.register(self._at_exit)
+
+    # -- what users call --------------------------------------------------------------------------
+
+    @property
+    def next_step(self) -> int:
+        """The number that the next step will have."""
+        return self._steps.next
+
+    def step(
+        self,
+        loss: Any,
+        *,
+        batch: Any = None,
+        class_losses: Mapping[str, Any] | None = None,
+        token_losses: Any = None,
+        step: int | None = None,
+        batch_index: int | None = None,
+    ) -> None:
+        """Record one optimizer step. `loss` is the undivided mean over the step's micro-batches, None if not known.
+
+        It may be a tensor on any device (no `.item()` needed). It may come after `zero_grad`. `batch` gives
+        the batch's hash and size, and is what replay executes; of an accumulated step it is the list of its
+        micro-batches. `class_losses` are any named losses ({"regular": …}), `token_losses` a tensor (or a list of
+        them) with a loss per token, kept for incidents.
+        """
+        if not self._usable():
+            return
+        if not self._steps_are_called:
+            self._look_for_loaders(sys._getframe(1))
+        try:
+            self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
+        except Exception as problem:
+            self._problems.report("run.step", problem)
+        if (stop := self._outbox.take_stop()) is not None:
+            raise stop
+
+    def val(
+        self,
+        loss: Any,
+        *,
+        batches: Any = None,
+        class_losses: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        **metrics: Any,
+    ) -> None:
+        """Record a validation result at the last recorded step.
+
+        `batches` (a list of the validation batches, or a loader) let examples shared with training be found.
+        """
+        if not self._usable():
+            return
+        with self._problems.contained("run.val"):
+            if (at := self._numbered("run.val", step, self._steps.last)) is None:
+                return
+            values = {"val_loss": loss, **metrics}
+            values.update({f"val_class_loss/{name}": value for name, value in (class_losses or {}).items()})
+            shown: dict[str, float] = {}
+            for name, value in values.items():
+                with self._problems.contained(f"run.val {name}"):
+                    if value is not None:
+                        shown[name] = float(scalar(value, name))
+            self._steps.begin(at)
+            modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
+            seen = {}
+            if batches is not None:
+                with self._problems.contained("run.val batches"):
+                    seen = {"data": self._outbox.examples.validation(batches, at)}
+            self._writer.event("validation", at, values=shown, **modes, **seen)
+
+    def log(self, step: int | None = None, **values: Any) -> None:
+        """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
+
+        In a loop that never calls `run.step`, a call with a `loss` in it is a step of its own.
+        """
+        if not self._usable():
+            return
+        with self._problems.contained("run.log"):
+            if (at := self._numbered("run.log", step, self._log_step(values))) is None:
+                return
+            if "val_loss" in values:
+                self.val(values.pop("val_loss"), step=at)
+            if values:
+                self._record_log(at, values)
+
+    def note(self, text: str) -> None:
+        """Add a remark to the event log at the last recorded step."""
+        if self._usable():
+            with self._problems.contained("run.note"):
+                self._writer.event("note", self._steps.last, message=str(text))
+
+    def checkpoint(self, path: Any = None) -> None:
+        """Tell that the state after the last recorded step was saved (and where): the last good one can be named."""
+        if self._usable():
+            with self._problems.contained("run.checkpoint"):
+                self._writer.event("checkpoint", self._steps.last, path=None if path is None else str(path))
+
+    def flush(self) -> None:
+        """Write everything recorded so far to disk now; on an accelerator this waits for it."""
+        if self._usable():
+            with self._problems.contained("flush"):
+                self._outbox.flush()
+
+    def close(self, failure: BaseException | None = None) -> None:
+        """End the recording: state `finished`, or `crashed` with the failure. Safe to call twice."""
+        if not self._usable():
+            return
+        with self._problems.contained("close"):
+            self.unwatch()
+            self._outbox.flush()
+        with self._problems.contained("incident capture"):
+            if self._outbox.capture is not None and failure is not None and closing.is_crash(failure):
+                self._outbox.capture.raised(failure)
+        with self._problems.contained("close"):
+            self._closed = True
+            atexit.unregister(self._at_exit)
+            closing.finish(
+                self._writer,
+                self._steps.last,
+                failure,
+                lambda: self._outbox.conclude(self._steps.last, failed=failure is not None),
+            )
+        with self._problems.contained("close"):
+            self._let_go()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, failure: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close(failure)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _record_step(
+        self,
+        loss: Any,
+        batch: Any,
+        class_losses: Mapping[str, Any] | None,
+        token_losses: Any,
+        step: int | None,
+        batch_index: int | None,
+    ) -> None:
+        now = time.perf_counter()
+        self._steps_are_called = True
+        if (at := self._numbered("run.step", step, self._steps.next)) is None:
+            return
+        row = Row("steps", at, time.time())
+        row.values["batch_index"] = float(self._batches)
+        if batch_index is not None:
+            with self._problems.contained("batch_index"):
+                row.put("batch_index", scalar(batch_index, "batch_index"))
+        if self._steps.begun:
+            row.values["step_time"] = now - self._stepped_at
+        self._steps.begin(at)
+        self._stepped_at = now
+        self._batches += 1
+        self._put_losses(row, loss, class_losses)
+        if batch is not None and not self._problems.failed("batch"):
+            with self._problems.contained("batch"):
+                self._outbox.examples.training(batch, row)
+        if self._watcher is not None:
+            with self._problems.contained("watched objects"):
+                for sample in self._watcher.fill(row):
+                    self._outbox.add(sample, last=False)
+        if self._outbox.capture is not None and not self._problems.failed("incident capture"):
+            with self._problems.contained("incident capture"):
+                self._outbox.capture.step_ended(row, batch, token_losses)
+        self._outbox.add(row)
+        self._steps.next = at + 1
+        self._turn += 1
+        self._outbox.flush_if_due(now, at, self._turn)
+        if self._watcher is not None:
+            self._watcher.prepare(self._turn)
+
+    def _numbered(self, call: str, given: Any, otherwise: int) -> int | None:
+        """The number of a step; None where what was given is none, and then that row alone is left out."""
+        if given is None:
+            return otherwise
+        try:
+            return step_number(given)
+        except Exception as problem:
+            self._problems.report(f"a row of {call}", problem, "is left out")
+            return None
+
+    def _look_for_loaders(self, frame: FrameType) -> None:
+        """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        with self._problems.contained("data loaders"):
+            found = loaders_near(frame)
+            if found:
+                self._writer.save_manifest(loaders=found)
+
+    def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
+        try:
+            if loss is not None:
+                row.put("loss", scalar(loss, "loss"))
+            for name, value in (class_losses or {}).items():
+                if value is not None:
+                    row.put(f"class_loss/{name}", scalar(value, name))
+        except Exception as problem:
+            self._problems.report("loss", problem)
+
+    def _log_step(self, values: dict[str, Any]) -> int:
+        return self._steps.next if "loss" in values and not self._steps_are_called else self._steps.last
+
+    def _record_log(self, at: int, values: dict[str, Any]) -> None:
+        self._steps.begin(at)
+        row = Row("log", at, time.time())
+        for name, value in values.items():
+            if value is not None:
+                with self._problems.contained(f"run.log {name}"):
+                    row.put(_ALIASES.get(name, name), scalar(value, name))
+        self._outbox.add(row)
+        if not self._steps_are_called and ("loss" in values or at > self._steps.next):
+            self._steps.next = at + 1
+        self._outbox.flush_if_due(time.perf_counter(), at, self._turn)
+
+    def _write_first_manifest(self, flush: dict[str, float], outward: Outward | None) -> None:
+        earlier = closing.earlier_attempts(self.path) if self._steps.resumed else []
+        kept = closing.kept_of_the_beginning(self.path) if self._steps.resumed else {}
+        told = {"config": self.config, **describe_environment()}
+        self._writer.save_manifest(
+            state="running",
+            attempt=self._writer.attempt,
+            earlier_attempts=earlier,
+            every=dict(self._every),
+            flush=flush,
+            **kept,
+            **(told if outward is None else outward.without_secrets(told)),
+        )
+        if self._steps.resumed:
+            say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")
+
+    def _usable(self) -> bool:
+        """Not after close, and not in a forked child: a data loader's worker must not write our files."""
+        return not self._closed and os.getpid() == self._pid
+
+    def _at_exit(self) -> None:
+        self.close(getattr(sys, "last_value", None))

@@ -1,0 +1,93 @@
+"""Which examples of a batch are to blame, and what the batch tells of them: an index, a file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.probes.example_hashes import is_list_of_batches
+from steadyrun.replay.hunt.culprit import Example
+from steadyrun.replay.hunt.finite_range import tensors_in
+from steadyrun.replay.shrink_batch import row_count, rows_of
+
+_OF = "dataset|data|sample|example|item|image|img|audio|video|record|source"
+_INDEX = re.compile(rf"(({_OF})_?)?(index|indices|idx|idxs|id|ids)")
+_FILE = re.compile(rf"(({_OF})_?)?(path|file|file_?name|file_?path|url)s?|({_OF})_?names?")
+_MOST = 64  # rows that are tried alone: each takes a whole step
+_SHOWN = 5
+
+
+def not_finite(batch: Any, entry: str, parts: int) -> tuple[Example, ...]:
+    """The examples whose `entry`, by its name in the batch, is not finite; `batch` may be so many micro-batches."""
+    first, _, rest = entry.partition(".")
+    if is_list_of_batches(batch) and first.isdecimal() and int(first) < len(batch):
+        place, part = int(first), batch[int(first)]
+        if len(batch) != parts:  # a list of examples
+            return (_told(part, place, None),) if isinstance(part, Mapping) else ()
+        return tuple(_told(part, row, row, place) for row in _bad_rows(part, rest))
+    return tuple(_told(batch, row, row) for row in _bad_rows(batch, entry))
+
+
+def alone(batch: Any, shows: Callable[[Any], bool]) -> tuple[Example, ...]:
+    """The examples that show the incident as a batch of their own; none if all do: then it is the whole batch."""
+    apart = rows_apart(batch)
+    found = [row for row, part in enumerate(apart) if shows(part)]
+    return tuple(_told(batch, row, row) for row in found) if len(found) < len(apart) else ()
+
+
+def rows_apart(batch: Any) -> list[Any]:
+    """Each example as a batch of its own; none if the batch cannot be taken apart, or is large."""
+    total = row_count(batch)
+    return [] if total is None or total > _MOST else [rows_of(batch, [row]) for row in range(total)]
+
+
+def in_words(examples: Sequence[Example]) -> str:
+    """`row 3 of the batch`, `rows 3, 5 of the batch`, or each with what is known of it; of many the first."""
+    shown, more = examples[:_SHOWN], f" and {len(examples) - _SHOWN} more" if len(examples) > _SHOWN else ""
+    if len(examples) > 1 and all(each == Example(each.row) for each in examples):
+        return f"rows {', '.join(str(each.row) for each in shown)}{more} of the batch"
+    return ", ".join(map(str, shown)) + more
+
+
+def _bad_rows(batch: Any, entry: str) -> list[int]:
+    """The rows of one tensor that are not finite, if its first dimension is that of most tensors: the examples."""
+    held = dict(tensors_in(batch))
+    tensor = held.get("" if isinstance(batch, Tensor) else entry)
+    sizes = Counter(len(each) for each in held.values() if each.dim())
+    if tensor is None or not tensor.dim() or len(tensor) != sizes.most_common(1)[0][0]:
+        return []
+    fine = torch.isfinite(tensor).reshape(len(tensor), -1).all(1)
+    return (~fine).nonzero().flatten().tolist()
+
+
+def _told(batch: Any, row: int, at: int | None, micro_batch: int | None = None) -> Example:
+    """`at` is the row's place in the fields of `batch`; None if they are those of one example."""
+    index, file = _field(batch, _INDEX, at, int), _field(batch, _FILE, at, str)
+    return Example(row, index, file, micro_batch)
+
+
+def _field(batch: Any, name: re.Pattern[str], at: int | None, kind: type) -> Any:
+    """The row's value in a field of that name: a tensor or list with a number or text for each example."""
+    held = batch if isinstance(batch, Mapping) else getattr(batch, "_asdict", lambda: _attributes(batch))()
+    for key, values in held.items():
+        if not isinstance(key, str) or name.fullmatch(key.lower()) is None:
+            continue
+        plain = values.tolist() if hasattr(values, "tolist") else values
+        value = plain if at is None else _at(plain, at)
+        if type(value) is kind:
+            return value
+    return None
+
+
+def _at(values: Any, place: int) -> Any:
+    return values[place] if isinstance(values, list | tuple) and place < len(values) else None
+
+
+def _attributes(held: Any) -> dict[str, Any]:
+    """The attributes of a batch that is an object of its own; none of a plain container."""
+    return {} if isinstance(held, list | tuple | Tensor) else getattr(held, "__dict__", {})

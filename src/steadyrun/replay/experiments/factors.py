@@ -1,0 +1,263 @@
+"""The changes, in the order from fast to invasive. Each is one file's worth of a context manager on the task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+import torch
+from torch import Tensor, nn
+from steadyrun.replay.hunt import fp32
+from steadyrun.program.packing import unpack
+from steadyrun.replay.session import Session
+from steadyrun.program.task import Task
+from steadyrun.replay.experiments.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE
+
+_WARMUP = 50  # steps over which more warmup brings the rate back
+_CLIP = 0.5
+_EPSILON = 1e3  # times the optimizer's own
+
+Change = Callable[[Session, int], AbstractContextManager[None]]
+"""Applied to a session at the first changed step; undone at the end."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One change. Without `change` it is a change of the batch: `place` says of which.
+
+    `by_updates`: it changes no loss of its own step, only those that come after an update; nor its gradients, unless
+    `in_backward`. `softens`: it makes training milder, the more so the longer it lasts, so it is tried from several
+    steps on.
+    """
+
+    name: str
+    group: str
+    words: str
+    change: Change | None = None
+    place: str = ""
+    usable: Callable[[Session], bool] = lambda _session: True
+    by_updates: bool = False
+    in_backward: bool = False
+    softens: bool = False
+
+
+REPEAT = Factor("repeat", "none", "a plain repeat")
+
+
+def factors_for(session: Session, before: bool) -> tuple[list[Factor], list[Factor]]:
+    """Those that this program and this incident have, and those they have not; `before` adds the batch before."""
+    wanted = [factor for factor in _factors() if before or factor.place != "before"]
+    usable = [factor for factor in wanted if factor.usable(session)]
+    return usable, [factor for factor in wanted if factor not in usable]
+
+
+def _factors() -> tuple[Factor, ...]:
+    """All changes, fast to invasive."""
+    milder = partial(Factor, by_updates=True, softens=True)
+    update = partial(Factor, by_updates=True)
+    return (
+        milder("lr-held", RATE, "the learning rate of the step before, held", _held, usable=_rate_moves),
+        milder("lr/3", RATE, "the learning rate divided by 3", _rate(lambda _done: 1 / 3)),
+        milder("lr/10", RATE, "the learning rate divided by 10", _rate(lambda _done: 1 / 10)),
+        milder("warmup", RATE, f"a warmup over {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
+        Factor("fp32", PRECISION, "float32 instead of the narrower format", _float32, usable=_is_narrow),
+        update(
+            "loss-scale",
+            PRECISION,
+            "the loss scale divided by 1,024",
+            _loss_scale,
+            usable=_is_scaled,
+            in_backward=True,
+        ),
+        milder("clip-0.5", "clip", f"gradients clipped to a norm of {_CLIP}", _clip),
+        Factor("other-batch", DATA, "another batch in its place", place="other"),
+        Factor("other-batch-before", DATA, "another batch at the step that changed the weights", place="before"),
+        Factor("batch-elsewhere", DATA, "the same batch at an earlier step", place="elsewhere"),
+        update(
+            "earlier-moments", OPTIMIZER, "the moments of the checkpoint before", _earlier_moments, usable=_has_moments
+        ),
+        update("moments-before-seam", OPTIMIZER, "the moments from before the resume", _seam_moments, usable=_has_seam),
+        update("fresh-moments", OPTIMIZER, "moments that begin anew", _fresh_moments, usable=_has_moments),
+        update("epsilon", "epsilon", "the optimizer's epsilon a thousand times larger", _epsilon, usable=_has_epsilon),
+        Factor("no-dropout", MODEL, "dropout off", _no_dropout, usable=_has_dropout),
+    )
+
+
+# -- the learning rate -----------------------------------------------------------------------------
+
+
+def _rate(share: Callable[[int], float]) -> Change:
+    def change(session: Session, _start: int) -> AbstractContextManager[None]:
+        return _with_rates(session.task, lambda rate, done: rate * min(1.0, share(done)))
+
+    return change
+
+
+def _held(session: Session, start: int) -> AbstractContextManager[None]:
+    before = [session.incident.recorded(f"lr/{place}").get(start - 1) for place in range(len(_groups(session.task)))]
+    return _with_rates(session.task, lambda rate, _done: rate, before)
+
+
+@contextmanager
+def _with_rates(
+    task: Task, scaled: Callable[[float, int], float], held: list[float | None] | None = None
+) -> Iterator[None]:
+    """Other rates while an optimizer steps; before and after, the program sees its own."""
+    done = 0
+    kept: list[Any] = []
+
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        kept[:] = [group["lr"] for group in optimizer.param_groups]
+        for place, group in enumerate(optimizer.param_groups):
+            mine = None if held is None else held[place]
+            group["lr"] = scaled(group["lr"], done) if mine is None else mine
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        nonlocal done
+        done += 1
+        for group, rate in zip(optimizer.param_groups, kept, strict=True):
+            group["lr"] = rate
+
+    handles = [optimizer.register_step_pre_hook(before) for optimizer in task.optimizers]
+    handles += [optimizer.register_step_post_hook(after) for optimizer in task.optimizers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _rate_moves(session: Session) -> bool:
+    """Whether a learning rate jumped in the window: by half or more from one step to the next."""
+    return any(
+        before and now and (now / before > 1.5 or now / before < 1 / 1.5)
+        for place in range(len(_groups(session.task)))
+        for before, now in _neighbours(session.incident.recorded(f"lr/{place}"))
+    )
+
+
+def _neighbours(rates: dict[int, float]) -> Iterator[tuple[float, float]]:
+    for step in sorted(rates):
+        if step - 1 in rates:
+            yield rates[step - 1], rates[step]
+
+
+def _groups(task: Task) -> list[Any]:
+    return [group for optimizer in task.optimizers for group in optimizer.param_groups]
+
+
+# -- precision, gradients ---------------------------------------------------------------------------
+
+
+def _float32(session: Session, _start: int) -> AbstractContextManager[None]:
+    return fp32(session.task)
+
+
+def _is_narrow(session: Session) -> bool:
+    halves = (torch.float16, torch.bfloat16)
+    return bool(session.incident.checkpoint.get("autocast")) or any(
+        parameter.dtype in halves for parameter in session.task.model.parameters()
+    )
+
+
+@contextmanager
+def _loss_scale(session: Session, _start: int) -> Iterator[None]:
+    scaler: Any = session.task.scaler
+    if isinstance(scaler._scale, Tensor):
+        scaler._scale.div_(1024)
+    else:
+        scaler._init_scale /= 1024
+    yield
+
+
+def _is_scaled(session: Session) -> bool:
+    return session.task.scaler is not None
+
+
+@contextmanager
+def _clip(session: Session, _start: int) -> Iterator[None]:
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], _CLIP)
+
+    handles = [optimizer.register_step_pre_hook(before) for optimizer in session.task.optimizers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# -- the optimizer's state --------------------------------------------------------------------------
+
+
+def _earlier_moments(session: Session, _start: int) -> AbstractContextManager[None]:
+    tree, tensors = session.incident.state
+    return _with_moments(session, unpack(tree, tensors, session.device)["optimizers"])
+
+
+def _seam_moments(session: Session, _start: int) -> AbstractContextManager[None]:
+    assert session.incident.before_seam is not None
+    tree, tensors = session.incident.before_seam
+    return _with_moments(session, unpack(tree, tensors, session.device)["optimizers"])
+
+
+def _with_moments(session: Session, saved: list[dict[str, Any]]) -> AbstractContextManager[None]:
+    """The state of another time; learning rates and the other settings stay as they are."""
+    for optimizer, state in zip(session.task.optimizers, saved, strict=True):
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+    return nullcontext()
+
+
+def _fresh_moments(session: Session, _start: int) -> AbstractContextManager[None]:
+    for optimizer in session.task.optimizers:
+        optimizer.state.clear()
+    return nullcontext()
+
+
+def _has_moments(session: Session) -> bool:
+    content = session.incident.checkpoint
+    return any(name.startswith("optimizers.") for name in session.incident.state[1]) and bool(content)
+
+
+def _has_seam(session: Session) -> bool:
+    return session.incident.before_seam is not None
+
+
+def _epsilon(session: Session, _start: int) -> AbstractContextManager[None]:
+    for group in _groups(session.task):
+        if "eps" in group:
+            group["eps"] = max(group["eps"], 1e-12) * _EPSILON
+    return nullcontext()
+
+
+def _has_epsilon(session: Session) -> bool:
+    return any(isinstance(group.get("eps"), float) for group in _groups(session.task))
+
+
+# -- the model --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _no_dropout(session: Session, _start: int) -> Iterator[None]:
+    changed: list[Any] = [module for module in session.task.model.modules() if _drops(module)]
+    kept = [module.p for module in changed]
+    for module in changed:
+        module.p = 0.0
+    try:
+        yield
+    finally:
+        for module, share in zip(changed, kept, strict=True):
+            module.p = share
+
+
+def _drops(module: Any) -> bool:
+    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and not math.isnan(module.p)
+
+
+def _has_dropout(session: Session) -> bool:
+    return any(_drops(module) for module in session.task.model.modules())

@@ -1,0 +1,160 @@
+"""Which axis carries the failure: the same data with a smaller model, the same model on synthetic data."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+import numpy as np
+import torch
+from torch import Tensor
+from steadyrun.errors import UsageError
+from steadyrun.replay.result import Replay
+from steadyrun.program.random_state import put
+from steadyrun.replay.session import Session
+from steadyrun.program.task import Task, build_task
+from steadyrun.replay.experiments.table import DATA, MODEL, OPTIMIZER, RATE, UNDECIDED, Axes, Row
+from steadyrun.questions.dynamics.run_spikes import SIGMAS
+
+_SIZES = re.compile(
+    r"(n_?)?(width|hidden|hidden_size|hidden_dim|dim|d_?model|n_?embd|embed_dim|channels|layers|n_?layers?|num_layers|depth)"
+)
+_LEAST = 20  # steps before the moment that a comparison needs
+_LEARNT = 1.3  # times the run's own loss
+_MOST = 800  # steps for a smaller model to get there
+
+
+def isolate(result: Replay, moment: int, verdict: str) -> Axes:
+    """Train a smaller model on the window's own batches, and this model on made-up ones.
+
+    `verdict` is what changes of the optimizer have shown already.
+    """
+    small, made_up = _smaller(result, moment), _synthetic(result, moment)
+    rows = [row for row in (small, made_up) if row is not None]
+    with_small, with_made_up = (None if row is None else row.gone for row in (small, made_up))
+    if verdict in {RATE, OPTIMIZER}:
+        return Axes(rows, "optimizer", "a change of the optimizer alone removes it")
+    if with_small is False and with_made_up is True:
+        return Axes(rows, DATA, "a smaller model fails on the same batches, and made-up batches do no harm")
+    if with_made_up is False and with_small is True:
+        return Axes(rows, MODEL, "made-up batches fail, too, and a smaller model does not")
+    if with_small is False and with_made_up is False:
+        return Axes(rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share")
+    return Axes(rows, UNDECIDED, "a smaller model and made-up batches do not tell them apart")
+
+
+def smaller(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with every size that looks like one of a model halved; what is 1 stays."""
+    return {
+        name: value // 2
+        if type(value) is int and value >= 2 and value % 2 == 0 and _SIZES.fullmatch(name.lower())
+        else value
+        for name, value in config.items()
+    }
+
+
+def _smaller(result: Replay, moment: int) -> Row | None:
+    """The same batches in the same order, from new weights, with half the size."""
+    config = result.incident.view.manifest.get("config") or {}
+    changed = smaller(config)
+    if result.factory is None or changed == config:
+        return None
+    words = "the same batches with a smaller model"
+    try:
+        losses = _train(result, build_task(result.factory, changed), moment)
+    except Exception as problem:
+        return Row("smaller-model", MODEL, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+    return Row(
+        "smaller-model", MODEL, words, _last(losses), math.nan, _calm(losses), ", ".join(_changes(config, changed))
+    )
+
+
+def _synthetic(result: Replay, moment: int) -> Row | None:
+    """The same state, and batches of random numbers in place of the real ones; nothing of the moment's own batch."""
+    session, words = result.session, "made-up batches with the same model"
+    first = max(result.incident.first_step, moment - 2 * _LEAST)
+    try:
+        session.rewind()
+        for step in range(result.incident.first_step, first):
+            session.execute(step)
+        losses = [
+            float(session.execute(step, synthetic(result.incident.batch(min(step, moment - 1), session.device), step)))
+            for step in range(first, moment + 1)
+        ]
+    except Exception as problem:
+        return Row("made-up-batches", DATA, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+    return Row("made-up-batches", DATA, words, _last(losses), math.nan, _calm(losses))
+
+
+def _train(result: Replay, task: Task, moment: int) -> list[float]:
+    """A new program on the batches before the moment, until it has learnt them as the run had; then the moment's own.
+
+    Where the loss became non-finite once through is enough.
+    """
+    incident, session = result.incident, _like(result.session, task)
+    before = range(incident.first_step, moment)
+    recorded = [incident.recorded("loss").get(step, math.nan) for step in before][-_LEAST:]
+    level = math.inf if result.first_bad is not None else _LEARNT * float(np.nanmean(recorded))
+    losses: list[float] = []
+    for place in range(max(len(before), _MOST)):
+        losses.append(_one(session, before[place % len(before)]))
+        if place >= len(before) - 1 and float(np.mean(losses[-_LEAST:])) <= level:
+            return [*losses, _one(session, moment)]
+    raise UsageError(f"it had not learnt the window's batches after {_MOST} steps")
+
+
+def _one(session: Session, step: int) -> float:
+    put(session.incident.random(step)[0])
+    return float(session.stepper.run(step, session.incident.batch(step, session.device)))
+
+
+def _like(session: Session, task: Task) -> Session:
+    other = object.__new__(Session)
+    other.incident, other.task, other.device = session.incident, task, session.device
+    other.stepper = type(session.stepper)(task, session.incident)
+    return other
+
+
+def synthetic(batch: Any, seed: int) -> Any:
+    """Random numbers with the range (integers) or the spread (floats) of each tensor."""
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(batch, Tensor):
+        return _noise(batch, generator)
+    if isinstance(batch, dict):
+        return type(batch)({key: synthetic(item, seed + place) for place, (key, item) in enumerate(batch.items())})
+    if isinstance(batch, list | tuple):
+        items = [synthetic(item, seed + place) for place, item in enumerate(batch)]
+        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+    return batch
+
+
+def _noise(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    if not tensor.numel() or tensor.dtype == torch.bool or tensor.is_complex():
+        return tensor
+    if tensor.is_floating_point():
+        finite = tensor[torch.isfinite(tensor)].float()
+        mean, spread = (float(finite.mean()), float(finite.std(correction=0))) if finite.numel() else (0.0, 1.0)
+        made = torch.randn(tensor.shape, generator=generator) * spread + mean
+    else:
+        low, high = int(tensor.min()), int(tensor.max())
+        made = torch.randint(low, high + 1, tensor.shape, generator=generator)
+    return made.to(tensor.device, tensor.dtype)
+
+
+def _calm(losses: list[float]) -> bool | None:
+    """Whether the last loss is finite and no jump above those before it; None where there are too few."""
+    if not all(map(math.isfinite, losses)):
+        return False
+    before = np.array(losses[:-1][-_LEAST:])
+    if len(before) < _LEAST:
+        return None
+    return bool(losses[-1] <= max(before.mean() + SIGMAS * before.std(), before.max()))
+
+
+def _last(losses: list[float]) -> float:
+    return losses[-1] if losses else math.nan
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {before[name]} to {after[name]}" for name in before if before[name] != after[name]]

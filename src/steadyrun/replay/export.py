@@ -1,0 +1,237 @@
+"""`steadyrun replay --export`: the smallest script and data that show the incident without steadyrun."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.errors import SteadyrunError, UsageError
+from steadyrun.program import snapshot as training
+from steadyrun.program.packing import Packed, pack
+from steadyrun.program.random_state import RandomState, to_tensors
+from steadyrun.program.task import Factory, Task, takes_config
+from steadyrun.replay.export_script import Script, copy_to, modules_of
+from steadyrun.replay.result import Replay
+from steadyrun.replay.shrink_batch import smallest
+from steadyrun.store.jsonio import dumps
+
+_MOST_SECONDS = 600
+_CHECK = """
+import runpy, sys
+folder = sys.argv.pop()
+try:
+    runpy.run_path("repro.py", run_name="__main__")
+finally:
+    held = getattr(sys.modules.get("steadyrun"), "__file__", None)
+    if held is not None and not held.startswith(folder):
+        print("the script loads steadyrun itself, from", held)
+        sys.exit(3)
+"""
+
+
+class _Outcome:
+    """What a step did: its loss, and whether it destroyed the parameters."""
+
+    def __init__(self, loss: float, destroys: bool) -> None:
+        self.loss, self.destroys = loss, destroys
+
+    def is_like(self, part: _Outcome) -> bool:
+        """Whether a part of the batch shows the same: a loss that is not finite is more than a bad update."""
+        return part.fails and math.isfinite(part.loss) == math.isfinite(self.loss)
+
+    @property
+    def fails(self) -> bool:
+        return self.destroys or not math.isfinite(self.loss)
+
+
+def export(result: Replay, target: Path) -> list[str]:
+    """Write `target`, after a fresh process has shown that it reproduces the incident; returns what to tell."""
+    if result.factory is None:
+        raise UsageError("a script needs the factory that builds the program: use steadyrun.replay(run, factory)")
+    if not result.proof.holds:
+        raise UsageError("the replay is not what was recorded, so a script made of it would show something else")
+    if result.raised or result.incident.raised:
+        raise UsageError("the incident is an exception; a script is written for losses and parameters only")
+    require_free(target)
+    _require_importable(result.factory)
+    exporting = _Exporting(result, result.factory)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".repro-", dir=target.parent) as temporary:
+        folder = Path(temporary) / "repro"
+        folder.mkdir()
+        told = exporting.write(folder)
+        said = _check(folder)
+        if target.exists():
+            target.rmdir()
+        shutil.move(folder, target)
+    return [*told, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
+
+
+def require_free(target: Path) -> None:
+    """Nothing is written over."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is there already; give a new folder")
+
+
+def _require_importable(factory: Factory) -> None:
+    """A script imports the factory by name: it must have one, in a module that is no notebook and no running script."""
+    module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
+    if module == "__main__" or not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise UsageError(
+            f"a script imports the factory, and {module}:{name or type(factory).__name__} cannot be imported: it must "
+            "be a function with a name, in a module with a valid name, as in --factory train:task"
+        )
+
+
+def _check(folder: Path) -> str:
+    """Run the script as a stranger would; an error with its words where it shows something else."""
+    command = [sys.executable, "-I", "-c", _CHECK, str(folder.resolve())]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired as problem:
+        raise SteadyrunError(
+            f"the exported script took more than {_MOST_SECONDS} seconds, so it was not kept: does importing the "
+            'program train? Put that under if __name__ == "__main__"'
+        ) from problem
+    if done.returncode != 0:
+        words = (done.stdout + done.stderr).strip().splitlines()[-3:]
+        raise SteadyrunError(
+            "the exported script does not show the incident in a fresh process, so it was not kept: "
+            + " | ".join(words)
+        )
+    for cache in folder.rglob("__pycache__"):
+        shutil.rmtree(cache, ignore_errors=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+class _Exporting:
+    """Finds the state before the step, and makes it small."""
+
+    def __init__(self, result: Replay, factory: Factory) -> None:
+        session = result.session
+        self._session, self._result, self._factory = session, result, factory
+        self._step = result.first_bad if result.first_bad is not None else result.incident.step
+        self._state = self._reach()
+        self._batch = result.incident.batch(self._step, session.device)
+
+    def write(self, folder: Path) -> list[str]:
+        whole = self._execute(self._batch, moments=True)
+        # The loss comes before the update: only an update that destroys needs the moments.
+        moments = whole.destroys and math.isfinite(whole.loss)
+        batch, told = self._batch, []
+        if whole.fails:
+            batch, rows = smallest(self._batch, lambda part: whole.is_like(self._execute(part, moments=moments)))
+            told = [f"of {rows[1]} examples {rows[0]} are enough"] if rows[0] < rows[1] else []
+        outcome = self._execute(batch, moments=moments)
+        packed = pack(batch)
+        self._write_files(folder, packed, outcome, moments)
+        return [*told, f"{_size(folder)} in {folder.name}: repro.py, tensors.safetensors, facts.json, code/"]
+
+    def _reach(self) -> Packed:
+        """The state before the step, by executing those before it."""
+        session = self._session
+        session.rewind()
+        for step in range(session.incident.first_step, self._step):
+            session.execute(step)
+        return training.remember(session.objects)
+
+    def _execute(self, batch: Any, *, moments: bool) -> _Outcome:
+        session = self._session
+        training.restore(session.objects, self._state.tree, self._state.tensors)
+        if not moments:
+            for optimizer in session.task.optimizers:
+                optimizer.state.clear()
+        loss = float(session.execute(self._step, batch))
+        return _Outcome(loss, not training.is_finite(training.remember(session.objects), parameters_only=True))
+
+    def _write_files(self, folder: Path, batch: Packed, outcome: _Outcome, moments: bool) -> None:
+        from safetensors.torch import save_file
+
+        session, saved = self._session, self._state
+        training.restore(session.objects, saved.tree, saved.tensors)
+        tensors = _model_tensors(session.objects)
+        tensors |= {f"batch.{name}": tensor for name, tensor in batch.tensors.items()}
+        tensors |= _random_tensors(*session.random(self._step))
+        if moments:
+            tensors |= _moments(session.task)
+        save_file(
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
+            folder / "tensors.safetensors",
+        )
+        (folder / "facts.json").write_text(dumps(self._facts(outcome), indent=1), "utf-8")
+        (folder / "repro.py").write_text(self._script(batch.tree, outcome, moments).text(), "utf-8")
+        module = inspect.getmodule(self._factory)
+        copy_to(folder / "code", modules_of(module.__name__ if module is not None else "", []))
+
+    def _facts(self, outcome: _Outcome) -> dict[str, Any]:
+        objects = self._session.objects
+        settings = training.settings(objects)
+        manifest = self._result.incident.view.manifest
+        return {
+            "loss": str(outcome.loss),
+            "destroys": outcome.destroys,
+            "tolerance": 0.0 if self._session.device.type == "cpu" else self._result.proof.tolerance,
+            "threads": torch.get_num_threads(),
+            "versions": manifest.get("versions"),
+            "config": manifest.get("config"),
+            **settings,
+        }
+
+    def _script(self, tree: Any, outcome: _Outcome, moments: bool) -> Script:
+        incident, session = self._result.incident, self._session
+        happens = f"the loss is {outcome.loss:g}" + (" and the update destroys parameters" if outcome.destroys else "")
+        culprit = self._result.culprit
+        title = f"Step {self._step} of {incident.run.name}, alone: {happens}."
+        return Script(
+            title=title if culprit is None else f"{title}\n\n{culprit.message}",
+            module=self._factory.__module__,
+            function=self._factory.__name__,
+            takes_config=takes_config(self._factory),
+            number=self._step,
+            batch=tree,
+            device=session.device.type,
+            step=session.stepper.spelled_out(self._step, self._batch),
+            moments=moments,
+            scaled=session.task.scaler is not None,
+            cuda=session.device.type == "cuda",
+            arguments=self._result.arguments,
+        )
+
+
+def _model_tensors(objects: training.Objects) -> dict[str, Tensor]:
+    named = [*objects.model.named_parameters(), *objects.model.named_buffers()]
+    return {f"model.{name}": held for name, held in named}
+
+
+def _random_tensors(before: RandomState, forward: RandomState) -> dict[str, Tensor]:
+    found = {**to_tensors([before]), **to_tensors([forward], "forward")}
+    found = {name: held for name, held in found.items() if not name.endswith("_at") and ".cuda." not in name}
+    for state, name in ((before, "rng"), (forward, "forward")):
+        found |= {f"{name}.cuda": held for held in list(state.cuda.values())[-1:]}
+    return found
+
+
+def _moments(task: Task) -> dict[str, Tensor]:
+    found, place = {}, 0
+    for optimizer in task.optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                for name, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, Tensor):
+                        found[f"moment.{place}.{name}"] = value
+                place += 1
+    return found
+
+
+def _size(folder: Path) -> str:
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"{total / 2**20:.1f} MiB"

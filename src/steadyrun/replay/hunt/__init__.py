@@ -1,0 +1,7 @@
+"""The hunt for the operation that made the first guilty NaN or infinity of a step."""
+
+from steadyrun.replay.hunt.culprit import Culprit, Range
+from steadyrun.replay.hunt.float32_rerun import as_float32, fp32
+from steadyrun.replay.hunt.search import hunt
+
+__all__ = ["Culprit", "Range", "as_float32", "fp32", "hunt"]

@@ -1,0 +1,192 @@
+"""Where the non-finite numbers in one result came from: this operation, one of its inputs, or on purpose."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.replay.hunt.cause_rules import Evidence, cause_of, softmax_like
+from steadyrun.replay.hunt.culprit import Range
+from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
+from steadyrun.replay.hunt.location import Place, is_custom
+from steadyrun.replay.hunt.operation_call import Call
+from steadyrun.replay.hunt.origins import Memory, Origin, Taint, earliest
+
+# An infinity that one of these makes was put there by the program.
+_FILLS = frozenset(
+    {"full", "full_like", "new_full", "scalar_tensor", "fill", "masked_fill", "index_fill", "constant_pad_nd", "where"}
+)
+# With these an infinite result needs an infinite input of the same sign, or is new.
+_KEEPS_SIGN = frozenset(
+    {"add", "baddbmm", "addmm", "bmm", "mm", "where", "masked_fill", "cat", "copy", "clone", "_to_copy"}
+)
+_ELEMENTWISE = frozenset({"mul", "div", "add", "sub", "rsub", "addcmul", "addcdiv", "xlogy", "lerp", "pow", "exp"})
+# Over a row of minus infinities these give minus infinity, which nobody put there.
+_LOG_SUMS = frozenset({"logsumexp", "logcumsumexp"})
+
+
+@dataclass(frozen=True)
+class Before:
+    """An input that the operation has overwritten, as it was."""
+
+    bad: Bad
+    range: Range
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input that is not finite."""
+
+    bad: Bad
+    taint: Taint
+
+
+class Judge:
+    """Judges results one at a time; `before` holds the inputs that were overwritten, by the id of their tensor."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def taint(self, call: Call, item: int, result: Tensor, place: Place, before: dict[int, Before]) -> Taint:
+        """The origins of what is not finite in a result."""
+        bad = bad_values(result)
+        inputs = list(call.inputs(item))
+        sources = [
+            source
+            for name, value in inputs
+            if isinstance(value, Tensor) and (source := self._source(value, name, place, before)) is not None
+        ]
+        found = Taint()
+
+        def new(*, masked: bool = False, kind: Bad = bad) -> Origin:
+            return _new_origin(call, inputs, kind, result, place, before, masked)
+
+        if bad & Bad.NAN:
+            found.nan = _nan_origin(call, sources, place) or new(masked=any(each.taint.mask for each in sources))
+        if bad & Bad.INF:
+            found.inf, found.mask = _inf_origins(call, bad, sources)
+            if found.inf is None and found.mask is not None and call.name in _LOG_SUMS:
+                found.inf, found.mask = new(masked=True, kind=bad & Bad.INF), None
+            elif found.inf is None and found.mask is None:
+                origin = new(kind=bad & Bad.INF)
+                found.inf, found.mask = (None, origin) if origin.deliberate else (origin, None)
+        return found
+
+    def _source(self, tensor: Tensor, name: str, place: Place, before: dict[int, Before]) -> Source | None:
+        held = before.get(id(tensor))
+        bad = held.bad if held is not None else bad_values(tensor)
+        if not bad:
+            return None
+        taint = self._memory.taint_of(tensor)
+        known = (taint.nan is not None or not bad & Bad.NAN) and (taint.inf or taint.mask or not bad & Bad.INF)
+        if not known:
+            taint = self._from_outside(tensor, bad, name, place, taint)
+            self._memory.taint(tensor, taint)
+        if not bad & Bad.INF:  # the memory holds infinities elsewhere
+            taint = Taint(taint.nan)
+        return Source(bad, taint)
+
+    def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: Place, known: Taint) -> Taint:
+        """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
+
+        Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
+        what is on its way already, where something is.
+        """
+        made = self._memory.unfilled(tensor)
+        if made is not None and (origin := self._memory.suspect) is not None:
+            return Taint(known.nan or origin, known.inf or origin, known.mask)
+        where = made or Place("data", "", "", place.operation, place.where, place.passes)
+        cause = "uninitialised-memory" if made else "non-finite-input"
+        origin = Origin(where, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=not made)
+        nan = known.nan or (origin if bad & Bad.NAN else None)
+        mask = known.mask or (origin if bad & Bad.INF and not known.inf else None)
+        return Taint(nan, known.inf, mask)
+
+
+def _nan_origin(call: Call, sources: list[Source], place: Place) -> Origin | None:
+    """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
+    found = earliest(each.taint.nan for each in sources if each.bad & Bad.NAN)
+    if found is not None:
+        return found
+    unwanted = earliest(each.taint.inf for each in sources)
+    masks = [each for each in sources if each.taint.mask]
+    if unwanted is not None and not (masks and softmax_like(call.name) and not any(e.bad & Bad.UP for e in sources)):
+        return unwanted
+    given = earliest(each.taint.mask for each in sources)
+    if given is None or softmax_like(call.name, place.operation):
+        return None
+    # Where an infinity that was put in meets a zero or its opposite, that line is at fault; one that gets as far as
+    # a product of matrices or a normalisation should never have left the place where it was put in.
+    return None if call.name in _ELEMENTWISE and given.place.stage != "data" else given
+
+
+def _inf_origins(call: Call, bad: Bad, sources: list[Source]) -> tuple[Origin | None, Origin | None]:
+    if call.name in _KEEPS_SIGN and bad & Bad.UP and not any(each.bad & (Bad.UP | Bad.NAN) for each in sources):
+        return None, None
+    return earliest(each.taint.inf for each in sources), earliest(each.taint.mask for each in sources)
+
+
+def _new_origin(
+    call: Call,
+    inputs: list[tuple[str, Any]],
+    bad: Bad,
+    result: Tensor,
+    place: Place,
+    before: dict[int, Before],
+    masked: bool,
+) -> Origin:
+    ranges = tuple(_range(name, value, before) for name, value in inputs)
+    evidence = Evidence(
+        operation=call.name,
+        value=worst(bad),
+        dtype=dtype_name(result.dtype),
+        inputs=ranges,
+        derived=place.operation if place.node is not None else "",
+        custom=is_custom(place.node),
+        spoiled=place.source is not None and place.source.spoiled is not None,
+        masked=masked,
+        updating=place.stage == "update",
+    )
+    numbers = [value for _, value in inputs if isinstance(value, int | float)]
+    meant = call.name in _FILLS or any(bad_number(value) for value in numbers)
+    return Origin(
+        place=place,
+        cause=cause_of(evidence),
+        bad=bad,
+        dtype=evidence.dtype,
+        inputs=_saved(place.node) or ranges,
+        deliberate=meant and not bad & Bad.NAN and place.stage != "update",
+        scaling=_in_scaler(),
+    )
+
+
+def _range(name: str, value: Any, before: dict[int, Before]) -> Range:
+    held = before.get(id(value))
+    return held.range if held is not None else measure(name, value)
+
+
+def _saved(node: Any) -> tuple[Range, ...]:
+    """What the forward operation of a node had kept: its inputs or its result."""
+    found = []
+    for name in dir(node) if node is not None else ():
+        if name.startswith("_saved_"):
+            try:
+                value = getattr(node, name)
+            except Exception:  # freed, or kept elsewhere by checkpointing
+                continue
+            if floating(value) or isinstance(value, float):
+                found.append(measure(name.removeprefix("_saved_"), value))
+    return tuple(found)
+
+
+def _in_scaler() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("grad_scaler.py"):
+            return True
+        frame = frame.f_back
+    return False

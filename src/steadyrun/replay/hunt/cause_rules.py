@@ -1,0 +1,232 @@
+"""From the evidence at one operation to a cause: rules over the operation's name and the ranges of its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from steadyrun.replay.hunt.culprit import Range
+
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.4e38, "float64": 1.8e308}
+_SOFTMAX = ("softmax", "logsumexp", "logcumsumexp", "scaled_dot_product", "attention", "softmin", "logaddexp")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known where a non-finite number appeared.
+
+    `operation` is what torch ran; `derived` is the forward operation that is being differentiated, or empty.
+    `spoiled` says that its forward result was not finite; `masked` that infinities came in on purpose; `updating`
+    that an optimizer was at work.
+    """
+
+    operation: str
+    value: str
+    dtype: str
+    inputs: tuple[Range, ...]
+    derived: str = ""
+    custom: bool = False
+    spoiled: bool = False
+    masked: bool = False
+    updating: bool = False
+
+    def input(self, *names: str) -> Range | None:
+        return next((each for each in self.inputs if each.name in names), None)
+
+    @property
+    def first(self) -> Range | None:
+        return self.inputs[0] if self.inputs else None
+
+
+def cause_of(seen: Evidence) -> str:
+    """The slug of the cause, one of `fixes.CAUSES`."""
+    if seen.masked:
+        return _from_mask(seen)
+    if seen.updating:
+        return _in_update(seen)
+    if seen.derived and not seen.custom:
+        return _in_backward(seen)
+    return _in_forward(seen)
+
+
+def softmax_like(*operations: str) -> bool:
+    """Whether an operation normalises rows, so that minus infinity in a part of a row is legal."""
+    return any(part in operation for operation in operations for part in _SOFTMAX)
+
+
+def overflow(dtype: str) -> str:
+    """An overflow by the dtype in which it happened."""
+    return {"float16": "fp16-overflow", "bfloat16": "bf16-overflow"}.get(dtype, "float32-overflow")
+
+
+def _from_mask(seen: Evidence) -> str:
+    if softmax_like(seen.operation, seen.derived):
+        return "fully-masked-row"
+    if seen.operation in ("mul", "div", "mm", "bmm", "addmm", "baddbmm", "addcmul", "xlogy", "lerp"):
+        return "zero-times-infinity"
+    return "inf-minus-inf"
+
+
+def _in_update(seen: Evidence) -> str:
+    if _given_infinity(seen):
+        return "non-finite-rate"
+    if seen.operation.startswith("_fused_"):
+        return "optimizer-epsilon" if _fused_epsilon(seen) else overflow(seen.dtype)
+    cause = _in_forward(seen)
+    return "optimizer-epsilon" if cause == "division-by-zero" else cause
+
+
+def _fused_epsilon(seen: Evidence) -> bool:
+    second, eps = seen.input("exp_avg_sqs", "state_sums"), seen.input("eps")
+    return second is not None and second.zeros > 0 and eps is not None and vanishes(eps.low or 0.0, second.dtype)
+
+
+def vanishes(number: float, dtype: str) -> bool:
+    """Whether a number is zero once it is stored in a dtype."""
+    return abs(number) < {"float16": 3e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45}.get(dtype, 5e-324)
+
+
+def _in_backward(seen: Evidence) -> str:
+    if seen.spoiled:
+        return "hidden-branch"
+    if seen.derived == "embedding":
+        return "infinite-embedding-gradient"
+    cause = _in_forward(seen)
+    if cause in ("division-by-zero", "log-of-zero", "out-of-domain", "non-finite-number"):
+        return "variance-of-one" if seen.derived in ("var", "std", "var_mean", "std_mean") else "gradient-at-zero"
+    return cause
+
+
+def _in_forward(seen: Evidence) -> str:
+    if seen.value == "nan" and seen.operation != "mul" and _given_infinity(seen):
+        return "non-finite-number"
+    if seen.value == "nan" and any(each.empty for each in seen.inputs):
+        return "mean-of-nothing"
+    rule = _RULES.get(seen.operation.removeprefix("special_"))
+    found = rule(seen) if rule is not None else ""
+    if found or _multiplied_infinity(seen):
+        return found or "zero-times-infinity"
+    return overflow(seen.dtype) if seen.value != "nan" or _large(seen) else "unknown"
+
+
+def _large(seen: Evidence) -> bool:
+    """Whether products of the inputs may leave the dtype, with room for sums of many: what makes NaN an overflow."""
+    limit = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 100
+    return any(_above(each, limit) or _below(each, -limit) for each in seen.inputs if each.dtype != "number")
+
+
+def _given_infinity(seen: Evidence) -> bool:
+    return any(each.dtype == "number" and each.nonfinite > 0 for each in seen.inputs)
+
+
+def _multiplied_infinity(seen: Evidence) -> bool:
+    return seen.value == "nan" and seen.operation == "mul" and _given_infinity(seen)
+
+
+def _has_zero(each: Range | None) -> bool:
+    return each is not None and each.zeros > 0
+
+
+def _below(each: Range | None, limit: float) -> bool:
+    return each is not None and each.low is not None and each.low < limit
+
+
+def _above(each: Range | None, limit: float) -> bool:
+    return each is not None and each.high is not None and each.high > limit
+
+
+def _log(shift: float) -> Callable[[Evidence], str]:
+    def rule(seen: Evidence) -> str:
+        return "log-of-negative" if seen.value == "nan" and _below(seen.first, -shift) else "log-of-zero"
+
+    return rule
+
+
+def _logit(seen: Evidence) -> str:
+    return _domain(0.0, 1.0)(seen) or "log-of-zero"
+
+
+def _xlogy(seen: Evidence) -> str:
+    return "log-of-negative" if _below(seen.input("other"), 0.0) else "log-of-zero"
+
+
+def _root(seen: Evidence) -> str:
+    return "sqrt-of-negative" if seen.value == "nan" and _below(seen.first, 0.0) else ""
+
+
+def _rsqrt(seen: Evidence) -> str:
+    return _root(seen) or ("division-by-zero" if _has_zero(seen.first) else "")
+
+
+def _divisor(*names: str) -> Callable[[Evidence], str]:
+    return lambda seen: "division-by-zero" if _has_zero(seen.input(*names)) else ""
+
+
+def _power(seen: Evidence) -> str:
+    base, exponent = seen.input("self"), seen.input("exponent")
+    if _has_zero(base) and _below(exponent, 0.0):
+        return "division-by-zero"
+    return "sqrt-of-negative" if seen.value == "nan" and _below(base, 0.0) else ""
+
+
+def _domain(low: float, high: float) -> Callable[[Evidence], str]:
+    def rule(seen: Evidence) -> str:
+        return "out-of-domain" if _below(seen.first, low) or _above(seen.first, high) else ""
+
+    return rule
+
+
+def _always(cause: str) -> Callable[[Evidence], str]:
+    return lambda _: cause
+
+
+def _variance(seen: Evidence) -> str:
+    held = seen.first
+    large = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 2
+    return "" if _above(held, large) or _below(held, -large) else "variance-of-one"
+
+
+def _normalisation(seen: Evidence) -> str:
+    eps, variance = seen.input("eps"), seen.input("running_var")
+    if _below(variance, 0.0):
+        return "sqrt-of-negative"
+    return "division-by-zero" if eps is not None and vanishes(eps.low or 0.0, "float32") else ""
+
+
+_RULES: dict[str, Callable[[Evidence], str]] = {
+    **dict.fromkeys(("log", "log2", "log10"), _log(0.0)),
+    "log1p": _log(1.0),
+    "logit": _logit,
+    **dict.fromkeys(("xlogy", "xlog1py"), _xlogy),
+    "sqrt": _root,
+    "rsqrt": _rsqrt,
+    **dict.fromkeys(
+        ("div", "true_divide", "floor_divide", "remainder", "fmod"), _divisor("other", "scalar", "scalars")
+    ),
+    "addcdiv": _divisor("tensor2"),
+    "reciprocal": _divisor("self"),
+    "_weight_norm_interface": _divisor("v"),
+    "pow": _power,
+    "float_power": _power,
+    **dict.fromkeys(("exp", "exp2", "expm1", "cosh", "sinh"), _always("exp-overflow")),
+    **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), _domain(math.nextafter(-1, 0), math.nextafter(1, 0))),
+    "acosh": _domain(1.0, math.inf),
+    **dict.fromkeys(("lgamma", "digamma", "polygamma", "ndtri"), _always("out-of-domain")),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "median", "nanmedian"), _always("mean-of-nothing")),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _variance),
+    **dict.fromkeys(
+        [
+            "native_layer_norm",
+            "native_group_norm",
+            "native_batch_norm",
+            "_native_batch_norm_legit",
+            "cudnn_batch_norm",
+            "_fused_rms_norm",
+            "_batch_norm_with_update",
+            "_native_batch_norm_legit_no_training",
+        ],
+        _normalisation,
+    ),
+    **dict.fromkeys(("_ctc_loss", "_cudnn_ctc_loss"), _always("ctc-no-path")),
+}

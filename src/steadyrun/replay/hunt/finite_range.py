@@ -1,0 +1,165 @@
+"""Is a tensor finite, and what is its range: for every dtype and layout, and never an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import IntFlag
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from steadyrun.replay.hunt.culprit import Range
+
+Key = tuple[str, int]
+
+_MOST_ELEMENTS = 2**24
+
+
+class Bad(IntFlag):
+    """What a tensor holds besides finite numbers."""
+
+    NONE = 0
+    NAN = 1
+    UP = 2
+    DOWN = 4
+    INF = 6
+
+
+def bad_values(tensor: Any) -> Bad:
+    """What is not finite in a tensor; nothing where it holds no floating numbers, or none that can be read."""
+    found = Bad.NONE
+    try:
+        for part in _parts(_plain(tensor)):
+            found |= _bad_part(part)
+    except Exception:  # a fake tensor, a layout or dtype that torch cannot compare on this device
+        return found
+    return found
+
+
+def worst(bad: Bad) -> Literal["nan", "inf", "-inf"]:
+    """The value to show of several."""
+    if bad & Bad.NAN:
+        return "nan"
+    return "inf" if bad & Bad.UP else "-inf"
+
+
+def bad_number(value: float) -> Bad:
+    """The same for a Python number."""
+    if math.isnan(value):
+        return Bad.NAN
+    return Bad.NONE if math.isfinite(value) else (Bad.UP if value > 0 else Bad.DOWN)
+
+
+def storage_key(tensor: Tensor) -> Key | None:
+    """What tells that two tensors share memory; None where there is no memory to share."""
+    try:
+        stored = _stored(tensor)
+        place = stored.untyped_storage().data_ptr()
+        return (str(stored.device), place) if place else None
+    except Exception:  # a tensor without storage
+        return None
+
+
+def fills_storage(tensor: Tensor) -> bool:
+    """Whether a tensor is all of its memory, so that what was there before is gone."""
+    try:
+        stored = _stored(tensor)
+        return stored.numel() * stored.element_size() >= stored.untyped_storage().nbytes()
+    except Exception:
+        return False
+
+
+def measure(name: str, value: Any) -> Range:
+    """The range of one input; an input that cannot be measured has none."""
+    if isinstance(value, int | float):
+        finite = float(value) if math.isfinite(value) else None
+        return Range(name, "number", (), finite, finite, float(finite is None), float(value == 0))
+    ends, nonfinite, zeros = [], 0, 0
+    try:
+        for part in _parts(_plain(value) if floating(value) else value.double()):
+            zeros += part.numel() - int(torch.count_nonzero(part))
+            low, high = _ends(part)
+            if not math.isfinite(low) or not math.isfinite(high):
+                kept = part[torch.isfinite(part)]
+                nonfinite += part.numel() - kept.numel()
+                low, high = _ends(kept) if kept.numel() else (math.nan, math.nan)
+            ends += [each for each in (low, high) if math.isfinite(each)]
+    except Exception:
+        ends = []
+    count = max(value.numel(), 1)
+    span = min(ends, default=None), max(ends, default=None)
+    return Range(name, dtype_name(value.dtype), tuple(value.shape), *span, nonfinite / count, zeros / count)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype as people write it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def floating(value: Any) -> bool:
+    """Whether something is a tensor that can hold a NaN."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def tensors_in(held: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a batch with their names: `images`, `0`, `1.mask`."""
+    if isinstance(held, Tensor):
+        yield name, held
+    elif depth:
+        for key, item in _items(held):
+            yield from tensors_in(item, f"{name}.{key}" if name else str(key), depth - 1)
+
+
+def _items(held: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(held, Mapping):
+        yield from held.items()
+    elif isinstance(held, tuple) and hasattr(held, "_fields"):
+        yield from zip(held._fields, held, strict=True)
+    elif isinstance(held, list | tuple):
+        yield from enumerate(held)
+    elif is_dataclass(held) or type(held).__module__ != "builtins":
+        yield from getattr(held, "__dict__", {}).items()
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """The dense tensor that holds the values."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._values()
+    return tensor if tensor.layout is torch.strided else tensor.values()
+
+
+def _plain(tensor: Any) -> Tensor | None:
+    """The values as a dense real tensor of a dtype that torch can compare; None where they cannot be NaN."""
+    if not floating(tensor):
+        return None
+    values = _stored(tensor.detach())
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    return values.float() if values.dtype.itemsize == 1 else values
+
+
+def _parts(values: Tensor | None) -> Iterator[Tensor]:
+    """A huge tensor in parts along its first dimension, so that looking at it needs little memory."""
+    if values is None or not values.numel():
+        return
+    if values.numel() <= _MOST_ELEMENTS or values.dim() == 0:
+        yield values
+    else:
+        yield from torch.split(values, max(1, len(values) * _MOST_ELEMENTS // values.numel()))
+
+
+def _ends(values: Tensor) -> tuple[float, float]:
+    """Least and greatest; both are NaN where there is one. A single pass that needs no memory."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return low, high
+
+
+def _bad_part(values: Tensor) -> Bad:
+    if all(map(math.isfinite, _ends(values))):
+        return Bad.NONE
+    found = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
+    found |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
+    return found | (Bad.DOWN if bool(torch.isneginf(values).any()) else Bad.NONE)

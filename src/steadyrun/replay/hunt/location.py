@@ -1,0 +1,249 @@
+"""Where the program is: the module, the stage and the line of each operation, and of each node of the graph."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from steadyrun.replay.hunt.culprit import Stage
+
+if TYPE_CHECKING:
+    from steadyrun.replay.hunt.origins import Origin
+
+
+# Operations, autograd nodes and lines of code by the names that people know.
+
+
+_SKIPPED = tuple(f"{Path(each).parent}/" for each in (torch.__file__, str(Path(__file__).parent)))
+_PREFIXES = re.compile(r"^(_|native_|cudnn_|miopen_|mkldnn_|foreach_)+")
+_SUFFIXES = re.compile(r"(_forward|_backward|_legit|_no_training|_default)+$")
+_KNOWN = {
+    "to_copy": "cast",
+    "convolution": "conv",
+    "convolution_overrideable": "conv",
+    "linalg_vector_norm": "norm",
+    "embedding_dense": "embedding",
+    "embedding_sparse": "embedding",
+    "thnn_fused_lstm_cell": "lstm",
+    "thnn_fused_gru_cell": "gru",
+    "rnn_layer": "rnn",
+    "amp_foreach_non_finite_check_and_unscale": "unscale",
+}
+
+
+@lru_cache(maxsize=4096)
+def friendly(operation: str) -> str:
+    """`_softmax` is softmax, `native_layer_norm_backward` is layer_norm."""
+    plain = _SUFFIXES.sub("", _PREFIXES.sub("", operation).removesuffix("_"))
+    if plain.startswith(("scaled_dot_product", "flash_attention", "efficient_attention")):
+        return "scaled_dot_product_attention"
+    return _KNOWN.get(plain, plain)
+
+
+@lru_cache(maxsize=4096)
+def differentiated(node: str) -> str:
+    """The forward operation of an autograd node: `SqrtBackward0` is sqrt; a custom Function keeps its class name."""
+    name = node.rpartition("::")[2]
+    builtin = re.fullmatch(r"(\w+?)Backward\d+", name)
+    if builtin is None:
+        return name.removesuffix("Backward")
+    return friendly(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", builtin[1]).lower())
+
+
+def same_operation(node: str, operation: str) -> bool:
+    """Whether an autograd node belongs to an operation, by name."""
+    return re.sub(r"Backward\d*$", "", node).lower() == operation.replace("_", "")
+
+
+def calling_line(*, in_backward: bool = False) -> str:
+    """The innermost line of code that is neither torch nor ours: `model.py:31 in forward`; empty where there is none.
+
+    In backward that is a line of a Python `backward` or hook; below the engine lies only the call of `backward()`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not (in_backward and frame.f_code.co_name == "_engine_run_backward"):
+        file = frame.f_code.co_filename
+        if not file.startswith(_SKIPPED) and not file.startswith("<frozen"):
+            return f"{Path(file).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
+_sequence_number: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+_current_node: Any = getattr(torch._C, "_current_autograd_node", None)
+_MARK = "steadyrun"
+
+
+@dataclass
+class Place:
+    """Where one operation ran.
+
+    In backward `node` is the node of the graph at work and `source` the place of the operation that made it. `spoiled`
+    is the origin of what is not finite in the operation's result, masks aside.
+    """
+
+    stage: Stage
+    module: str
+    module_type: str
+    operation: str
+    where: str
+    passes: int
+    node: Any = None
+    source: Place | None = None
+    spoiled: Origin | None = None
+
+
+class Places:
+    """Follows a program: modules entered and left, backward passes, optimizer steps.
+
+    Each operation that makes a node of the graph is kept by the node's sequence number, which torch counts per
+    thread; when a backward pass begins, the nodes are marked with their operations. `passes` counts backward passes.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(plain_path(name), module) for name, module in unwrapped(model).named_modules()]
+        self._named = {id(module): (path, type(module).__name__) for path, module in named}
+        self._owners = {
+            id(each): self._named[id(module)] for _, module in named for each in module.parameters(recurse=False)
+        }
+        self._inside: dict[int, list[nn.Module]] = {}
+        self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
+        self._depth: dict[int, int] = {}
+        self._doing: list[Stage] = []
+        self.passes = 0
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hooks that exist only inside."""
+        with ExitStack() as hooks:
+            hooks.callback(register_module_forward_pre_hook(self._enter).remove)
+            leaving = register_module_forward_hook(self._leave, always_call=True)
+            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
+            hooks.callback(lambda: _hook_kwargs.pop(leaving.id, None))
+            hooks.callback(leaving.remove)
+            hooks.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            hooks.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            yield
+
+    def here(self, operation: str) -> Place:
+        """The place of an operation that runs now."""
+        modules = self._inside.get(get_ident(), [])
+        # A module that was entered since backward began is one that checkpointing runs again.
+        again = len(modules) > self._depth.get(get_ident(), 0)
+        # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
+        updating = self._doing[-1:] == ["update"]
+        node = _current_node() if _current_node is not None and not again and not updating else None
+        place = self._in_backward(node) if node is not None else self._in_code(operation, modules)
+        if _sequence_number is not None:
+            self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, place))
+        return place
+
+    @contextmanager
+    def backward(self, roots: Any) -> Iterator[None]:
+        """A backward pass from these tensors; a module may run one of its own in its forward."""
+        thread = get_ident()
+        held = self._depth.get(thread, 0)
+        self._depth[thread] = len(self._inside.get(thread, []))
+        self.passes += 1
+        self._doing.append("backward")
+        try:
+            with suppress(Exception):
+                self._mark(roots)
+            yield
+        finally:
+            self._depth[thread] = held
+            self._done("backward")
+
+    def _mark(self, roots: Any) -> None:
+        """Tell the nodes below these tensors which operations made them."""
+        listed = roots if isinstance(roots, list | tuple) else [roots]
+        waiting: list[Any] = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
+        while waiting:
+            node: Any = waiting.pop()
+            if _MARK not in node.metadata:
+                node.metadata[_MARK] = self._made(node)
+                waiting += [each for each, _ in node.next_functions if each is not None]
+
+    def _in_code(self, operation: str, modules: list[nn.Module]) -> Place:
+        named = self._innermost()
+        stage: Stage = "forward" if named else ("update" if self._doing[-1:] == ["update"] else "loss")
+        path, kind = named or ("", type(modules[0]).__name__ if modules else "")
+        return Place(stage, path, kind, friendly(operation), calling_line(), self.passes)
+
+    def _in_backward(self, node: Any) -> Place:
+        """An operation in backward lies where the one that is differentiated lies."""
+        held = node.metadata.get(_MARK) or self._made(node)
+        operation = differentiated(node.name())
+        if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
+            path, kind = self._owners.get(id(getattr(node, "variable", None))) or self._innermost() or ("", "")
+            return Place("backward", path, kind, operation, calling_line(in_backward=True), self.passes, node)
+        if held.stage == "backward" and not is_custom(held.node):  # the gradient of a gradient
+            operation = held.operation
+        line = calling_line(in_backward=True) or held.where
+        return Place("backward", held.module, held.module_type, operation, line, self.passes, node, held)
+
+    def _innermost(self) -> tuple[str, str] | None:
+        """Path and type of the module that is being run, as far as it is the model's."""
+        modules = self._inside.get(get_ident(), [])
+        return next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
+
+    def _made(self, node: Any) -> Place | None:
+        number, name = node._sequence_nr(), node.name()
+        mine = self._kept.get(get_ident(), {}).get(number)
+        others = [kept[number] for kept in self._kept.values() if number in kept]
+        if mine is None or not same_operation(name, mine[0]):
+            mine = next((each for each in others if same_operation(name, each[0])), mine or next(iter(others), None))
+        return mine[1] if mine else None
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._inside.setdefault(get_ident(), []).append(module)
+
+    def _leave(self, module: nn.Module, *_: Any) -> None:
+        modules = self._inside.get(get_ident(), [])
+        if not torch.compiler.is_compiling() and any(each is module for each in modules):
+            while modules.pop() is not module:
+                pass
+
+    def _done(self, what: Stage) -> None:
+        """Leave what was begun last, and with it what raised inside."""
+        while self._doing and self._doing.pop() != what:
+            pass
+
+    def _step_begins(self, *_: Any) -> None:
+        self._doing.append("update")
+
+    def _step_ends(self, *_: Any) -> None:
+        self._done("update")
+
+
+def is_custom(node: Any) -> bool:
+    """Whether a node belongs to a `torch.autograd.Function`, checkpoints among them, which run code of their own."""
+    return node is not None and not node.name()[-1:].isdigit()
+
+
+def plain_path(name: str) -> str:
+    """A module's or parameter's path without what compiling a part of the model put into it."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model in a compiled or parallel one."""
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
+        inner = model.module
+    return unwrapped(inner) if isinstance(inner, nn.Module) else model

@@ -1,0 +1,154 @@
+"""One call of an operation below autograd: what it reads, what it writes, and which of that can be trusted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from steadyrun.replay.hunt.finite_range import floating
+
+# What these give is whatever was in memory; `resize` and `set` may, too.
+UNINITIALISED = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+        "resize",
+        "resize_as",
+        "set",
+    }
+)
+# These write to their first argument without reading it.
+_WRITES_ONLY = frozenset(
+    {"fill", "zero", "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy"}
+)
+# They share memory with their input, though their schemas do not say so.
+_VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
+# After so many results these give bookkeeping, which may be padded with garbage or hold infinities by design.
+_RESULTS = {
+    "_scaled_dot_product": 1,
+    "_flash_attention_forward": 1,
+    "_efficient_attention_forward": 1,
+    "nll_loss": 1,
+    "_ctc_loss": 1,
+    "_cudnn_ctc_loss": 1,
+    "_cudnn_rnn_flatten_weight": 0,
+    "_cudnn_rnn": 3,
+}
+# Memory with gaps that nothing fills; the numbers in it are inputs under other names, too.
+_PADDED = frozenset({"weight_buf", "reserve"})
+# Whole numbers that take part in the arithmetic, unlike dimensions and sizes.
+_OPERANDS = frozenset({"self", "other", "scalar", "exponent", "value", "alpha", "correction"})
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the schema of an operation says; `by_item` where the i-th result belongs to the i-th entry of each list."""
+
+    name: str
+    arguments: tuple[str, ...]
+    written: tuple[str, ...]
+    read: tuple[str, ...]
+    view: bool
+    by_item: bool
+    trusted: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation with its arguments."""
+
+    signature: Signature
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    def inputs(self, item: int) -> Iterator[tuple[str, Any]]:
+        """The tensors and numbers from which result number `item` was computed."""
+        for name in self.signature.read:
+            held = self.arguments.get(name)
+            if isinstance(held, list | tuple) and held and isinstance(held[0], Tensor | float):
+                yield from _entries(name, held, item if self.signature.by_item else None)
+            elif isinstance(held, Tensor | float) or (type(held) is int and name in _OPERANDS):
+                yield name, held
+
+    def written(self) -> list[tuple[int, Tensor]]:
+        """The tensors that the operation changes in place, with their number among the results."""
+        return _numbered([self.arguments.get(name) for name in self.signature.written])
+
+    def results(self, output: Any) -> list[tuple[int, Tensor]]:
+        """All that it wrote and returned, each tensor once."""
+        fresh = output[: self.signature.trusted] if isinstance(output, list | tuple) else output
+        found: dict[int, tuple[int, Tensor]] = {}
+        for item, tensor in [*self.written(), *_numbered([fresh])]:
+            found.setdefault(id(tensor), (item, tensor))
+        return list(found.values())
+
+
+def describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """A call as the dispatcher hands it over."""
+    signature = signature_of(func)
+    return Call(signature, {**dict(zip(signature.arguments, args, strict=False)), **kwargs})
+
+
+@lru_cache(maxsize=4096)
+def signature_of(func: Any) -> Signature:
+    """Read the schema of an operation once; one without a schema is known by its name alone."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return Signature(str(func), tuple(f"input{i}" for i in range(16)), (), (), False, False, sys.maxsize)
+    raw = schema.name.rpartition("::")[2]
+    name = raw.removeprefix("_foreach_").removesuffix("_")
+    arguments = tuple(each.name for each in schema.arguments)
+    written = tuple(each.name for each in schema.arguments if _is_written(raw, each))
+    unread = {each.name for each in schema.arguments if each.name in written and (each.kwarg_only or _blind(name))}
+    return Signature(
+        name=name,
+        arguments=arguments,
+        written=written,
+        read=tuple(each for each in arguments if each not in unread and each not in _PADDED),
+        view=raw in _VIEWS or any(each.alias_info and not each.alias_info.is_write for each in schema.returns),
+        by_item=raw.startswith(("_foreach_", "_fused_", "_amp_foreach")),
+        trusted=_trusted(raw),
+    )
+
+
+def _trusted(raw: str) -> int:
+    kept = [count for start, count in _RESULTS.items() if raw.startswith(start) and "backward" not in raw]
+    return kept[0] if kept else sys.maxsize
+
+
+def _is_written(raw: str, argument: Any) -> bool:
+    if argument.alias_info and argument.alias_info.is_write:
+        return True
+    # Batch normalisation moves its running statistics, and its schema does not say so.
+    return "batch_norm" in raw and "backward" not in raw and argument.name in ("running_mean", "running_var")
+
+
+def _blind(name: str) -> bool:
+    return name in _WRITES_ONLY or name in UNINITIALISED
+
+
+def _entries(name: str, held: Any, item: int | None) -> Iterator[tuple[str, Any]]:
+    if item is None:
+        yield from ((f"{name}[{place}]", each) for place, each in enumerate(held))
+    elif item < len(held):
+        yield name, held[item]
+
+
+def _numbered(held: list[Any]) -> list[tuple[int, Tensor]]:
+    found = []
+    for each in held:
+        listed = each if isinstance(each, list | tuple) else [each]
+        found += [(item, tensor) for item, tensor in enumerate(listed) if floating(tensor)]
+    return found

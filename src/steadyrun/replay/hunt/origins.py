@@ -1,0 +1,92 @@
+"""Where non-finite numbers began, and which memory they have reached since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from torch import Tensor
+
+from steadyrun.replay.hunt.culprit import Range
+from steadyrun.replay.hunt.finite_range import Bad, Key, fills_storage, storage_key
+from steadyrun.replay.hunt.location import Place
+
+_clock = count()
+
+
+@dataclass(eq=False)
+class Origin:
+    """The operation, or the thing that was there before the step, from which non-finite numbers came.
+
+    `deliberate` marks an infinity that the program put in, such as a mask: legal until it makes a NaN or reaches the
+    loss. `scaling` marks an overflow in the multiplication with a loss scale, which is the scaler's own business.
+    """
+
+    place: Place
+    cause: str
+    bad: Bad
+    dtype: str
+    inputs: tuple[Range, ...] = ()
+    deliberate: bool = False
+    scaling: bool = False
+    time: int = field(default_factory=_clock.__next__)
+
+
+@dataclass
+class Taint:
+    """The origins of what is not finite in one piece of memory: NaN, infinity, deliberate infinity."""
+
+    nan: Origin | None = None
+    inf: Origin | None = None
+    mask: Origin | None = None
+
+    def guilty(self, bad: Bad) -> Origin | None:
+        """The one to accuse when such values reach a place where they must not be."""
+        return (self.nan if bad & Bad.NAN else None) or self.inf or self.mask or self.nan
+
+
+def earliest(origins: Iterable[Origin | None]) -> Origin | None:
+    """The first in time."""
+    return min((each for each in origins if each is not None), key=lambda each: each.time, default=None)
+
+
+class Memory:
+    """Which memory is tainted by which origins, and which was never filled.
+
+    Entries are hints, not proofs: memory is freed and used again. Whoever reads one looks at the values, too.
+    `suspect` is the origin of the last NaN or unwanted infinity on the way to the loss or in backward.
+    """
+
+    def __init__(self) -> None:
+        self._taints: dict[Key, Taint] = {}
+        self._unfilled: dict[Key, Place] = {}
+        self.suspect: Origin | None = None
+
+    def taint_of(self, tensor: Tensor) -> Taint:
+        key = storage_key(tensor)
+        return (self._taints.get(key) if key else None) or Taint()
+
+    def taint(self, tensor: Tensor, new: Taint) -> None:
+        """Note what a write brought; the rest of the memory keeps what it had."""
+        if (key := storage_key(tensor)) is None:
+            return
+        old = Taint() if fills_storage(tensor) else self._taints.get(key, Taint())
+        self._taints[key] = Taint(new.nan or old.nan, new.inf or old.inf, new.mask or old.mask)
+
+    def clean(self, tensor: Tensor) -> None:
+        """Note that finite numbers were written."""
+        key = storage_key(tensor)
+        if key is not None and (key in self._taints or key in self._unfilled) and fills_storage(tensor):
+            self._taints.pop(key, None)
+            self._unfilled.pop(key, None)
+
+    def unfill(self, tensor: Tensor, place: Place) -> None:
+        """Note memory that holds whatever was there before."""
+        if (key := storage_key(tensor)) is not None:
+            self._taints.pop(key, None)
+            self._unfilled[key] = place
+
+    def unfilled(self, tensor: Tensor) -> Place | None:
+        key = storage_key(tensor)
+        return self._unfilled.get(key) if key else None

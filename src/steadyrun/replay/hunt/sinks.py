@@ -1,0 +1,146 @@
+"""The places where nothing non-finite may arrive: the loss, the gradients, the parameters and their moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from steadyrun.program.task import Task
+from steadyrun.program.torch_compat import wrapped
+from steadyrun.replay.hunt.dispatch_mode import Checker
+from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, floating
+from steadyrun.replay.hunt.location import Places, plain_path, unwrapped
+from steadyrun.replay.hunt.origins import Memory, Origin
+
+Sink = Literal["root", "loss", "gradient", "update"]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Something non-finite that arrived; `name` is the parameter, empty for the loss.
+
+    A root is what `backward()` was called on: the loss, or the loss times a scale.
+    """
+
+    sink: Sink
+    name: str
+    bad: Bad
+    dtype: torch.dtype
+    origin: Origin | None
+
+
+class Sinks:
+    """Watches all sinks of one step. `roots` are the sizes of the numbers on which `backward()` was called."""
+
+    def __init__(self, task: Task, places: Places, memory: Memory, checker: Checker) -> None:
+        self._task, self._places, self._memory, self._checker = task, places, memory, checker
+        self.parameters = named_parameters(task)
+        self._ill = {id(each) for each in self._weights() if bad_values(each)}
+        self.hits: list[Hit] = []
+        self.roots: list[float] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hooks and wrappers that exist only inside."""
+        with ExitStack() as hooks:
+            for name, parameter in self.parameters.items():
+                if parameter.requires_grad and parameter.is_leaf:
+                    listen: Any = parameter.register_post_accumulate_grad_hook
+                    with suppress(Exception):  # a kind of tensor that takes no hooks
+                        hooks.callback(listen(self._arrived(name)).remove)
+            hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+            for name in ("backward", "grad"):  # looked up when called, by `Tensor.backward` and by others
+                hooks.enter_context(wrapped(torch.autograd, name, partial(self._runs, name)))
+            yield
+
+    def take_loss(self, loss: Any) -> None:
+        """Look at what the step returned."""
+        with self._rest():
+            if isinstance(loss, Tensor):
+                if bad := bad_values(loss):
+                    self._hit("loss", "", bad, loss)
+            elif hasattr(loss, "__float__") and (bad := bad_number(float(loss))):
+                self.hits.append(Hit("loss", "", bad, torch.float64, self._checker.number))
+
+    def take_parameters(self) -> None:
+        """Look at what the optimizer left behind, and what was finite before."""
+        with self._rest():
+            for name, tensor in [*self.parameters.items(), *self.moments()]:
+                if id(tensor) not in self._ill and (bad := bad_values(tensor)):
+                    self._hit("update", name, bad, tensor)
+
+    # -- what hooks call: nothing they do may reach the program ---------------------------------------
+
+    def _arrived(self, name: str) -> Callable[[Tensor], None]:
+        return lambda parameter: self._take_gradient(name, parameter)
+
+    def _before_step(self, *_: Any) -> None:
+        """Gradients that were not accumulated by backward, or were changed since."""
+        for name, parameter in self.parameters.items():
+            self._take_gradient(name, parameter)
+
+    def _take_gradient(self, name: str, parameter: Tensor) -> None:
+        with suppress(Exception), self._rest():
+            gradient = parameter.grad
+            if gradient is not None and (bad := bad_values(gradient)):
+                self._hit("gradient", name, bad, gradient)
+
+    def _runs(self, name: str, call: Any, roots: Any, *rest: Any, **options: Any) -> Any:
+        self._take_root(name, roots)
+        with self._places.backward(roots):
+            return call(roots, *rest, **options)
+
+    def _take_root(self, name: str, roots: Any) -> None:
+        with suppress(Exception), self._rest():
+            root = roots[0] if isinstance(roots, list | tuple) and len(roots) == 1 else roots
+            if name == "backward" and floating(root) and root.numel() == 1:
+                self.roots.append(abs(float(root.detach())))
+                if bad := bad_values(root):
+                    self._hit("root", "", bad, root)
+
+    def _hit(self, sink: Sink, name: str, bad: Bad, tensor: Tensor) -> None:
+        origin = self._memory.taint_of(tensor).guilty(bad)
+        if origin is None and sink != "update":  # it came a way that torch does not show
+            origin = self._memory.suspect
+        if not (sink == "root" and origin is not None and origin.scaling):
+            self.hits.append(Hit(sink, name, bad, tensor.dtype, origin))
+
+    @contextmanager
+    def _rest(self) -> Iterator[None]:
+        held, self._checker.resting = self._checker.resting, True
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._checker.resting = held
+
+    def moments(self) -> Iterator[tuple[str, Tensor]]:
+        """The optimizers' tensors that belong to a parameter, with its name."""
+        names = {id(parameter): name for name, parameter in self.parameters.items()}
+        for optimizer in self._task.optimizers:
+            for parameter, state in getattr(optimizer, "state", {}).items():
+                for value in state.values() if isinstance(state, dict) else ():
+                    if floating(value) and value.shape == getattr(parameter, "shape", None):
+                        yield names.get(id(parameter), ""), value
+
+    def _weights(self) -> Iterator[Tensor]:
+        yield from self.parameters.values()
+        yield from (moment for _, moment in self.moments())
+
+
+def named_parameters(task: Task) -> dict[str, Tensor]:
+    """The parameters of the model, then those that only an optimizer knows."""
+    found: dict[str, Tensor] = {plain_path(name): each for name, each in unwrapped(task.model).named_parameters()}
+    known = {id(each) for each in found.values()}
+    for group in (each for optimizer in task.optimizers for each in getattr(optimizer, "param_groups", ())):
+        for place, parameter in enumerate(group["params"]):
+            if id(parameter) not in known:
+                found[f"optimizer.{place}"] = parameter
+    return found

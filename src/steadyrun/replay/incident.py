@@ -1,0 +1,204 @@
+"""Incident folders as data: everything is checked when it is read, and nothing in them is executed."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.capture.incident_folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.program import tensor_files
+from steadyrun.program.packing import unpack
+from steadyrun.program.random_state import RandomState, from_tensors
+from steadyrun.store.incident_order import gravity
+from steadyrun.store.jsonio import number
+from steadyrun.store.reader import RunView, open_run
+
+_NAME = re.compile(r"step-(\d{7,})")
+
+
+class Incident:
+    """One incident folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.content = tensor_files.load_json(folder / INCIDENT)
+        with tensor_files.damage(folder / INCIDENT):
+            self.step = int(self.content["step"])
+            self.kind, self.why = str(self.content["kind"]), str(self.content["why"])
+            self.missing = str(self.content["missing"])
+            self.severity = number(self.content.get("severity", "inf"))
+            self.steps = sorted(int(step) for step in self.content["batches"])
+            self.code = dict(self.content.get("code") or {})
+            self.lost = [str(name) for name in self.content.get("lost") or []]
+
+    @property
+    def raised(self) -> bool:
+        """Whether the incident is an exception that ended the run."""
+        return self.kind in RAISED
+
+    @property
+    def run(self) -> Path:
+        return self.folder.parent.parent
+
+    @property
+    def replay_folder(self) -> Path:
+        """Where a replay leaves what it measured: a run directory of its own."""
+        return self.folder / REPLAY
+
+    @cached_property
+    def view(self) -> RunView:
+        return open_run(self.run)
+
+    @cached_property
+    def _checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        content, tensors = tensor_files.load(self.folder / CHECKPOINT)
+        with tensor_files.damage(self.folder / f"{CHECKPOINT}.json"):
+            content["step"], content["flags"] = int(content["step"]), dict(content.get("flags") or {})
+            content["autocast"] = dict(content.get("autocast") or {}) or None
+            if not set(content["autocast"] or ("device", "dtype")) >= {"device", "dtype"} or "state" not in content:
+                raise KeyError("state, autocast")
+        return content, tensors
+
+    @property
+    def checkpoint(self) -> dict[str, Any]:
+        """What the checkpoint says of itself: its step, torch's settings, autocast."""
+        return self._checkpoint[0]
+
+    @property
+    def first_step(self) -> int:
+        """The step before which the checkpoint was taken."""
+        return int(self.checkpoint["step"])
+
+    @property
+    def state(self) -> tuple[Any, dict[str, Tensor]]:
+        """The training state, as `state.restore` takes it."""
+        content, tensors = self._checkpoint
+        return content["state"], tensors
+
+    @cached_property
+    def before_seam(self) -> tuple[Any, dict[str, Tensor]] | None:
+        """The last good state of the attempt before, where the incident came soon after a resume; else None."""
+        if not isinstance(self.content.get(BEFORE_SEAM), int):
+            return None
+        content, tensors = tensor_files.load(self.folder / BEFORE_SEAM)
+        return content["state"], tensors
+
+    @property
+    def batch_facts(self) -> dict[str, Any]:
+        """What was in the incident's batch: text, unusual tokens, token losses; empty where it was not kept."""
+        path = self.folder / BATCH
+        return tensor_files.load_json(path) if path.is_file() else {}
+
+    def batch(self, step: int, device: torch.device) -> Any:
+        """The batch of a step, where it was."""
+        entry, tensors = self._entry(step)
+        return unpack(entry.get("tree"), tensors, device)
+
+    def random(self, step: int) -> tuple[RandomState, RandomState]:
+        """The random states at the end of the step before, and before the forward pass."""
+        self._entry(step)
+        return self._randoms[step]
+
+    def input_hash(self, step: int) -> int | None:
+        """A hash of what the model was given, where it was taken."""
+        found = self._entry(step)[0].get("input_hash")
+        return found if isinstance(found, int) else None
+
+    def recorded(self, name: str) -> dict[int, float]:
+        """The recorded numbers of one series, by step."""
+        if name in self._recorded:
+            return self._recorded[name]
+        with tensor_files.damage(self.folder / INCIDENT):
+            table = self.content.get("recorded", {})
+            steps, values = table.get("steps", []), table.get(name, [])
+            kept = {int(step): number(value) for step, value in zip(steps, values, strict=False) if value is not None}
+        if name in self.view.names():  # what was still on its way when the folder was written
+            series = self.view.series(name)
+            first = self.steps[0] if self.steps else self.step
+            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+                if step >= first:
+                    kept.setdefault(step, value)
+        self._recorded[name] = kept
+        return kept
+
+    @cached_property
+    def _recorded(self) -> dict[str, dict[int, float]]:
+        return {}
+
+    @cached_property
+    def _randoms(self) -> dict[int, tuple[RandomState, RandomState]]:
+        return {}
+
+    @cached_property
+    def _entries(self) -> dict[int, tuple[dict[str, Any], dict[str, Tensor]]]:
+        return {}
+
+    def _entry(self, step: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        if step not in self._entries:
+            self._read_batches(step)
+        if step not in self._entries:
+            raise RunDirectoryError(f"{self.folder} has no batch of step {step}")
+        return self._entries[step]
+
+    def _read_batches(self, step: int) -> None:
+        for path in sorted(self.folder.glob("batches-*.json")):
+            found = re.fullmatch(r"batches-(\d+)-(\d+)", path.stem)
+            if found is None or not int(found[1]) <= step <= int(found[2]):
+                continue
+            content, tensors = tensor_files.load(path.with_suffix(""))
+            with tensor_files.damage(path):
+                self._take(content["steps"], tensors)
+
+    def _take(self, entries: list[dict[str, Any]], tensors: dict[str, Tensor]) -> None:
+        randoms = zip(from_tensors(tensors), from_tensors(tensors, "forward"), strict=True)
+        for entry, random in zip(entries, randoms, strict=True):
+            prefix = f"{int(entry['step']):07d}/"
+            own = {name.removeprefix(prefix): held for name, held in tensors.items() if name.startswith(prefix)}
+            self._entries[int(entry["step"])] = (dict(entry), own)
+            self._randoms[int(entry["step"])] = random
+
+
+def incidents_of(run: Path) -> list[Incident]:
+    """All incidents of a run, in the order of their steps."""
+    found, damaged = readable_incidents(run)
+    if damaged:
+        raise damaged[0]
+    return found
+
+
+def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
+    """Those that can be read, and what is wrong with the others: one damaged file does not hide the rest."""
+    found, damaged = [], []
+    root = run / INCIDENTS
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if _NAME.fullmatch(path.name) and (path / INCIDENT).is_file():
+            try:
+                found.append(Incident(path))
+            except RunDirectoryError as problem:
+                damaged.append(problem)
+    return found, damaged
+
+
+def choose(run: Path, step: int | None = None) -> Incident:
+    """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
+    found, damaged = readable_incidents(run)
+    at = [each for each in found if step is None or each.step == step]
+    if damaged and not at:
+        raise damaged[0]
+    if not found:
+        raise UsageError(
+            f"{run} has no incidents. They are captured where run.watch was given a loss_fn and run.step its batch, "
+            "on a non-finite or jumping loss, a fault, an exception, or run.incident(why)"
+        )
+    if step is None:
+        return min(found, key=lambda each: gravity(each.kind, each.severity, each.step))
+    if not at:
+        known = ", ".join(f"{each.step} ({each.kind})" for each in found)
+        raise UsageError(f"{run} has no incident at step {step}; it has: {known}")
+    return at[0]

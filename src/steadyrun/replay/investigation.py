@@ -1,0 +1,134 @@
+"""Executes the window again, then hunts: the whole of a replay."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadyrun.errors import UsageError
+from steadyrun.program import snapshot as training
+from steadyrun.program.task import Factory, build_task, load_factory
+from steadyrun.replay.bad_examples import in_words, not_finite
+from steadyrun.replay.hunt import Culprit, fp32, hunt
+from steadyrun.replay.hunt.float32_rerun import as_float32
+from steadyrun.replay.incident import Incident, choose
+from steadyrun.replay.rendering import as_json
+from steadyrun.replay.result import Precision, Replay
+from steadyrun.replay.session import Session
+from steadyrun.replay.window import OnStep, execute_window
+from steadyrun.store.jsonio import dumps, replace_file
+
+_TUTOR = "steadyrun.tutor.replaying:task"
+
+
+def execute(
+    run: str | os.PathLike[str],
+    factory: Factory | str | None,
+    *,
+    step: int | None,
+    threads: int | None,
+    until: int | None,
+    on_step: OnStep | None,
+    hunting: bool,
+) -> Replay:
+    """What `steadyrun.replay` does."""
+    incident = choose(Path(run).expanduser(), step)
+    session, build = session_of(incident, factory, threads)
+    result = investigate(session, until=until, on_step=on_step, hunting=hunting)
+    result.factory = build
+    result.factory_name = factory if isinstance(factory, str) else f"{build.__module__}:{build.__name__}"
+    return result
+
+
+def session_of(
+    incident: Incident, factory: Factory | str | None, threads: int | None = None
+) -> tuple[Session, Factory]:
+    """The program of an incident's run at its checkpoint, and what built it."""
+    build = factory_for(incident, factory)
+    task = build_task(build, incident.view.manifest.get("config") or {}, getattr(build, "__name__", "the factory"))
+    return Session(incident, task, threads), build
+
+
+def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:
+    """What builds the program of an incident's run. Code is imported only by the name that the user gave."""
+    manifest = incident.view.manifest
+    suggested = manifest.get("factory")
+    if factory is None and suggested == _TUTOR:  # this one ships with steadyrun
+        factory = _TUTOR
+    if factory is None:
+        hint = f"; the run suggests {suggested!r}: use it if you trust the run" if isinstance(suggested, str) else ""
+        raise UsageError(
+            "name the function that builds the program: --factory module:function, which returns a steadyrun.Task"
+            + hint
+        )
+    return load_factory(factory) if isinstance(factory, str) else factory
+
+
+def investigate(
+    session: Session,
+    *,
+    until: int | None = None,
+    on_step: OnStep | None = None,
+    hunting: bool = True,
+) -> Replay:
+    """Replay an incident; where something became non-finite, find the first operation that did it.
+
+    The result is left in the incident's folder as replay.json, beside the measurements of every step.
+    """
+    result = execute_window(session, until=until, on_step=on_step)
+    if hunting and result.before_bad is not None and result.happened:
+        _hunt(session, result)
+    replace_file(session.incident.folder / "replay.json", dumps(as_json(result), indent=1))
+    return result
+
+
+def _hunt(session: Session, result: Replay) -> None:
+    step, before = result.first_bad, result.before_bad
+    assert step is not None
+    assert before is not None
+
+    def restore() -> None:
+        training.restore(session.objects, before.tree, before.tensors)
+
+    restore()
+    batch = session.incident.batch(step, session.device)
+    with suppress(*([Exception] if result.raised else [])):  # the step raises again, as it did
+        found = hunt(session.task, lambda: session.execute(step, batch), batch)
+        result.culprit = found and _with_examples(found, batch, session.incident.recorded("backwards").get(step, 1))
+    restore()
+    if not result.raised:
+        result.precision = _in_float32(session, step)
+        restore()
+
+
+def _with_examples(culprit: Culprit, batch: Any, parts: float) -> Culprit:
+    """A batch that came in with a NaN: in which of its examples."""
+    found = not_finite(batch, culprit.module, int(parts)) if culprit.stage == "data" else ()
+    if not found:
+        return culprit
+    return replace(culprit, examples=found, message=f"{culprit.message} Not finite: {in_words(found)}.")
+
+
+def _in_float32(session: Session, step: int) -> Precision:
+    """The discriminating experiment: the same step, the same data, in float32."""
+    incident, task = session.incident, session.task
+    kinds = {parameter.dtype for parameter in task.model.parameters() if parameter.is_floating_point()}
+    autocast = incident.checkpoint.get("autocast")
+    kind = str(autocast["dtype"]) if autocast else ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
+    if not autocast and kinds <= {torch.float32, torch.float64}:
+        return Precision(kind, "structural", f"the step is in {kind} already: no narrower format is to blame")
+    try:
+        with fp32(task):
+            loss = session.execute(step, as_float32(incident.batch(step, session.device)))
+            fine = math.isfinite(float(loss)) and training.all_finite(list(task.model.parameters()))
+    except Exception as problem:
+        return Precision(kind, "not-told", f"in float32 the step raised {type(problem).__name__}: {problem}")
+    if fine:
+        return Precision(kind, "overflow", f"in float32 the same step gives {float(loss):.4g}: {kind} overflowed")
+    return Precision(kind, "structural", f"in float32 the same step fails, too ({float(loss)}): {kind} is not to blame")

@@ -1,0 +1,84 @@
+"""What a replay showed. Knows no torch: whoever reads a result need not execute anything."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steadyrun.program.packing import Packed
+    from steadyrun.program.task import Factory
+    from steadyrun.replay.compare import Proof
+    from steadyrun.replay.experiments import OnRow, Why
+    from steadyrun.replay.hunt import Culprit
+    from steadyrun.replay.incident import Incident
+    from steadyrun.replay.session import Session
+    from steadyrun.replay.update_size import Change
+
+
+@dataclass
+class Replay:
+    """What a replay showed. `folder` holds the measurements of every step, as a run directory."""
+
+    incident: Incident
+    session: Session
+    proof: Proof
+    losses: dict[int, float]
+    folder: Path
+    factory: Factory | None = None
+    factory_name: str | None = None
+    arguments: list[str] = field(default_factory=list)  # of the factory's script, as on its command line
+    first_bad: int | None = None  # the first step with a non-finite loss or parameter
+    raised: str = ""
+    violent: Change | None = None
+    culprit: Culprit | None = None
+    precision: Precision | None = None
+    token_losses: list[float] | None = None
+    inputs: dict[int, int | None] = field(default_factory=dict)
+    why: Why | None = None  # what experiments showed, where `explain` was called
+    before_bad: Packed | None = None  # the state before `first_bad`, or before the step that raised
+
+    @property
+    def happened(self) -> bool:
+        """Whether what became non-finite, or raised, did so in the run, too."""
+        if self.raised or self.proof.holds:
+            return self.proof.holds or self.proof.raised_again
+        recorded, bad = self.incident.recorded("loss"), self.first_bad or 0
+        return any(not math.isfinite(recorded[step]) for step in (bad, bad + 1) if step in recorded)
+
+    def __str__(self) -> str:
+        from steadyrun.replay.rendering import as_lines
+
+        return "\n".join(as_lines(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON form (docs/replay.md)."""
+        from steadyrun.replay.rendering import as_json
+
+        return as_json(self)
+
+    def explain(
+        self, *, everything: bool = False, isolating: bool = False, jobs: int = 1, on_row: OnRow | None = None
+    ) -> Why:
+        """Find the cause by experiment: one change at a time, until they decide (or `everything`)."""
+        from steadyrun.replay.experiments import explain_incident
+
+        return explain_incident(self, everything=everything, isolating=isolating, jobs=jobs, on_row=on_row)
+
+    def export(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write the smallest script and data that show the incident without steadyrun; returns what was done."""
+        from steadyrun.replay.export import export
+
+        return export(self, Path(folder).expanduser())
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The bad step once more in float32: what is fine there overflowed, what is not is structural."""
+
+    dtype: str
+    outcome: str  # overflow, structural, or not-told
+    message: str

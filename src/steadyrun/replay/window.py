@@ -1,0 +1,183 @@
+"""Executes an incident again, proves that it is the same, and measures what recording only sampled."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from steadyrun.capture.step_boundary import Boundary
+from steadyrun.errors import RunDirectoryError, SteadyrunError
+from steadyrun.probes.batch_hashes import input_hash
+from steadyrun.program import snapshot as training
+from steadyrun.program.packing import Packed
+from steadyrun.replay import compare as proving
+from steadyrun.replay.compare import prove
+from steadyrun.replay.incident import Incident
+from steadyrun.replay.result import Replay
+from steadyrun.replay.session import Session
+from steadyrun.replay.update_size import Changes
+
+# Losses token by token, from a loss function that returns their mean: what it calls is asked once more, unreduced.
+
+
+_MOST = 65_536
+_LOSSES = frozenset(
+    {
+        functional.cross_entropy,
+        functional.nll_loss,
+        functional.mse_loss,
+        functional.l1_loss,
+        functional.smooth_l1_loss,
+        functional.huber_loss,
+        functional.binary_cross_entropy,
+        functional.binary_cross_entropy_with_logits,
+        functional.kl_div,
+    }
+)
+
+
+class TokenLosses(TorchFunctionMode):
+    """While it is on, notes the losses of every element that torch's loss functions are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _LOSSES:
+            self._note(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def found(self) -> list[float] | None:
+        """The noted losses in order; None where no loss function of torch was called."""
+        flat = [losses.reshape(-1).float().cpu() for losses in self._found]
+        return torch.cat(flat)[:_MOST].tolist() if flat else None
+
+    def _note(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> None:
+        try:
+            with torch.no_grad():
+                plain = {name: value for name, value in kwargs.items() if name not in {"size_average", "reduce"}}
+                self._found.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
+        except Exception:  # an unusual call is simply not noted: the step itself must go on as it is
+            return
+
+
+def _positional(func: Callable[..., Tensor]) -> int:
+    """How many leading arguments are no reduction and no deprecated flag."""
+    return 3 if func in (functional.cross_entropy, functional.nll_loss) else 2
+
+
+_EVERY = {"activations": 1, "blocks": 1, "moments": 1, "spectral": 0, "system": 0, "attention": 1, "dead_units": 1}
+
+OnStep = Callable[[int, int, float], None]
+"""Called after each step with its place, the number of steps, and its loss."""
+
+
+def execute_window(session: Session, *, until: int | None = None, on_step: OnStep | None = None) -> Replay:
+    """Execute the window from the checkpoint to the incident and what is kept after it, and compare."""
+    incident = session.incident
+    steps = _window(incident, until)
+    if not os.access(incident.folder, os.W_OK):
+        raise RunDirectoryError(
+            f"{incident.folder} cannot be written to, and a replay leaves its measurements there: copy the run "
+            "directory to a place where you may write, and replay the copy"
+        )
+    if incident.replay_folder.exists():
+        shutil.rmtree(incident.replay_folder)
+    result = Replay(incident, session, proving.compare({}, {}, ""), {}, incident.replay_folder)
+    before = _execute_all(session, steps, result, on_step)
+    result.proof = prove(session, result, before)
+    return result
+
+
+def _window(incident: Incident, until: int | None) -> list[int]:
+    if until is None:
+        until = max([incident.step, *incident.steps]) if incident.kind in {"spike", "fault", "asked"} else incident.step
+    wanted = [step for step in incident.steps if incident.first_step <= step <= until]
+    if not wanted:
+        raise RunDirectoryError(f"{incident.folder} holds no step to execute")
+    if wanted != list(range(incident.first_step, incident.first_step + len(wanted))):
+        raise RunDirectoryError(f"{incident.folder} does not hold every batch from step {incident.first_step} on")
+    return wanted
+
+
+def _execute_all(session: Session, steps: list[int], result: Replay, on_step: OnStep | None) -> Packed | None:
+    """Execute the window under the recorder; returns the state before the first step whose loss differs."""
+    import steadyrun
+
+    recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
+    different: Packed | None = None
+    run = steadyrun.record(
+        result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0]
+    )
+    with run, _Inputs(session, result.inputs) as inputs:
+        task = session.task
+        run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
+        for place, step in enumerate(steps):
+            before = training.remember(session.objects, pool)
+            inputs.expect(step)
+            tokens = TokenLosses() if step == result.incident.step else nullcontext()
+            try:
+                with tokens:
+                    loss = session.execute(step)
+            except SteadyrunError:
+                raise
+            except Exception as problem:
+                result.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
+                result.first_bad, result.before_bad = step, before
+                break
+            if isinstance(tokens, TokenLosses):
+                result.token_losses = tokens.found()
+            result.losses[step] = value = float(loss)
+            run.step(loss, batch=session.incident.batch(step, session.device), step=step)
+            if different is None and step in recorded and not _same(value, recorded[step]):
+                different, pool = before, training.Pool()
+            changes.add(step, session.objects.model, before)
+            if on_step is not None:
+                on_step(place + 1, len(steps), value)
+            if result.first_bad is None and not (math.isfinite(value) and _finite(session)):
+                result.first_bad, result.before_bad, pool = step, before, training.Pool()
+                if step >= result.incident.step:
+                    break
+    result.violent = changes.first_violent()
+    return different
+
+
+class _Inputs:
+    """Notes what the model is given in each step."""
+
+    def __init__(self, session: Session, found: dict[int, int | None]) -> None:
+        self._found, self._step = found, 0
+        self._boundary = Boundary(session.objects.model, self._crossed)
+
+    def expect(self, step: int) -> None:
+        self._step = step
+        self._boundary.arm()
+
+    def _crossed(self, args: Any) -> None:
+        found = input_hash(args)
+        self._found[self._step] = None if found is None else int(found)
+
+    def __enter__(self) -> _Inputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._boundary.disarm()
+
+
+def _finite(session: Session) -> bool:
+    return training.all_finite(list(session.task.model.parameters()))
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))

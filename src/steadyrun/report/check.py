@@ -1,0 +1,215 @@
+"""`steadyrun.check`: walk the trees over a run and say what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from steadyrun.questions import QUESTIONS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
+from steadyrun.report import limits as chosen
+from steadyrun.report.announced_faults import Announced, announced
+from steadyrun.report.incidents import Incident, incidents
+from steadyrun.report.kept_answers import preflighted, replayed
+from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.signals.run_signals import Signals, signals_of
+from steadyrun.store.reader import RunView, open_run
+from steadyrun.trees.walker import Asked, Changes, Walk, walk
+
+SCHEMA = 1
+HEALTHY, CANNOT = "healthy", "cannot-tell"
+NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
+EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3}
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The walk over one run, and the verdict. Printing it shows the tree; a notebook shows a table."""
+
+    run: str
+    walk: Walk
+    state: str = ""
+    last_step: int | None = None
+    damage: tuple[str, ...] = field(default_factory=tuple)
+    needed: tuple[str, ...] = NEEDED_FOR_HEALTHY
+    command: str = "check"  # what made it: `preflight` has no run and no steps
+    again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
+    announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
+    incidents: tuple[Incident, ...] = ()
+
+    @property
+    def leaf(self) -> Asked | None:
+        """The first fault of the walk; None where there is none."""
+        return self.walk.leaf
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The fault that explains the others, what follows from it, and what stands beside it."""
+        return ranked(self.walk.path)
+
+    @property
+    def headline(self) -> Asked | None:
+        """The cause to begin with: the leaf, or a proven violation that explains it; None where there is no fault."""
+        return self.ranking.headline
+
+    @property
+    def verdict(self) -> str:
+        """`fault`; `healthy` where no fault was found and what matters was answered; else `cannot-tell`."""
+        if self.leaf is not None:
+            return FAULT
+        return CANNOT if self.unanswered else HEALTHY
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """The questions without whose answer no run is called healthy, as far as they were not answered."""
+        answered = {asked.question.code for asked in self.walk.path if asked.answer.kind != CANNOT_TELL}
+        return tuple(code for code in self.needed if code not in answered)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def notes(self) -> tuple[Asked, ...]:
+        return tuple(asked for asked in self.walk.path if asked.answer.kind == NOTE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report in the documented JSON form; non-finite numbers are still floats here."""
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "state": self.state,
+            "last_step": self.last_step,
+            "verdict": self.verdict,
+            "leaf": None if self.leaf is None else _leaf(self.leaf),
+            "headline": None if self.headline is None else _leaf(self.headline) | {"proof": proof(self.headline)},
+            "consequences": [brief(asked) for asked in self.ranking.consequences],
+            "walk": [_entry(asked) for asked in self.walk.path],
+            "notes": [brief(asked) for asked in self.notes],
+            "not_asked": self._not_asked(),
+            "damage": list(self.damage),
+            "announced": [each.to_dict() for each in self.announced],
+            "incidents": [each.to_dict() for each in self.incidents],
+        }
+
+    def __str__(self) -> str:
+        from steadyrun.report.terminal import plain
+
+        return plain(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<steadyrun report of {self.run!r}, {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        from steadyrun.report.notebook_html import html
+
+        return html(self)
+
+    def _not_asked(self) -> list[dict[str, Any]]:
+        unanswerable = [
+            {"code": a.question.code, "missing": list(a.answer.missing), "how_to_record": a.answer.how_to_record}
+            for a in self.walk.path
+            if a.answer.kind == CANNOT_TELL
+        ]
+        not_reached = [
+            {"code": question.code, "missing": [], "how_to_record": "the walk ended before it; --all goes on"}
+            for question in self.walk.not_reached
+        ]
+        return unanswerable + not_reached
+
+
+def check(
+    run: str | os.PathLike[str],
+    *,
+    all: bool = False,
+    thresholds: Mapping[str, float] | None = None,
+) -> Report:
+    """Walk the trees over a run directory: the same answer as `steadyrun check`.
+
+    `all=True` goes on past the first fault. `thresholds` changes limits by their full name, for example
+    `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory count, too.
+    """
+    return check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all)
+
+
+def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:
+    """Walk with these thresholds and no others."""
+    return examined(run, changes, go_on=go_on)[1]
+
+
+def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> tuple[Signals, Report]:
+    """The signals that were read on the walk, and the report: for those who show both."""
+    view = open_run(run).as_of_now()
+    signals = signals_of(view)
+    report = reported(str(run), view, signals, changes, go_on=go_on)
+    lost = [str(event.fields.get("why", event.kind)) for event in view.events("rows-lost")]
+    damage = (*(str(dropped) for dropped in view.dropped), *lost)
+    return signals, replace(report, last_step=_last_step(view, signals), damage=damage)
+
+
+def reported(name: str, view: RunView, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
+    """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
+    walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
+    told = announced(QUESTIONS, signals, walked)
+    return Report(name, walked, view.state, announced=told, incidents=incidents(view.root))
+
+
+def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
+    """A walk, and behind it what preflight and replays of the run have found."""
+    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached, walked.changes)
+
+
+def _last_step(view: RunView, signals: Signals) -> int | None:
+    """The last step; where the walk has read every step's loss, the files need not be read again for it."""
+    return view.last_step() if signals.whole_until is None else signals.whole_until
+
+
+def brief(asked: Asked) -> dict[str, Any]:
+    answer = asked.answer
+    return {
+        "code": asked.question.code,
+        "outcome": answer.outcome,
+        "step": answer.step,
+        "message": answer.message,
+    }
+
+
+def _leaf(asked: Asked) -> dict[str, Any]:
+    answer = asked.answer
+    evidence = {"measured": dict(answer.measured), "thresholds": _thresholds(asked), "panel": asked.panel}
+    return brief(asked) | {"fix": answer.fix, "evidence": evidence}
+
+
+def _entry(asked: Asked) -> dict[str, Any]:
+    question, answer = asked.question, asked.answer
+    return {
+        "code": question.code,
+        "name": question.name,
+        "answer": answer.kind,
+        "outcome": answer.outcome,
+        "measured": dict(answer.measured),
+        "thresholds": _thresholds(asked),
+        "panel": asked.panel,
+        "step": answer.step,
+        "message": answer.message,
+    }
+
+
+def _thresholds(asked: Asked) -> dict[str, Any]:
+    return {t.name: threshold_entry(t, asked.changed) for t in asked.question.thresholds}
+
+
+def threshold_entry(threshold: Threshold, changed: Mapping[str, float]) -> dict[str, Any]:
+    """A threshold as reports show it: a changed one says so, and what it was."""
+    mine = threshold.name in changed
+    entry: dict[str, Any] = {
+        "value": changed.get(threshold.name, threshold.value),
+        "unit": threshold.unit,
+        "source": "changed by the user" if mine else threshold.source,
+        "changed": mine,
+    }
+    return entry | ({"default": threshold.value} if mine else {})

@@ -1,0 +1,106 @@
+"""Thresholds that the user changed: on the command line, in steadyrun.toml, in [tool.steadyrun] of pyproject.toml."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.report.lookup import threshold_named
+
+# Where the section lies in each file; of two in one folder the later wins.
+_SECTIONS = {"pyproject.toml": ("tool", "steadyrun", "thresholds"), "steadyrun.toml": ("thresholds",)}
+
+
+def changes(given: Mapping[str, float], folder: Path) -> dict[str, dict[str, float]]:
+    """The changed thresholds by question and name.
+
+    `given` has full names such as `"C3.1.high"` and goes before the files. Of these the nearest folder counts,
+    from `folder` upwards, that has such a section.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for where, values in [*_nearest_files(folder), ("the given thresholds", given)]:
+        for full_name, value in values.items():
+            code, name, number = _checked(where, full_name, value)
+            found.setdefault(code, {})[name] = number
+    return found
+
+
+def parsed(assignments: Iterable[str]) -> dict[str, float]:
+    """`{"C3.1.high": 8.0}` for `["C3.1.high=8"]`, as the command line takes them."""
+    found = {}
+    for text in assignments:
+        name, _, value = text.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"{text!r} is not NAME=NUMBER, such as C3.1.high=8") from None
+    return found
+
+
+def _nearest_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    start = folder.absolute()
+    for place in (start, *start.parents):
+        files = [(place / name, section) for name, section in _SECTIONS.items() if (place / name).is_file()]
+        found = [(str(path), values) for path, section in files if (values := _section(path, section)) is not None]
+        if found:
+            return found
+    return []
+
+
+def _section(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
+    """The thresholds of one file by full name, None where it has no such section."""
+    table: Any = _toml(path, ours=len(keys) == 1)
+    if len(keys) == 1 and (strange := sorted(set(table) - set(keys))):
+        raise UsageError(f"{path}: {strange[0]!r} is not known; thresholds go into the table [thresholds]")
+    for key in keys:
+        if not isinstance(table, dict) or key not in table:
+            return None
+        table = table[key]
+    if not isinstance(table, dict):
+        raise UsageError(f'{path}: [{".".join(keys)}] must be a table, such as "C3.1.high" = 8')
+    return dict(_flat(table))
+
+
+def _toml(path: Path, *, ours: bool) -> dict[str, Any]:
+    """A TOML file; a broken one that is not ours has nothing to say to us."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:  # broken TOML and broken UTF-8 are both ValueErrors
+        if not ours:
+            return {}
+        raise UsageError(f"{path} cannot be read: {problem}") from problem
+
+
+def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """`[thresholds."C3.1"] high = 8`, `"C3.1.high" = 8` and `[thresholds.C3.1] high = 8` all mean the same."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _checked(where: str, full_name: str, value: Any) -> tuple[str, str, float]:
+    try:
+        code, name = threshold_named(full_name)
+    except UsageError as problem:
+        raise UsageError(f"{where}: {problem}") from None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise UsageError(f"{where}: {full_name} must be a number, got {value!r}")
+    if not math.isfinite(number := _float(value)):
+        raise UsageError(f"{where}: {full_name} must be finite, got {number}")
+    if number <= 0:
+        raise UsageError(f"{where}: {full_name} must be positive, got {number:g}")
+    return code, name, number
+
+
+def _float(value: numbers.Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf

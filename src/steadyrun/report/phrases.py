@@ -1,0 +1,192 @@
+"""The words that every form of a report shares: answers with their symbols, and strings made safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.report.ranking import PROOFS
+from steadyrun.store.run_summary import one_line as one_line
+from steadyrun.text import shown
+
+if TYPE_CHECKING:
+    from steadyrun.report.announced_faults import Announced
+    from steadyrun.report.check import Report
+    from steadyrun.trees.walker import Asked
+
+
+# How probes speak of several things at once.
+
+
+def counted(count: int, word: str) -> str:
+    """A number and what it counts."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
+MOST = 6  # entries of a list that has no natural end; JSON has them all
+
+
+def word(kind: str) -> str:
+    """An answer or a verdict in words."""
+    return kind.replace("-", " ")
+
+
+def with_symbol(kind: str) -> str:
+    return f"{SYMBOLS[kind]} {word(kind)}"
+
+
+def title(asked: Asked) -> str:
+    return f"{asked.question.code} {asked.question.name}"
+
+
+def at_step(step: int | None) -> str:
+    return "" if step is None else f" at step {step}"
+
+
+def standing(report: Report) -> str:
+    """How far the run is, such as "finished, last step 299"."""
+    if report.command != "check":
+        return one_line(report.state)
+    last = "no steps" if report.last_step is None else f"last step {report.last_step}"
+    return one_line(f"{report.state}, {last}" if report.state else last)
+
+
+def verdict(report: Report) -> str:
+    """The verdict as one sentence."""
+    if report.headline is not None:
+        return one_line(f"fault: {title(report.headline)}{at_step(report.headline.answer.step)}")
+    if report.unanswered:
+        return f"cannot tell: no fault found, but not answered: {', '.join(report.unanswered)}"
+    return "healthy: no fault found"
+
+
+def message(asked: Asked) -> str:
+    """What was found, and which limits the user had changed."""
+    limits = "".join(f" {change}" for change in changed_limits(asked))
+    return one_line(f"{asked.answer.message}{limits}")
+
+
+def changed_limits(asked: Asked) -> list[str]:
+    return [
+        f"(limit {t.name} changed from {t.value:g} to {asked.changed[t.name]:g})"
+        for t in asked.question.thresholds
+        if t.name in asked.changed
+    ]
+
+
+def limits(asked: Asked) -> list[str]:
+    """Every limit of a question with where it is from."""
+    found = []
+    for t in asked.question.thresholds:
+        mine = t.name in asked.changed
+        source = f"changed by the user, {t.value:g} before" if mine else t.source
+        value = f"{asked.changed.get(t.name, t.value):g} {t.unit}".rstrip()
+        found.append(one_line(f"{t.name} {value} ({source})"))
+    return found
+
+
+def figures(measured: Mapping[str, float]) -> str:
+    return one_line(", ".join(f"{name} {shown(value)}" for name, value in measured.items()))
+
+
+def meaning(asked: Asked) -> str:
+    """What the outcome means; an answer that could not be given has none."""
+    found = [outcome.meaning for outcome in asked.question.outcomes if outcome.name == asked.answer.outcome]
+    return one_line(found[0]) if found else ""
+
+
+def advice(note: Asked) -> str:
+    """What a note means and what to do about it; what only follows from a fault needs no fix of its own."""
+    symptom = any(o.name == note.answer.outcome and o.answer == FAULT for o in note.question.outcomes)
+    return one_line(f"{title(note)}: {meaning(note)}. {'A symptom.' if symptom else note.answer.fix}".rstrip())
+
+
+def consequences(report: Report) -> list[str]:
+    """What follows from the headline, with what it means."""
+    return [
+        one_line(f"{title(asked)}: {meaning(asked) or asked.answer.message}") for asked in report.ranking.consequences
+    ]
+
+
+def beside(report: Report) -> list[str]:
+    """Faults that the headline does not explain, with what was found."""
+    return [one_line(f"{title(asked)}: {message(asked)}") for asked in report.ranking.beside]
+
+
+def independent(report: Report) -> list[Asked]:
+    """The notes that do not follow from the headline."""
+    return [asked for asked in report.notes if asked not in report.ranking.consequences]
+
+
+def notes(report: Report) -> list[str]:
+    """The same, with what was found."""
+    return [f"{title(asked)}: {message(asked)}" for asked in independent(report)]
+
+
+def quiet(report: Report) -> str:
+    """Audits and probes without a finding, in one line; "" where there are none."""
+    found = [asked.answer.kind for asked in report.walk.path if is_quiet(report, asked)]
+    parts = [
+        f"{count} {word}"
+        for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
+        if (count := found.count(kind))
+    ]
+    what = "audits and probes" if any(asked.question.code[:1] == "P" for asked in report.walk.path) else "audits"
+    return f"{len(found)} {what}: {', '.join(parts)} (--json has them all)" if found else ""
+
+
+def is_quiet(report: Report, asked: Asked) -> bool:
+    """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
+    beside = any(each.question.code[:1] not in PROOFS for each in report.walk.path)
+    return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
+
+
+def remedies(report: Report) -> list[str]:
+    """What to record so that more can be told, each with the questions it answers; the longest lists are cut."""
+    codes: dict[str, list[str]] = {}
+    for asked in report.walk.path:
+        if asked.answer.kind == CANNOT_TELL and not is_quiet(report, asked):
+            codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
+    lines = [one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()]
+    if lines and report.state == "imported":
+        lines.insert(
+            0,
+            "this is a log: what is declared goes with it by steadyrun import --declare; the rest is for the next run",
+        )
+    return bounded(lines)
+
+
+def not_reached(report: Report) -> str:
+    """What the walk left out, "" where it left out nothing."""
+    count = len(report.walk.not_reached)
+    if not count or report.leaf is None:
+        return ""
+    questions = "1 question" if count == 1 else f"{count} questions"
+    return f"{questions} not asked: the walk ends at the first fault (--all goes on)"
+
+
+def announced(report: Report) -> list[str]:
+    """Faults that were announced live and that the walk does not show as faults, with what became of them."""
+    return [one_line(_became(each)) for each in report.announced if not each.shown]
+
+
+def _became(told: Announced) -> str:
+    noticed = "" if told.noticed is None else f", announced at step {told.noticed}"
+    head = f"{told.code} {told.name}".rstrip() + noticed
+    if told.now is None:
+        return f"{head}: {told.message} This version has no such question."
+    if told.stands:
+        return f"{head}: still a fault: {told.now.message} Fix: {told.now.fix}"
+    return f"{head} ({told.message}): no longer a fault. Now: {told.now.message}"
+
+
+def happened(report: Report) -> list[str]:
+    """The incidents of the run, one sentence each, with what a replay has proved."""
+    return [one_line(each.sentence(report.run)) for each in report.incidents]
+
+
+def bounded(lines: list[str]) -> list[str]:
+    rest = len(lines) - MOST
+    return lines if rest <= 1 else [*lines[:MOST], f"and {rest} more (--json has them all)"]

@@ -1,0 +1,76 @@
+"""What a run declares, or lets one infer, that several questions ask about."""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+_NEAR = 0.15  # of ln V
+_TELLING = 8  # classes: ln of fewer is too close to where any standardised loss begins
+_PADDING = 0.1  # output tables are often padded to a round size
+
+
+def classes(run: Signals) -> int | None:
+    """How many classes the output chooses among, as declared; None where that is not known.
+
+    A declared number that is far from the width of the model's output (a class-conditional generator, a
+    detector) is not what its loss chooses among.
+    """
+    for name in ("vocab_size", "num_classes"):
+        declared = run.declared(name)
+        if declared is not None:
+            width = number(run.inferred.get("output_width"))
+            chosen = width is None or abs(width - declared) <= _PADDING * declared
+            return int(declared) if declared >= 2 and chosen else None
+    return None
+
+
+def chooses(run: Signals) -> int | None:
+    """As `classes`; or, where none are declared, the output's width if the first loss is just that of a guess."""
+    declared = classes(run)
+    width, loss = number(run.inferred.get("output_width")), run.maybe("loss")
+    if declared is not None or width is None or width < _TELLING or loss is None or "num_classes" in run.config:
+        return declared
+    return int(width) if abs(float(loss.values[0]) - math.log(width)) < _NEAR * math.log(width) else None
+
+
+def unknown_classes(run: Signals) -> tuple[str, str, str]:
+    """Why it is not known what the output chooses among: the name of what is missing, why, and what to do."""
+    name = next((name for name in ("vocab_size", "num_classes") if name in run.config), None)
+    declared, width = run.declared(name) if name else None, number(run.inferred.get("output_width"))
+    if name and declared is not None and width is not None:
+        why = f"{name} {declared:g} is declared, but the model's output has {width:g} values"
+        return name, why, f"declare {name} as the loss has it"
+    if name:
+        return name, f"{name} is declared, but not as a number of at least 2", f"declare {name} as a number"
+    why = "neither vocab_size nor num_classes is declared, and "
+    if width is None:
+        return "vocab_size", f"{why}none could be inferred", ""
+    return "vocab_size", f"{why}the first loss does not show whether it chooses among the output's {width:g} values", ""
+
+
+def pretrained(run: Signals) -> bool:
+    """Whether the run starts from learned weights: declared so, or told by a first loss far below a guess."""
+    init = run.config.get("init")
+    if isinstance(init, str):
+        return init.lower() != "random"
+    count, loss = classes(run), run.maybe("loss")
+    return count is not None and loss is not None and float(loss.values[0]) < 0.7 * math.log(count)
+
+
+def untrained_start(run: Signals) -> None:
+    """Raise where the run does not start from random weights."""
+    init = run.config.get("init")
+    if isinstance(init, str) and init.lower() != "random":
+        raise NotApplicable(f"the run declares init {init!r}: it does not start from random weights")
+    if run.events("resume") and (loss := run.maybe("loss")) is not None and loss.steps[0] > 0:
+        raise NotApplicable(f"the record begins with a resumed run at step {loss.step_at(0)}")
+
+
+def summed_loss(run: Signals) -> None:
+    """Raise where the declared loss is a sum, whose size depends on the batch."""
+    if run.config.get("reduction") == "sum":
+        raise NotApplicable("the run declares reduction 'sum': the size of its loss depends on the batch")

@@ -1,0 +1,146 @@
+"""The recorded learning rates and what they are held against: what the questions of C2 and S2 look at."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from steadyrun.signals.declared_schedule import Curve, Plan, declared_plan, dry_run, number
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import learns
+from steadyrun.signals.rollbacks import path_of
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats
+
+ENOUGH = 5  # points before anything is said
+SAME = 1e-3  # of the peak: rates closer than this are the same rate
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The recorded rates, and what they are held against.
+
+    After a rollback the scheduler goes on from an earlier step, so the rates are counted along the path that was taken.
+    """
+
+    run: Signals
+    rates: Points
+    plan: Plan | None
+    dry: Curve | None  # by scheduler steps since the record began
+    recorded: Points  # the same rates by the steps of the run
+
+    @property
+    def peak(self) -> float:
+        return self.plan.peak if self.plan else float(np.max(self.rates.values)) or 1.0
+
+    @property
+    def constant(self) -> bool:
+        return float(np.ptp(self.rates.values)) <= SAME * self.peak
+
+    @property
+    def counts(self) -> Floats | None:
+        """How often the scheduler had been stepped before each recorded rate was used, where that is known."""
+        taken = self.run.maybe("scheduler_steps")
+        if taken is None or len(taken) < 2:
+            return None
+        taken = path_of(self.run).along(taken)
+        after = np.interp(self.rates.steps, taken.steps, taken.values)
+        return np.concatenate([[2 * after[0] - after[1]], after[:-1]])
+
+    @property
+    def planned(self) -> Curve | None:
+        """The scheduler's dry run by the steps of the run; None where it is not known when the scheduler was stepped.
+
+        Not a number at steps of which the dry run says nothing.
+        """
+        expected = self.run.inferred.get("expected_lr")
+        if self.dry is None or not isinstance(expected, dict):
+            return None
+        taken = self.run.maybe("scheduler_steps")
+        if taken is None:  # of the kinds that torch does not step, the curve is one of optimizer steps
+            return None if "begun" in expected else self.dry
+        begun = number(expected["begun"]) if "begun" in expected else self._begun_with_the_record(taken)
+        return None if begun is None else self._by_counts(taken, begun, number(expected.get("steps")))
+
+    def _begun_with_the_record(self, taken: Points) -> float | None:
+        """Where the dry run does not say: the count before the first step, unless there was more than one beginning."""
+        if self.run.events("resume") or len(taken) < 2:
+            return None
+        return float(2 * taken.values[0] - taken.values[1])
+
+    def _by_counts(self, taken: Points, begun: float, length: float | None) -> Curve:
+        """The count is that when `run.step` was called: the scheduler was stepped just before it, or just after."""
+        before = np.concatenate([[min(begun, taken.values[0])], taken.values[:-1]])
+
+        def curve(counts: Floats, at: Floats) -> Floats:
+            count = np.interp(at, taken.steps, counts) - begun
+            known = (count >= 0) & (count <= (np.inf if length is None else length))
+            assert self.dry is not None
+            return np.where(known, self.dry(count), np.nan)
+
+        mine = self.recorded
+        off = [np.nansum(np.abs(mine.values - curve(counts, mine.steps))) for counts in (before, taken.values)]
+        counts = before if off[0] <= off[1] else taken.values
+        return lambda at: curve(counts, at)
+
+
+def rates_of(run: Signals) -> dict[str, Points]:
+    """The learning rates by param group; an error where a log has printed them with too few digits."""
+    groups = run.family("lr/*")
+    zero = not any(np.any(points.values) for points in groups.values())
+    if run.imported and ((zero and learns(run)) or all(_rounded(points) for points in groups.values())):
+        why = "the learning rate is printed with too few digits"
+        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
+    return groups
+
+
+def look(run: Signals) -> Seen:
+    """The rates of the param group that the declared peak is about, and what they were meant to be."""
+    if "rates" in run.memo:
+        known: Seen = run.memo["rates"]
+        return known
+    groups = rates_of(run)
+    peak = run.declared("lr_max")
+    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
+    name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
+    dry = dry_run(run.inferred, name)
+    total = run.declared("total_steps")
+    plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
+    peaks = [float(np.max(points.values)) for points in groups.values()]
+    if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
+        # Rates on both sides of the declared one: it is the base of which each group has its share.
+        mine = groups[name].values
+        share = float(np.max(mine)) / plan.peak
+        below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
+        plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
+    rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
+    if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
+        plan = None  # the log counts other steps than those that were declared: micro-batches, samples
+    # The run holds this in its memo: a strong reference back would keep its files open until the next collection.
+    found = run.memo["rates"] = Seen(weakref.proxy(run), rates, plan, dry, groups[name])
+    return found
+
+
+def _rounded(rates: Points) -> bool:
+    """Whether a log printed the rate with one digit: then its stairs are those of the print."""
+    values = np.unique(rates.values[rates.values > 0])
+    digits = values / 10.0 ** np.floor(np.log10(values))
+    return len(values) >= 3 and bool(np.all(np.abs(digits - np.rint(digits)) < 1e-6))
+
+
+def _lowest(dry: Curve, total: float) -> float:
+    """Where the scheduler goes after its peak; one that counts epochs comes down many times in as many steps."""
+    curve = dry(np.linspace(0, total, 1001))
+    return float(np.min(curve[int(np.argmax(curve)) :]))
+
+
+def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
+    """The rates by optimizer steps, where `run.step` was not called once for each."""
+    taken = run.maybe("optimizer_steps")
+    scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
+    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
+        return rates
+    counted = np.cumsum(taken.values) - 1 + taken.steps[0]
+    return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)

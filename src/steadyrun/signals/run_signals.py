@@ -1,0 +1,314 @@
+"""One run as the questions see it: clean series, declared intent, and what is missing and how to record it."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.errors import UsageError
+from steadyrun.records import Event, Series
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
+from steadyrun.signals.smoothing import Floats
+
+_IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
+_LARGEST = 1e150  # squares of larger numbers are no numbers any more
+
+Axes = tuple[npt.NDArray[np.int64], Floats]
+"""Steps and times."""
+
+
+class Source(Protocol):
+    """What signals need of a run; `steadyrun.open_run` gives one."""
+
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+    @property
+    def state(self) -> str: ...
+    def names(self) -> list[str]: ...
+    def series(self, name: str) -> Series: ...
+    def events(self, kind: str | None = None) -> list[Event]: ...
+
+
+@dataclass(frozen=True)
+class Points:
+    """A series with finite values only, at rising steps."""
+
+    name: str
+    steps: Floats
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def where(self, keep: Any) -> Points:
+        return Points(self.name, self.steps[keep], self.values[keep])
+
+    def from_step(self, step: float) -> Points:
+        return self.where(self.steps >= step)
+
+    def step_at(self, place: int) -> int:
+        return int(self.steps[place])
+
+    def mean_until(self, step: float, window: int) -> float:
+        """The mean of the last `window` points up to a step; NaN before the first."""
+        end = int(np.searchsorted(self.steps, step, side="right"))
+        return float(np.mean(self.values[max(0, end - window) : end])) if end else float("nan")
+
+    @cached_property
+    def spacing(self) -> float:
+        """Steps between two points: 1 when every step was recorded."""
+        return float(np.median(np.diff(self.steps))) if len(self) > 1 else 1.0
+
+
+class Signals:
+    """The series, events and declarations of one run, read when they are asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._points: dict[str, Points] = {}
+        self.memo: dict[Any, Any] = {}  # what several questions compute alike
+        self._read: dict[str, Series] = {}  # read to find the end, not yet asked for
+        self._whole: dict[str, Axes] = {}  # series of which `points` has all, so that they need not be read again
+        self._axes: list[Axes] = []
+        self._steps: list[Floats] = []  # most series have the same steps: kept once, they are half of the memory
+        self.manifest = source.manifest
+        self.config: Mapping[str, Any] = _mapping(self.manifest.get("config"))
+        if self.step_unit != "step":  # what is declared in steps says nothing about epochs
+            self.config = {name: value for name, value in self.config.items() if name not in _IN_STEPS}
+        self.inferred: Mapping[str, Any] = _mapping(self.manifest.get("inferred"))
+
+    @cached_property
+    def names(self) -> list[str]:
+        return self._source.names()
+
+    @property
+    def _validated(self) -> npt.NDArray[np.int64]:
+        """Steps with a validation: where a table has a row for it, NaN stands for the training loss."""
+        if not self.has("val_loss"):
+            return np.array([], np.int64)
+        val = self.raw("val_loss")
+        return val.steps[np.isfinite(val.values)]
+
+    @cached_property
+    def imported(self) -> bool:
+        """Whether the record was made of a log, which tells nothing of the model."""
+        return bool(self.about("imported"))
+
+    @cached_property
+    def step_unit(self) -> str:
+        """What the steps of the record count: "epoch" or "point" in a log that had no steps, else "step"."""
+        return str(self.about("imported").get("step_unit", "step"))
+
+    def counted(self, points: Points) -> str:
+        """What the points of a series are: steps where each was recorded, otherwise logged points (or epochs)."""
+        if self.step_unit == "epoch":
+            return "epochs"
+        return "steps" if points.spacing <= 1 and self.step_unit == "step" else "logged points"
+
+    def stretch(self, points: Points, steps: float, fewest: int) -> int:
+        """How many points of a series cover so many steps: as many where each was recorded, fewer in a sparse log.
+
+        Never fewer than a statistic needs; a log that counts epochs has no more than these.
+        """
+        if self.step_unit != "step":
+            return min(int(steps), fewest)
+        return min(int(steps), max(fewest, math.ceil(steps / max(1.0, points.spacing))))
+
+    def length(self, points: Points) -> float:
+        """How many steps a series covers; its points in a log that does not count steps."""
+        if self.step_unit != "step" or not len(points):
+            return len(points)
+        return float(points.steps[-1] - points.steps[0]) + points.spacing
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether more may come: what is too early to tell may be told later."""
+        return self._source.state in {"running", "unknown"}
+
+    @cached_property
+    def unfinished(self) -> bool:
+        """Whether the run has not come to its own end: running, stopped, crashed or killed."""
+        return self._source.state != "finished"
+
+    @property
+    def whole_until(self) -> int | None:
+        """The last step of a loss that was read, is finite and recorded at every step; None where it is not so."""
+        loss = self._points.get("loss")
+        if loss is None or len(loss) < 2 or self.first_nonfinite is not None or loss.spacing != 1:
+            return None
+        return loss.step_at(len(loss) - 1)
+
+    def has(self, name: str) -> bool:
+        return name in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def matching(self, pattern: str) -> list[str]:
+        return fnmatch.filter(self.names, pattern)
+
+    def events(self, kind: str) -> list[Event]:
+        return self._source.events(kind)
+
+    def listed(self, key: str) -> list[dict[str, Any]]:
+        """The entries of a list in the manifest, such as `param_groups`."""
+        found = self.manifest.get(key)
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+    def about(self, key: str) -> Mapping[str, Any]:
+        """A part of the manifest, such as `model`; empty where there is none."""
+        return _mapping(self.manifest.get(key))
+
+    def declared(self, name: str) -> float | None:
+        """A number of the configuration; None where it is not declared, or not as a number."""
+        return number(self.config.get(name))
+
+    def raw(self, name: str) -> Series:
+        """A series as recorded, non-finite values included, in order of steps; of two at one step the later."""
+        if not self.has(name):
+            raise MissingSignal(name)
+        if name in self._whole:
+            steps, times = self._whole[name]
+            return Series(name, steps, self._points[name].values, times)
+        return self._read.pop(name, None) or _ordered(self._source.series(name))
+
+    def points(self, name: str) -> Points:
+        """The finite points of a series before the run's first non-finite value; an error where there are none."""
+        if name not in self._points:
+            self._points[name] = self._finite(name)
+        if not len(self._points[name]):
+            raise MissingSignal(name, f"{name} has no finite value{self._so_far}")
+        return self._points[name]
+
+    def distinct(self, name: str) -> Floats:
+        """The values of a series that has many at one step, such as the hashes of examples."""
+        if not self.has(name):
+            raise MissingSignal(name)
+        values = self._source.series(name).values
+        return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
+
+    def how_many(self, name: str, until: float) -> int:
+        """How many values such a series has up to a step."""
+        return int(np.sum(self._source.series(name).steps <= until)) if self.has(name) else 0
+
+    def family(self, pattern: str) -> dict[str, Points]:
+        """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""
+        start = len(pattern) - 1
+        found = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
+        kept = {name: points for name, points in found.items() if points is not None}
+        if not kept:
+            why = f"{pattern} was recorded, but no value is finite{self._so_far}" if found else ""
+            raise MissingSignal(pattern, why)
+        return kept
+
+    def maybe(self, name: str) -> Points | None:
+        """The points of a series, None where there are none."""
+        try:
+            return self.points(name)
+        except MissingSignal:
+            return None
+
+    @cached_property
+    def applied(self) -> npt.NDArray[np.int64]:
+        """Steps with a non-finite gradient that was applied, told by the losses where nobody recorded it."""
+        return applied(self.raw("grad_norm"), self.raw("loss") if self.has("loss") else None, self.step_unit == "step")
+
+    @cached_property
+    def first_nonfinite(self) -> tuple[int, str] | None:
+        """The first step whose loss or gradient was not finite, and which; a step the scaler skipped is ordinary."""
+        found = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
+        return min(found, default=None)
+
+    @cached_property
+    def end(self) -> float:
+        """Configuration questions see the steps before this one."""
+        return self.first_nonfinite[0] if self.first_nonfinite else float("inf")
+
+    @property
+    def _so_far(self) -> str:
+        return f" before step {self.end:g}" if self.first_nonfinite else ""
+
+    def _finite(self, name: str) -> Points:
+        series = self.raw(name)
+        keep = np.isfinite(series.values) & (series.steps < self.end)
+        steps, values = series.steps, series.values.astype(float, copy=False)
+        whole = bool(np.all(keep))
+        if not whole:
+            steps, values = steps[keep], values[keep]
+        if len(values) and float(np.max(np.abs(values))) > _LARGEST:
+            values, whole = np.clip(values, -_LARGEST, _LARGEST), False
+        if whole:
+            self._whole[name] = self._axes_like(series)
+        return Points(name, self._shared(steps), values)
+
+    def _axes_like(self, series: Series) -> Axes:
+        """Steps and times of a series; those of another one where they are the same, as within a table."""
+        for steps, times in self._axes:
+            if (
+                len(steps) == len(series)
+                and np.array_equal(steps, series.steps)
+                and np.array_equal(times, series.times)
+            ):
+                return steps, times
+        self._axes.append((series.steps, series.times))
+        return self._axes[-1]
+
+    def _shared(self, steps: npt.NDArray[np.int64]) -> Floats:
+        for known in self._steps:
+            if len(known) == len(steps) and np.array_equal(known, steps):
+                return known
+        self._steps.append(steps.astype(float))
+        return self._steps[-1]
+
+    def not_finite(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
+        """The steps at which a series is not finite, and how many points it has."""
+        key = ("not finite", name)
+        if key not in self.memo:
+            series = self._read[name] = self.raw(name)
+            self.memo[key] = series.steps[~np.isfinite(series.values)], len(series)
+        found: tuple[npt.NDArray[np.int64], int] = self.memo[key]
+        return found
+
+    def _first_bad(self, name: str) -> int | None:
+        if not self.has(name):
+            return None
+        bad = self.not_finite(name)[0]
+        if len(bad) and self.has("skipped"):
+            bad = unskipped(bad, self.raw("skipped"))
+        elif len(bad) and name == "grad_norm":
+            bad = self.applied
+        elif len(bad) and self.imported:  # where the loss goes on, nothing was destroyed, or nothing was measured
+            bad = np.setdiff1d(at_the_end(self.raw(name)), self._validated)
+        return int(bad[0]) if len(bad) else None
+
+
+def _ordered(series: Series) -> Series:
+    steps = series.steps
+    if len(steps) < 2 or np.all(steps[1:] > steps[:-1]):
+        return series
+    order = np.argsort(steps, kind="stable")
+    last = np.append(np.diff(steps[order]) != 0, True)
+    kept = order[last]
+    return Series(series.name, steps[kept], series.values[kept], series.times[kept])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def signals_of(source: Source) -> Signals:
+    """The signals of a run; a clear error where nothing at all was recorded."""
+    found = Signals(source)
+    if not found.names and not found.manifest:
+        raise UsageError("the run directory holds neither a manifest nor any series")
+    return found

@@ -1,0 +1,72 @@
+"""A clip threshold from the gradient norms that a run had while it was well."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steadyrun.errors import UsageError
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.smoothing import Floats
+from steadyrun.store.incident_order import gravity
+
+if TYPE_CHECKING:
+    from steadyrun.store.reader import RunView
+
+_DIGITS = 2
+
+
+def suggested_clip(norms: Floats, quantile: float) -> float:
+    """The `quantile` of the norms that are finite and not zero, to two digits; NaN where there are none.
+
+    A few wild norms among them do not move it.
+    """
+    usable = norms[np.isfinite(norms) & (norms > 0)]
+    return _rounded(float(np.quantile(usable, quantile))) if len(usable) else float("nan")
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS - 1}e}")
+
+
+def suggest_clip(
+    run: str | os.PathLike[str] | RunView, *, before: int | None = None, quantile: float = 0.9, window: int = 200
+) -> float:
+    """A clip threshold for a run like this one: a high quantile of its own gradient norms before an incident.
+
+    The norms are those before clipping, of the last `window` recorded steps before step `before` (without it: before
+    the gravest incident that the run has noted, or its end). With the default one ordinary step in ten is clipped, and
+    a step that stands out by far is cut down to what is ordinary. Where it lies above the threshold that the run has,
+    the run clips most of its steps already, and lowering the threshold is not what it needs.
+    """
+    if not 0 < quantile <= 1:
+        raise UsageError(f"quantile must lie above 0 and not above 1, not {quantile!r}")
+    if window < 1:
+        raise UsageError(f"window must be at least 1, not {window!r}")
+    view = _opened(run)
+    signals = Signals(view)
+    if not signals.has("grad_norm"):
+        raise UsageError(f"{view.root} has no gradient norms: {MissingSignal('grad_norm').how}")
+    series = signals.raw("grad_norm")
+    end = _gravest_incident(view) if before is None else before
+    norms = series.values if end is None else series.values[series.steps < end]
+    found = suggested_clip(norms[-window:], quantile)
+    if not np.isfinite(found):
+        raise UsageError(f"{view.root} has no finite gradient norm before step {end}")
+    return found
+
+
+def _opened(run: str | os.PathLike[str] | RunView) -> RunView:
+    from steadyrun.store.reader import RunView, open_run
+
+    return run if isinstance(run, RunView) else open_run(run)
+
+
+def _gravest_incident(view: RunView) -> int | None:
+    """The step of the gravest, in the order in which replay chooses."""
+    told = [(event, event.step) for event in view.events("incident") if event.step is not None]
+    ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in told]
+    return min(ranked)[-1] if ranked else None

@@ -1,0 +1,113 @@
+"""Validation beside training: what C4.2 and S1.3 look at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from steadyrun.signals.intent import chooses
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import Progress, progress
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats, robust_scale
+
+_SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Validation minus smoothed training loss at each validation, and how far validation is past its best."""
+
+    val: Points
+    train: Floats
+    unit: float  # what one nat of the specification is in this run's loss
+
+    @property
+    def gaps(self) -> Floats:
+        return (self.val.values - self.train) / self.unit
+
+    @property
+    def best(self) -> int:
+        """The best validation: of the lowest middle and its neighbours, the one that is lowest itself."""
+        middle = int(np.argmin(self.middle))
+        start = max(0, middle - self.reach)
+        return start + int(np.argmin(self.val.values[start : middle + self.reach + 1]))
+
+    @property
+    def lowest(self) -> float:
+        return float(np.min(self.middle))
+
+    @property
+    def stands_out(self) -> tuple[int, float]:
+        """The validation that is highest beside its neighbours, and how many times the higher of them it is."""
+        values = self.val.values
+        if len(values) < 3 or float(np.min(values)) <= 0:
+            return 0, 0.0
+        times = values[1:-1] / np.maximum(values[:-2], values[2:])
+        place = int(np.argmax(times))
+        return place + 1, float(times[place])
+
+    @property
+    def middle(self) -> Floats:
+        """Each validation as the middle of itself and its neighbours: one lucky or unlucky value does not count.
+
+        Of many validations the middle of more: the lowest of many is low by chance.
+        """
+        values = self.val.values
+        if len(values) < 3:
+            return values
+        reach = self.reach
+        padded = np.concatenate([np.full(reach, values[0]), values, np.full(reach, values[-1])])
+        middle: Floats = np.median(sliding_window_view(padded, 2 * reach + 1), axis=1)
+        return middle
+
+    @property
+    def reach(self) -> int:
+        return max(1, len(self.val) // 16)
+
+    @property
+    def noise(self) -> float:
+        """How far such a middle is off by chance, relative to the best: from the scatter of neighbours."""
+        values = self.val.values
+        if len(values) < 4 or not self.lowest:
+            return 0.0
+        scatter = robust_scale(np.diff(values)).spread / math.sqrt(2)
+        return scatter / math.sqrt(2 * self.reach + 1) / abs(self.lowest)
+
+    @property
+    def rise(self) -> float:
+        """How far the last validations are above the best one, relative to it; the lower of the last two counts."""
+        lowest = self.lowest
+        last = float(np.min(self.middle[-2:])) if int(np.argmin(self.middle)) < len(self.val) - 2 else lowest
+        return (last - lowest) / abs(lowest) if lowest else 0.0
+
+    @property
+    def train_fell_since(self) -> bool:
+        return bool(self.train[-1] < self.train[self.best])
+
+
+def _counts_otherwise(val: Points, loss: Points) -> bool:
+    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
+    numbered = len(val) >= 5 and val.spacing == 1 and val.steps[0] <= 1
+    return bool(numbered and loss.steps[-1] > 5 * val.steps[-1])
+
+
+def gap_of(run: Signals) -> Gap:
+    """The gap at every validation within the recorded training steps; an error where there is none."""
+    val = run.points("val_loss")
+    seen: Progress = progress(run)
+    # The first logged loss of a sparse record stands for the steps before it, too.
+    first = seen.loss.steps[0] - (seen.loss.spacing if seen.loss.spacing > 1 else 0)
+    if run.imported and _counts_otherwise(val, seen.loss):
+        why = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}: they count something else"
+        raise MissingSignal("val_loss", f"{why} than the training losses", "log both over the same steps")
+    inside = val.where((val.steps >= first) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
+    if not len(inside):
+        raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
+    train = np.interp(inside.steps, seen.loss.steps, seen.smooth)
+    count = chooses(run)
+    first = math.log(count) if count is not None else abs(seen.start)
+    return Gap(inside, train, (first or 1.0) / _SEED_LOSS)

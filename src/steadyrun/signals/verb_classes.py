@@ -1,0 +1,77 @@
+"""The curves of the regular and the irregular class, which the questions of S7 compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.progress import SPAN
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.smoothing import Floats, ema
+from steadyrun.text import shown
+
+FEWEST = 5
+
+
+@dataclass(frozen=True)
+class Race:
+    """The smoothed losses of both classes at the steps where both are known; the first quarter is left out."""
+
+    steps: Floats
+    regular: Floats
+    irregular: Floats
+    source: str
+
+    @property
+    def lag(self) -> Floats:
+        """By how much the irregular loss is above the regular one, as a share of it."""
+        return (self.irregular - self.regular) / self.regular
+
+    @property
+    def leads(self) -> float:
+        """The share of the run in which the regular class is ahead."""
+        return float(np.mean(self.lag > 0))
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.source}: regular {shown(self.regular[-1])}, irregular {shown(self.irregular[-1])} at step "
+            f"{self.steps[-1]:.0f}; irregular lags by {float(np.mean(self.lag)):.1%} on average, and regular is ahead "
+            f"in {self.leads:.0%} of the run"
+        )
+
+
+def race(run: Signals) -> Race:
+    """The two curves: of training where they are recorded at every step, else of validation."""
+    if "race" in run.memo:
+        known: Race = run.memo["race"]
+        return known
+    for family, span in (("class_loss", SPAN), ("val_class_loss", 1)):
+        regular, irregular = run.maybe(f"{family}/regular"), run.maybe(f"{family}/irregular")
+        if regular is not None and irregular is not None:
+            found = run.memo["race"] = _race(run, family, regular, irregular, span)
+            return found
+    if run.matching("class_loss/*") or run.matching("val_class_loss/*"):
+        raise NotApplicable("no classes are called regular and irregular, the names that this question compares")
+    how = "" if run.imported else ': run.step(loss, class_losses={"regular": …, "irregular": …})'
+    raise NotApplicable(f"no class losses are recorded{how}", "class_loss/*")
+
+
+def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int) -> Race:
+    if not np.array_equal(regular.steps, irregular.steps):  # a batch may hold examples of one class alone
+        both = np.intersect1d(regular.steps, irregular.steps)
+        regular, irregular = (points.where(np.isin(points.steps, both)) for points in (regular, irregular))
+    steps, first, second = regular.steps, ema(regular.values, span), ema(irregular.values, span)
+    later = slice(len(steps) // 4, None)
+    found = Race(steps[later], first[later], second[later], family)
+    if len(found.steps) < FEWEST:
+        if run.running:
+            raise MissingSignal(
+                f"{family}/*", f"only {len(steps)} losses of both classes are recorded", "let it run on"
+            )
+        raise NotApplicable(f"only {len(steps)} losses of both classes are recorded")
+    if float(np.min(found.regular)) <= 0:
+        raise NotApplicable("losses that are not positive have no lag as a share")
+    return found

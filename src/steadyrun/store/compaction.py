@@ -1,0 +1,182 @@
+"""When a run closes, the segments of each table become one Parquet file.
+
+The Parquet file is written beside the segments and renamed into place; only then are they deleted. It
+names the segments it replaces, so a process killed between the two leaves nothing counted twice. A damaged
+segment is kept: what could be read of it is in the Parquet file, and the file itself stays as evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from steadyrun.records import Dropped
+from steadyrun.store.layout import parquet_name, parse_segment
+from steadyrun.store.segment import STEP, TIME, SegmentReader, schema_of
+
+# Checksums of a Parquet file's columns and of its footer, in the bytes before the footer.
+#
+# Parquet has checksums of what is in its pages, and none of the pages' headers and of the footer, which hold the names
+# of the columns and say how to read them. Readers of Parquet come from the end of the file and never see the seal; a
+# file without one is read as far as Parquet's own checksums go.
+
+
+_MARK = b"steadyrun-crc32:"
+_SIZE = len(_MARK) + 16  # then the checksum of all behind the columns, and how many sums of columns there are
+_END = struct.Struct("<I4s")  # the footer's length, and the magic
+_LARGEST = 256 * 2**20  # bytes of a footer that is still read
+
+
+def seal(file: BinaryIO) -> None:
+    """Move the footer of a complete Parquet file behind the checksums."""
+    place, footer = _footer(file)
+    metadata = pq.read_metadata(file)
+    sums = b"".join(
+        _hex(_chunk(file, metadata, group, column))
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    file.seek(place)
+    file.write(sums + _mark(sums, footer) + footer)
+
+
+def check(path: Path) -> bytes:
+    """The checksums of a file's columns, b"" where it has none; a ValueError if its footer is not what was written."""
+    with path.open("rb") as file:
+        place, footer = _footer(file)
+        mark = _before(file, place, _SIZE)
+        if not mark.startswith(_MARK):
+            return b""
+        try:
+            sums = _before(file, place - _SIZE, 8 * int(mark[-8:], 16))
+        except ValueError:
+            sums = b""
+    if mark != _mark(sums, footer):
+        raise ValueError("the checksum of its footer does not match")
+    return sums
+
+
+def check_column(path: Path, sums: bytes, metadata: pq.FileMetaData, group: int, column: int) -> None:
+    """A ValueError if the bytes of one column in one row group are not what was written."""
+    place = 8 * (group * metadata.num_columns + column)
+    with path.open("rb") as file:
+        if _hex(_chunk(file, metadata, group, column)) != sums[place : place + 8]:
+            raise ValueError(f"the checksum of {metadata.schema.column(column).name!r} does not match")
+
+
+def _chunk(file: BinaryIO, metadata: pq.FileMetaData, group: int, column: int) -> bytes:
+    chunk = metadata.row_group(group).column(column)
+    begins = [chunk.data_page_offset] + ([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])
+    file.seek(min(begins))
+    return file.read(chunk.total_compressed_size)
+
+
+def _hex(data: bytes) -> bytes:
+    return f"{zlib.crc32(data):08x}".encode()
+
+
+def _mark(sums: bytes, footer: bytes) -> bytes:
+    return _MARK + _hex(sums + footer) + f"{len(sums) // 8:08x}".encode()
+
+
+def _before(file: BinaryIO, end: int, size: int) -> bytes:
+    file.seek(max(0, end - size))
+    return file.read(min(end, size))
+
+
+def _footer(file: BinaryIO) -> tuple[int, bytes]:
+    """Where the footer begins, and its bytes up to the end of the file."""
+    size = file.seek(0, os.SEEK_END)
+    if size < _END.size:
+        raise ValueError("it is cut off")
+    file.seek(size - _END.size)
+    length, magic = _END.unpack(file.read(_END.size))
+    if magic != b"PAR1" or not length + _END.size <= min(size, _LARGEST):
+        raise ValueError("its end is not that of a Parquet file")
+    place = size - _END.size - length
+    file.seek(place)
+    return place, file.read(size - place)
+
+
+REPLACES = b"steadyrun.replaces"
+_CELLS_PER_GROUP, _FEWEST_ROWS = 2_000_000, 4_096
+
+
+def compact(folder: Path, attempt: int) -> list[Dropped]:
+    """Compact the tables of one attempt; returns what could not be read of its segments."""
+    tables: dict[str, list[tuple[int, Path]]] = {}
+    for path in folder.glob("*.arrow"):
+        parsed = parse_segment(path.name)
+        if parsed and parsed[1] == attempt:
+            tables.setdefault(parsed[0], []).append((parsed[2], path))
+    dropped: list[Dropped] = []
+    for table, parts in sorted(tables.items()):
+        paths = [path for _, path in sorted(parts)]
+        dropped += _compact_table(folder / parquet_name(table, attempt), paths)
+    return dropped
+
+
+def _compact_table(target: Path, paths: list[Path]) -> list[Dropped]:
+    names = dict.fromkeys(name for path in paths for name in SegmentReader(path).names)
+    schema = schema_of([name for name in names if name not in {STEP, TIME}]).with_metadata(
+        {REPLACES: json.dumps([path.name for path in paths])}
+    )
+    dropped: list[Dropped] = []
+    temporary = target.with_suffix(".parquet.tmp")
+    try:
+        _write_groups(temporary, schema, _groups(schema, paths, dropped))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    damaged = {drop.file for drop in dropped}
+    for path in paths:
+        if path.name not in damaged:
+            path.unlink()
+    return dropped
+
+
+def _write_groups(path: Path, schema: pa.Schema, groups: Iterator[pa.Table]) -> None:
+    with path.open("w+b") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+            for group in groups:
+                writer.write_table(group)
+        seal(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _groups(schema: pa.Schema, paths: list[Path], dropped: list[Dropped]) -> Iterator[pa.Table]:
+    """The rows of all segments in groups of bounded size; one segment is mapped at a time."""
+    most = max(_FEWEST_ROWS, _CELLS_PER_GROUP // len(schema))
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for path in paths:
+        segment = SegmentReader(path)
+        for batch in segment.batches(segment.names):
+            if batch.columns[STEP] is None or batch.columns[TIME] is None:
+                continue
+            pending.append(_aligned(schema, batch.rows, batch.columns))
+            rows += batch.rows
+            if rows >= most:
+                yield pa.Table.from_batches(pending, schema)
+                pending, rows = [], 0
+        dropped += segment.dropped
+    if pending:
+        yield pa.Table.from_batches(pending, schema)
+
+
+def _aligned(schema: pa.Schema, rows: int, columns: dict[str, pa.Array | None]) -> pa.RecordBatch:
+    arrays = [columns.get(field.name) for field in schema]
+    filled = [
+        pa.nulls(rows, field.type) if array is None else array for array, field in zip(arrays, schema, strict=True)
+    ]
+    return pa.record_batch(filled, schema=schema)
