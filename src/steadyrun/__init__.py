@@ -14,6 +14,8 @@ steadyrun.import_log("trainer_state.json", "experiments/theirs")
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.version import __version__ as __version__
@@ -22,31 +24,31 @@ if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, LogError, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
     from steadyrun.importers.import_log import import_log
     from steadyrun.panels.notebook import Dashboard, dashboard
-    from steadyrun.preflight.preflight import preflight
+    from steadyrun.panels.run_view import RunView, open_run
     from steadyrun.program.task import Task
     from steadyrun.recording.record import record
+    from steadyrun.recording.replay import replay
     from steadyrun.recording.run import Run
     from steadyrun.records import Alerts, Dropped, Event, Forward, Found, Series
-    from steadyrun.replay.replay import replay
     from steadyrun.replay.result import Replay
     from steadyrun.report.check import Report, check
+    from steadyrun.report.preflight import preflight
     from steadyrun.signals.suggested_clip import suggest_clip
-    from steadyrun.store.reader import RunView, open_run
 
 
 # Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
 _HOMES = {
     "record": "steadyrun.recording.record",
     "Run": "steadyrun.recording.run",
-    "open_run": "steadyrun.store.reader",
-    "RunView": "steadyrun.store.reader",
+    "open_run": "steadyrun.panels.run_view",
+    "RunView": "steadyrun.panels.run_view",
     "check": "steadyrun.report.check",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
     "Task": "steadyrun.program.task",
     "Replay": "steadyrun.replay.result",
-    "replay": "steadyrun.replay.replay",
-    "preflight": "steadyrun.preflight.preflight",
+    "replay": "steadyrun.recording.replay",
+    "preflight": "steadyrun.report.preflight",
     "import_log": "steadyrun.importers.import_log",
     "Report": "steadyrun.report.check",
     "suggest_clip": "steadyrun.signals.suggested_clip",
@@ -100,3 +102,14 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+class _Surface(ModuleType):
+    """`steadyrun.preflight` and `steadyrun.replay` are functions, and rooms of the same name are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Surface

@@ -24,3 +24,8 @@ def listed(names: Sequence[str], total: int | None = None) -> str:
     more = (len(names) if total is None else total) - _SHOWN
     few = ", ".join(names[:_SHOWN])
     return f"{few} and {more} more" if more > 0 else few
+
+
+def counted(count: int, word: str) -> str:
+    """A number and what it counts."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -104,11 +104,13 @@ def test_a_loss_function_that_fails_does_not_stop_training(tmp_path: Path) -> No
 
 
 def test_the_function_and_the_room_share_their_name() -> None:
-    import steadyrun.preflight.preflight
+    import steadyrun.preflight.bench
+    import steadyrun.replay.session
 
     model, optimizer, loader = objects()
     report = steadyrun.preflight(model, optimizer, good, [next(iter(loader))])
     assert report.verdict == "healthy"
+    assert callable(steadyrun.replay)
 
 
 def test_an_optimizer_inside_of_another_is_put_back_too() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import steadyrun
 from steadyrun.live import page_patches
-from steadyrun.live.run_view import Watch
+from steadyrun.live.followed_run import Watch
 from steadyrun.panels.board import board_of
 from steadyrun.panels.thinning import MOST, Lens, chosen, through
 

@@ -12,7 +12,7 @@ from loops import run_alone
 import steadyrun
 from steadyrun.errors import RunDirectoryError
 from steadyrun.live.feed import Feed
-from steadyrun.live.run_view import Watch
+from steadyrun.live.followed_run import Watch
 from steadyrun.live.subscriptions import Pace, Tailers
 from steadyrun.live.threads import Workers
 
@@ -102,10 +102,12 @@ def test_what_cannot_be_read_is_an_error_each_time(root: Path) -> None:
 
 
 def test_a_walk_is_not_repeated_at_every_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.live import run_view
+    from steadyrun.live import followed_run
 
-    real, walks = run_view.reported, []
-    monkeypatch.setattr(run_view, "reported", lambda *given, **options: (walks.append(1), real(*given, **options))[1])
+    real, walks = followed_run.reported, []
+    monkeypatch.setattr(
+        followed_run, "reported", lambda *given, **options: (walks.append(1), real(*given, **options))[1]
+    )
     run = steadyrun.record(root.parent / "live", flush_steps=1)
     run.log(loss=1.0)
     watch = Watch(root.parent / "live", "live")

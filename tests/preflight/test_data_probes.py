@@ -30,8 +30,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
-from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
+from steadyrun.report.preflight import run
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from programs_data import ZOO
 from programs_strange import STRANGE
 
 import steadyrun
-from steadyrun.preflight.preflight import run
+from steadyrun.report.preflight import run
 
 
 def standing(task: steadyrun.Task) -> list[Any]:

@@ -10,8 +10,8 @@ from programs_data import classify, mlp, points, task
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset, TensorDataset
 
 import steadyrun
-from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
+from steadyrun.report.preflight import run
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import steadyrun
 from steadyrun.preflight.p3_4_smoothing import floor
-from steadyrun.preflight.preflight import run
 from steadyrun.questions.form import Answer
+from steadyrun.report.preflight import run
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from samples import HOSTILE, fault_report, report
 
 import steadyrun
-from steadyrun.live.run_view import Watch
+from steadyrun.live.followed_run import Watch
 from steadyrun.panels.board import board_of
 from steadyrun.panels.dashboard_page import page
 from steadyrun.report.incidents import Incident, incidents

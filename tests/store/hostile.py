@@ -13,7 +13,7 @@ from rows import new_writer
 
 import steadyrun
 from steadyrun.errors import SteadyrunError
-from steadyrun.store.reader import RunView, open_run
+from steadyrun.store.reader import RunReader, open_run
 
 STEPS = 60
 EVENTS, MANIFEST = "events/rank-00000.jsonl", "manifest.json"
@@ -39,7 +39,7 @@ def copied(run: Path, to: Path) -> Path:
     return shutil.copytree(run, to / "copy")
 
 
-def everything(view: RunView) -> dict[str, Points]:
+def everything(view: RunReader) -> dict[str, Points]:
     found = {name: view.series(name) for name in view.names()}
     return {
         name: list(zip(each.steps.tolist(), each.values.tolist(), each.times.tolist(), strict=True))

@@ -114,9 +114,9 @@ def _tried(
     arguments: list[str],
 ) -> Report:
     """Build the program and try it, with a bar on stderr."""
-    from steadyrun.preflight.preflight import known_probes, run
     from steadyrun.program.task import build_task, load_factory
     from steadyrun.report.limits import parsed
+    from steadyrun.report.preflight import known_probes, run
     from steadyrun.store.reader import open_run
 
     known_probes(only)  # before the program is built, which may take minutes

@@ -29,7 +29,7 @@ from steadyrun.report.phrases import SYMBOLS
 from steadyrun.store.layout import ENDED
 
 if TYPE_CHECKING:
-    from steadyrun.live.run_view import Watch
+    from steadyrun.live.followed_run import Watch
     from steadyrun.panels.panel import Board
 
 
@@ -282,7 +282,7 @@ def top(
 
 
 def _watch(run: str) -> Watch:
-    from steadyrun.live.run_view import Watch
+    from steadyrun.live.followed_run import Watch
     from steadyrun.report import limits
     from steadyrun.store.reader import open_run
 

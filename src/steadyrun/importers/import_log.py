@@ -17,7 +17,7 @@ from steadyrun.importers.log_files import Place, misnamed, places
 from steadyrun.store.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from steadyrun.store.reader import RunView
+    from steadyrun.store.reader import RunReader
 
 
 def import_log(
@@ -27,7 +27,7 @@ def import_log(
     format: str | None = None,
     map: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> RunView:
+) -> RunReader:
     """Make the run directory `path` out of a log that another tool wrote, and open it.
 
     `map` says which series of the log is which (`{"loss": "train/ce"}`), `config` declares what the run was meant to do

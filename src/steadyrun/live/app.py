@@ -19,11 +19,11 @@ from starlette.routing import Route
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.live import pages, prometheus
-from steadyrun.live.compare import Comparison
+from steadyrun.live.compare_page import Comparison
+from steadyrun.live.followed_run import Watch
 from steadyrun.live.guard import Guard
 from steadyrun.live.page_patches import dumps, encoded
 from steadyrun.live.run_list import Index
-from steadyrun.live.run_view import Watch
 from steadyrun.live.subscriptions import Pace, Tailer, Tailers
 from steadyrun.live.threads import Workers
 from steadyrun.panels.board import BUILDERS

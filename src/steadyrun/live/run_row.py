@@ -14,7 +14,7 @@ from steadyrun.report.check import check_with
 from steadyrun.report.phrases import one_line
 from steadyrun.report.status import last_word, started
 from steadyrun.store.discover import Place
-from steadyrun.store.reader import RunView, open_run
+from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees.walker import Changes
 
 WIDTH, HEIGHT = 120, 24  # of the small line
@@ -77,7 +77,7 @@ def detailed(place: Place, measured: bool = False) -> Row:
     )
 
 
-def _figures(view: RunView) -> Figures:
+def _figures(view: RunReader) -> Figures:
     names = set(view.names())
     series = {name: view.series(name) for name in ("loss", "val_loss", "lr/0", "grad_norm") if name in names}
     last = {name: float(found.values[-1]) for name, found in series.items() if len(found)}

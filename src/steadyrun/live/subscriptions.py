@@ -16,7 +16,7 @@ from typing import Any
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.live import page_patches
 from steadyrun.live.feed import Feed
-from steadyrun.live.run_view import Watch
+from steadyrun.live.followed_run import Watch
 from steadyrun.live.threads import Workers
 from steadyrun.panels.panel import Board
 from steadyrun.report.phrases import one_line

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
-from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import listed
+from steadyrun.text import counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor

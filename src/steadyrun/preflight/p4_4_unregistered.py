@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
-from steadyrun.report.phrases import counted
-from steadyrun.text import listed
+from steadyrun.text import counted, listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.text import listed, percent, shown
+from steadyrun.text import counted, listed, percent, shown
 
 if TYPE_CHECKING:
     from torch import Tensor

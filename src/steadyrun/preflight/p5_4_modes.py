@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.report.phrases import counted
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.text import listed, shown
+from steadyrun.text import counted, listed, shown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -65,7 +65,7 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
 
     from steadyrun.probes.activations import first_float
     from steadyrun.program.model_parts import clean
-    from steadyrun.replay.hunt.float32_rerun import no_autocast
+    from steadyrun.program.torch_compat import no_autocast
 
     broken: list[str] = []
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
-from steadyrun.probes.probe_set import by_names
 from steadyrun.probes.row_queue import Row
 from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,13 @@ Factory = Callable[..., "Task"]
 _PASSING = (
     'pass its arguments after --, as in FILE.py:FUNCTION -- --data PATH, or parse them under if __name__ == "__main__":'
 )
+
+
+only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
+
+
+class TrainsAtImport(BaseException):
+    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
 
 
 @dataclass
@@ -94,7 +102,6 @@ def takes_config(factory: Factory) -> bool:
 
 def _imported(place: str, name: str, given_as: str) -> Any:
     """The user's module; an error that says what it does at import, if that is more than to define things."""
-    from steadyrun.recording.record import TrainsAtImport
 
     try:
         with _only_imported():
@@ -112,8 +119,6 @@ def _imported(place: str, name: str, given_as: str) -> Any:
 def _only_imported() -> Iterator[None]:
     """An import neither trains nor records: a run that is being looked at would be written into."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    from steadyrun.recording.record import TrainsAtImport, only_imported
 
     def refuse(*_: Any) -> None:
         raise TrainsAtImport

@@ -12,7 +12,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -137,3 +137,24 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
     names = [known[name] for name in function.__code__.co_names if name in known]
     closed = list(function.__closure__ or ())
     return [*closed, *vars(function).values(), *names, function.__defaults__, function.__kwdefaults__]
+
+
+@contextmanager
+def no_autocast() -> Iterator[None]:
+    """An autocast that was made before is entered as one that is off; one that is on already is left."""
+    with ExitStack() as stack:
+        stack.enter_context(wrapped(torch.autocast, "__enter__", _enter_disabled))
+        for device in ("cpu", "cuda", "mps", "xpu"):
+            with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def _enter_disabled(enter: Any, autocast: Any) -> Any:
+    """The object is the program's, which may have made it once for all steps: it is left enabled."""
+    held, autocast._enabled = autocast._enabled, False
+    try:
+        return enter(autocast)
+    finally:
+        autocast._enabled = held

@@ -125,11 +125,11 @@ class Attaching(Moments):
     def _batches_to_try(self, preflight: Any, loss_fn: Any, loader: Any) -> Any:
         if preflight is False:
             return None
-        from steadyrun.preflight.in_run import wanted
+        from steadyrun.recording.preflight_in_run import wanted
 
         return wanted(preflight, loss_fn, loader)
 
     def _try(self, objects: dict[str, Any], batches: Any, on_fault: Any) -> FaultFound | None:
-        from steadyrun.preflight.in_run import preflight_run
+        from steadyrun.recording.preflight_in_run import preflight_run
 
         return preflight_run(self._writer, objects, batches, on_fault, self._steps.next)

@@ -87,6 +87,7 @@ class Moments:
         They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`. A run without
         incidents has nothing to replay: a line says so, and None is returned.
         """
+        from steadyrun.recording.record import record
         from steadyrun.replay.in_process import replay_live
 
         self.flush()
@@ -96,7 +97,7 @@ class Moments:
         if capture is not None:
             capture.pause()
         try:
-            return replay_live(self.path, self._program, step, **options)
+            return replay_live(self.path, self._program, step, record, **options)
         finally:
             if watcher is not None:
                 watcher.attach(self._turn)

@@ -7,13 +7,13 @@ import platform
 import sys
 import weakref
 from collections.abc import Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.problems import say
+from steadyrun.program.task import TrainsAtImport, only_imported
 from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, plain_name
 from steadyrun.store.manifest import read_manifest
@@ -74,12 +74,7 @@ def _check(name: str, value: Any) -> None:
         raise UsageError(f"config: {name} must be {words}, not {value!r}")
 
 
-only_imported: ContextVar[bool] = ContextVar("only_imported", default=False)
 _open_runs: weakref.WeakValueDictionary[tuple[Path, int], Run] = weakref.WeakValueDictionary()
-
-
-class TrainsAtImport(BaseException):
-    """A program that is only imported, for one of its functions, trains. No `Exception`: its loop may catch those."""
 
 
 def record(

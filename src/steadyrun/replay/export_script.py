@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import steadyrun
 from steadyrun.program.packing import laid_out
 
 _SCRIPT = '''"""{title}
@@ -258,5 +257,5 @@ def _is_project(module: ModuleType) -> bool:
     if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
         return any(name == ours or name.startswith(f"{ours}.") for ours in _OURS)
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    ours = str(Path(steadyrun.__file__).parent)
+    ours = str(Path(__file__).parents[1])
     return not any(Path(file).is_relative_to(place) for place in {*installed, ours})

@@ -13,7 +13,7 @@ from steadyrun.probes.problems import say
 from steadyrun.program import snapshot as training
 from steadyrun.program.random_state import put, take
 from steadyrun.program.task import Task
-from steadyrun.replay.session import Session
+from steadyrun.replay.session import Record, Session
 
 if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
@@ -23,6 +23,7 @@ def replay_live(
     path: Path,
     program: Callable[[], tuple[Any, ...]] | None,
     step: int | None,
+    record: Record,
     train_step: Any | None = None,
     **options: Any,
 ) -> Replay | None:
@@ -48,7 +49,7 @@ def replay_live(
     gradients = [parameter.grad for parameter in model.parameters()]
     random, threads, before = take(devices=_devices(model)), torch.get_num_threads(), training.remember(objects)
     try:
-        session = Session(choose(path, step), task, options.pop("threads", threads))
+        session = Session(choose(path, step), task, record, options.pop("threads", threads))
         return investigate(session, **options)
     finally:
         training.restore(objects, before.tree, before.tensors)

@@ -17,7 +17,7 @@ from steadyrun.program.packing import unpack
 from steadyrun.program.random_state import RandomState, from_tensors
 from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import number
-from steadyrun.store.reader import RunView, open_run
+from steadyrun.store.reader import RunReader, open_run
 
 _NAME = re.compile(r"step-(\d{7,})")
 
@@ -52,7 +52,7 @@ class Incident:
         return self.folder / REPLAY
 
     @cached_property
-    def view(self) -> RunView:
+    def view(self) -> RunReader:
         return open_run(self.run)
 
     @cached_property

@@ -20,7 +20,7 @@ from steadyrun.replay.hunt.float32_rerun import as_float32
 from steadyrun.replay.incident import Incident, choose
 from steadyrun.replay.rendering import as_json
 from steadyrun.replay.result import Precision, Replay
-from steadyrun.replay.session import Session
+from steadyrun.replay.session import Record, Session
 from steadyrun.replay.window import OnStep, execute_window
 from steadyrun.store.jsonio import dumps, replace_file
 
@@ -36,10 +36,11 @@ def execute(
     until: int | None,
     on_step: OnStep | None,
     hunting: bool,
+    record: Record,
 ) -> Replay:
     """What `steadyrun.replay` does."""
     incident = choose(Path(run).expanduser(), step)
-    session, build = session_of(incident, factory, threads)
+    session, build = session_of(incident, factory, record, threads)
     result = investigate(session, until=until, on_step=on_step, hunting=hunting)
     result.factory = build
     result.factory_name = factory if isinstance(factory, str) else f"{build.__module__}:{build.__name__}"
@@ -47,12 +48,12 @@ def execute(
 
 
 def session_of(
-    incident: Incident, factory: Factory | str | None, threads: int | None = None
+    incident: Incident, factory: Factory | str | None, record: Record, threads: int | None = None
 ) -> tuple[Session, Factory]:
     """The program of an incident's run at its checkpoint, and what built it."""
     build = factory_for(incident, factory)
     task = build_task(build, incident.view.manifest.get("config") or {}, getattr(build, "__name__", "the factory"))
-    return Session(incident, task, threads), build
+    return Session(incident, task, record, threads), build
 
 
 def factory_for(incident: Incident, factory: Factory | str | None) -> Factory:

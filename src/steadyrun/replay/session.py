@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,14 +19,17 @@ from steadyrun.replay.incident import Incident
 from steadyrun.replay.rng_alignment import began
 from steadyrun.replay.step_execution import Stepper
 
+Record = Callable[..., Any]
+"""`steadyrun.record`, of a room above this one: what is executed again is recorded as it was the first time."""
+
 
 class Session:
     """A task at the incident's checkpoint, executed step by step; state can be remembered and restored."""
 
-    def __init__(self, incident: Incident, task: Task, threads: int | None = None) -> None:
+    def __init__(self, incident: Incident, task: Task, record: Record, threads: int | None = None) -> None:
         if incident.missing:
             raise RunDirectoryError(f"{incident.folder} cannot be replayed: {incident.missing}")
-        self.incident, self.task = incident, task
+        self.incident, self.task, self.record = incident, task, record
         self.built = take()  # the random states that the factory left: a loader that shuffles goes on from them
         self.stepper = Stepper(task, incident)
         self.unaligned: set[int] = set()  # steps that draw before the forward pass, from a state that is not known

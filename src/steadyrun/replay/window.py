@@ -20,7 +20,7 @@ from steadyrun.probes.batch_hashes import input_hash
 from steadyrun.program import snapshot as training
 from steadyrun.program.packing import Packed
 from steadyrun.replay import compare as proving
-from steadyrun.replay.compare import prove
+from steadyrun.replay.difference_search import prove
 from steadyrun.replay.incident import Incident
 from steadyrun.replay.result import Replay
 from steadyrun.replay.session import Session
@@ -113,11 +113,9 @@ def _window(incident: Incident, until: int | None) -> list[int]:
 
 def _execute_all(session: Session, steps: list[int], result: Replay, on_step: OnStep | None) -> Packed | None:
     """Execute the window under the recorder; returns the state before the first step whose loss differs."""
-    import steadyrun
-
     recorded, changes, pool = result.incident.recorded("loss"), Changes(), training.Pool()
     different: Packed | None = None
-    run = steadyrun.record(
+    run = session.record(
         result.folder, config=result.incident.view.manifest.get("config"), every=_EVERY, first_step=steps[0]
     )
     with run, _Inputs(session, result.inputs) as inputs:

@@ -17,7 +17,7 @@ from steadyrun.report.incidents import Incident, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.signals.run_signals import Signals, signals_of
-from steadyrun.store.reader import RunView, open_run
+from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
 
 SCHEMA = 1
@@ -151,7 +151,7 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
     return signals, replace(report, last_step=_last_step(view, signals), damage=damage)
 
 
-def reported(name: str, view: RunView, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
+def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
     walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
     told = announced(QUESTIONS, signals, walked)
@@ -163,7 +163,7 @@ def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk
     return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached, walked.changes)
 
 
-def _last_step(view: RunView, signals: Signals) -> int | None:
+def _last_step(view: RunReader, signals: Signals) -> int | None:
     """The last step; where the walk has read every step's loss, the files need not be read again for it."""
     return view.last_step() if signals.whole_until is None else signals.whole_until
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from steadyrun.errors import UsageError
+from steadyrun.preflight import PROBES
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import Question
 
 
 def everything() -> dict[str, Question]:
-    """Every question: those of the trees, then the probes of preflight, a room above this one, looked up by name."""
-    probes: Mapping[str, Question] = importlib.import_module("steadyrun.preflight").PROBES
-    return {**QUESTIONS, **probes}
+    """Every question: those of the trees, then the probes of preflight."""
+    return {**QUESTIONS, **PROBES}
 
 
 def question_named(code: str) -> Question:

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from steadyrun.trees.walker import Asked
 
 
-# How probes speak of several things at once.
-
-
-def counted(count: int, word: str) -> str:
-    """A number and what it counts."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
 MOST = 6  # entries of a list that has no natural end; JSON has them all
 

@@ -9,7 +9,7 @@ from typing import Any
 from steadyrun.report.check import EXIT_CODES
 from steadyrun.report.phrases import one_line
 from steadyrun.store.layout import ENDED
-from steadyrun.store.reader import RunView
+from steadyrun.store.reader import RunReader
 
 
 def started(manifest: Mapping[str, Any]) -> float:
@@ -22,7 +22,7 @@ def started(manifest: Mapping[str, Any]) -> float:
     return float(began) if isinstance(began, int | float) and math.isfinite(began) else 0.0
 
 
-def last_word(view: RunView, state: str) -> tuple[str, str]:
+def last_word(view: RunReader, state: str) -> tuple[str, str]:
     """The monitor's verdict on a run that has ended, and its headline; "" where there is none since it last began."""
     words = [event for event in view.events() if event.kind in {"verdict", "start", "resume"}]
     if state not in ENDED or not words or words[-1].kind != "verdict":

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from steadyrun.questions.form import Limits
 from steadyrun.signals.persistence import from_random_weights, from_the_start
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.smoothing import Floats
+
+
+class Limits(Protocol):
+    """The limits of the question that asks, by name."""
+
+    def __getitem__(self, name: str) -> float: ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from steadyrun.signals.smoothing import Floats
 from steadyrun.store.incident_order import gravity
 
 if TYPE_CHECKING:
-    from steadyrun.store.reader import RunView
+    from steadyrun.store.reader import RunReader
 
 _DIGITS = 2
 
@@ -33,7 +33,7 @@ def _rounded(value: float) -> float:
 
 
 def suggest_clip(
-    run: str | os.PathLike[str] | RunView, *, before: int | None = None, quantile: float = 0.9, window: int = 200
+    run: str | os.PathLike[str] | RunReader, *, before: int | None = None, quantile: float = 0.9, window: int = 200
 ) -> float:
     """A clip threshold for a run like this one: a high quantile of its own gradient norms before an incident.
 
@@ -59,13 +59,13 @@ def suggest_clip(
     return found
 
 
-def _opened(run: str | os.PathLike[str] | RunView) -> RunView:
-    from steadyrun.store.reader import RunView, open_run
+def _opened(run: str | os.PathLike[str] | RunReader) -> RunReader:
+    from steadyrun.store.reader import RunReader, open_run
 
-    return run if isinstance(run, RunView) else open_run(run)
+    return run if isinstance(run, RunReader) else open_run(run)
 
 
-def _gravest_incident(view: RunView) -> int | None:
+def _gravest_incident(view: RunReader) -> int | None:
     """The step of the gravest, in the order in which replay chooses."""
     told = [(event, event.step) for event in view.events("incident") if event.step is not None]
     ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in told]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import difflib
-import importlib
 import os
 import platform
 from collections.abc import Callable
@@ -29,15 +28,20 @@ _Item = TypeVar("_Item")
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
-def open_run(path: str | os.PathLike[str]) -> RunView:
+def open_run(path: str | os.PathLike[str]) -> RunReader:
     """Open a run directory for reading; a clear error where it is none."""
+    return RunReader(run_folder(path))
+
+
+def run_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder of a run, if there is one at the path."""
     root = Path(path).expanduser()
     if not root.is_dir():
         raise RunDirectoryError(f"{root} is not a folder. Give the folder that steadyrun.record wrote.")
-    return RunView(root)
+    return root
 
 
-class RunView:
+class RunReader:
     """What a run directory holds. Every call reads the files as they are now."""
 
     def __init__(self, root: Path) -> None:
@@ -77,9 +81,9 @@ class RunView:
         """What the reads so far could not read, and why. `verify()` reads everything."""
         return list(self._dropped)
 
-    def as_of_now(self) -> RunView:
+    def as_of_now(self) -> RunReader:
         """A view for one look at many series: which files and events there are is found out once."""
-        view = RunView(self.root)
+        view = RunReader(self.root)
         view._kept = {}
         view._axes = Axes()
         return view
@@ -131,11 +135,6 @@ class RunView:
             for name in self.names(rank):
                 self.series(name, rank)
         return self.dropped
-
-    def dashboard(self) -> Any:
-        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
-        # By its public name, and only now: the store itself knows of no panels.
-        return importlib.import_module("steadyrun").dashboard(self.root)
 
     def __str__(self) -> str:
         return run_summary.describe(self)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from steadyrun.store.reader import RunView
+    from steadyrun.store.reader import RunReader
 
 LONGEST = 1000  # characters of one text
 _PLAIN_KINDS = {"start", "validation"}
 
 
-def describe(run: RunView) -> str:
+def describe(run: RunReader) -> str:
     """State, steps, losses, what was noted and what could not be read."""
     names = run.names()
     lines = [f"{run.root}: {run.state}{_why(run)}", f"  {len(names)} series"]
@@ -27,7 +27,7 @@ def describe(run: RunView) -> str:
     return "\n".join(lines)
 
 
-def _why(run: RunView) -> str:
+def _why(run: RunReader) -> str:
     failure = run.manifest.get("failure")
     if not isinstance(failure, dict) or not failure:
         return ""

@@ -11,7 +11,7 @@ import numpy as np
 from steadyrun.records import Dropped
 from steadyrun.store.columns import Axes, DataFile, Points, read_on
 from steadyrun.store.layout import MANIFEST, events_file, metrics_folder
-from steadyrun.store.reader import RunView
+from steadyrun.store.reader import RunReader
 
 Fingerprint = Mapping[Path, tuple[int, int]]
 
@@ -40,7 +40,7 @@ class _Part:
     dropped: list[Dropped] = field(default_factory=list)
 
 
-class TailView(RunView):
+class TailView(RunReader):
     """Like `open_run`, for one who looks often. All reads between two looks see the same files and events."""
 
     def __init__(self, root: Path) -> None:

@@ -130,8 +130,6 @@ class Experiments:
 
     def execute(self, factor: Factor | None, start: int, batches: dict[int, Any]) -> Trial:
         """The steps from `start` on, recorded in a folder of their own."""
-        import steadyrun
-
         session = self.session
         self._restore(start)
         folder = Path(tempfile.mkdtemp(prefix="steadyrun-why-"))
@@ -141,7 +139,7 @@ class Experiments:
             with ExitStack() as stack:
                 change = None if factor is None else factor.change
                 stack.enter_context(nullcontext() if change is None else change(session, start))
-                run = stack.enter_context(steadyrun.record(folder / "run", every=_EVERY, first_step=start))
+                run = stack.enter_context(session.record(folder / "run", every=_EVERY, first_step=start))
                 task = session.task
                 run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
                 wide = factor is not None and factor.name == "fp32"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 import numpy as np
 from steadyrun.records import Event, Series
-from steadyrun.store.reader import RunView
+from steadyrun.store.reader import RunReader
 import math
 from dataclasses import dataclass
 from steadyrun.replay.incident import Incident
@@ -26,7 +26,7 @@ from steadyrun.trees.walker import walk
 class Spliced:
     """What signals need of a run: the run until `start`, the series of an experiment from there on."""
 
-    def __init__(self, run: RunView, experiment: Mapping[str, Series], start: int) -> None:
+    def __init__(self, run: RunReader, experiment: Mapping[str, Series], start: int) -> None:
         self._run, self._experiment, self._start = run, experiment, start
         self.state = "stopped"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from steadyrun.errors import UsageError
 from steadyrun.replay.result import Replay
+from steadyrun.replay.session import Record
 from steadyrun.replay.experiments.factors import Factor, factors_for
 from steadyrun.replay.experiments.table import Row
 from steadyrun.replay.experiments.attempt import Experiments, Plan
@@ -26,20 +27,23 @@ def run_in_processes(result: Replay, steps: Plan, usable: list[Factor], jobs: in
         steps,
         result.first_bad,
         result.raised,
+        result.session.record,
     )
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(jobs, len(usable)), initializer=_begin, initargs=setting) as pool:
         yield from pool.imap(_row, [factor.name for factor in usable])
 
 
-def _begin(run: str, step: int, factory: str, steps: Plan, first_bad: int | None, raised: str) -> None:
+def _begin(
+    run: str, step: int, factory: str, steps: Plan, first_bad: int | None, raised: str, record: Record
+) -> None:
     from steadyrun.replay.investigation import session_of
     from steadyrun.replay.incident import choose
     from steadyrun.replay.experiments.judge import Judge
 
     sys.stdout = sys.stderr  # what the program prints is no part of the output
     incident = choose(Path(run), step)
-    session, _ = session_of(incident, factory)
+    session, _ = session_of(incident, factory, record)
     _mine["experiments"] = Experiments(session, Judge(incident, first_bad, raised), steps)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadyrun.program.task import Task
-from steadyrun.program.torch_compat import wrapped
+from steadyrun.program.torch_compat import no_autocast
 
 _SMALL = (torch.float16, torch.bfloat16)
 
@@ -48,27 +48,6 @@ def _rebuilt(batch: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
         return type(batch)(items)  # type: ignore[call-arg]
     except Exception:  # a mapping that is made in another way
         return items
-
-
-@contextmanager
-def no_autocast() -> Iterator[None]:
-    """An autocast that was made before is entered as one that is off; one that is on already is left."""
-    with ExitStack() as stack:
-        stack.enter_context(wrapped(torch.autocast, "__enter__", _enter_disabled))
-        for device in ("cpu", "cuda", "mps", "xpu"):
-            with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-def _enter_disabled(enter: Any, autocast: Any) -> Any:
-    """The object is the program's, which may have made it once for all steps: it is left enabled."""
-    held, autocast._enabled = autocast._enabled, False
-    try:
-        return enter(autocast)
-    finally:
-        autocast._enabled = held
 
 
 @contextmanager

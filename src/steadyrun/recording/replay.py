@@ -31,6 +31,9 @@ def replay(
     from steadyrun.program.tensor_files import require_safetensors
 
     require_safetensors()
+    from steadyrun.recording.record import record
     from steadyrun.replay.investigation import execute
 
-    return execute(run, factory, step=step, threads=threads, until=until, on_step=on_step, hunting=hunting)
+    return execute(
+        run, factory, step=step, threads=threads, until=until, on_step=on_step, hunting=hunting, record=record
+    )

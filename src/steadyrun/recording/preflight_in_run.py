@@ -8,11 +8,11 @@ from typing import Any
 
 from steadyrun.errors import FaultFound, UsageError
 from steadyrun.preflight.batch_draw import can_be_drawn_from
-from steadyrun.preflight.preflight import preflight
 from steadyrun.probes.problems import say
 from steadyrun.records import Found
 from steadyrun.report.check import Report
 from steadyrun.report.kept_answers import as_data
+from steadyrun.report.preflight import preflight
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.writer import RunWriter
 

@@ -1,0 +1,72 @@
+"""What the compare page shows of some runs that are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote_to_bytes, urlencode
+
+from steadyrun.errors import UsageError
+from steadyrun.live import pages
+from steadyrun.live.compare import COMPARED, MOST, differences, overlaid
+from steadyrun.live.followed_run import Watch
+from steadyrun.live.page_patches import dumps, encoded, is_coarse
+from steadyrun.panels.panel import Board, Panel
+from steadyrun.panels.plotly_figure import outline
+from steadyrun.store.discover import Place
+from steadyrun.store.layout import ENDED
+
+
+class Comparison:
+    """The runs, in the order in which they were named."""
+
+    def __init__(self, places: Sequence[Place], followed: Sequence[tuple[Watch, Board]]) -> None:
+        if not 2 <= len(places) <= MOST:
+            raise UsageError(f"Choose two to {MOST} runs to compare: /compare?run=one&run=other")
+        self._places = places
+        self._watches = [watch for watch, _ in followed]
+        self._boards = [board for _, board in followed]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        spans = [board.span for board in self._boards]
+        return min(first for first, _ in spans), max(last for _, last in spans)
+
+    def page(self) -> str:
+        query = urlencode([("run", unquote_to_bytes(place.key)) for place in self._places])
+        return pages.compare_page(self._places, self._panels(), self._parts(), query)
+
+    def data(self) -> str:
+        """Everything there is to show now, as JSON; `ended` says that nothing more is to be expected."""
+        drawn = [panel for panel in self._panels() if not panel.missing]
+        return dumps(
+            {
+                "span": list(self.span),
+                "panels": [self._drawn(panel) for panel in drawn],
+                "parts": self._parts(),
+                "coarse": [panel.number for panel in drawn if is_coarse(panel)],
+                "state": "",
+                "ended": all(watch.state in ENDED for watch in self._watches),
+            }
+        )
+
+    def panel(self, number: int, first: float, last: float) -> str:
+        """One panel over some of the steps."""
+        if number not in COMPARED:
+            raise UsageError(f"Panel {number} is not compared.")
+        of_runs = [watch.panel(number, first, last) for watch in self._watches]
+        return dumps(self._drawn(self._overlaid(number, of_runs)))
+
+    def _panels(self) -> list[Panel]:
+        return [self._overlaid(number, [board.panels[number - 1] for board in self._boards]) for number in COMPARED]
+
+    def _overlaid(self, number: int, of_runs: Sequence[Panel]) -> Panel:
+        names = [place.name for place in self._places]
+        return overlaid(number, dict(zip(names, of_runs, strict=True)))
+
+    def _parts(self) -> dict[str, str]:
+        manifests = {place.name: watch.manifest for place, watch in zip(self._places, self._watches, strict=True)}
+        found = differences(manifests)
+        return pages.compare_parts(self._places, self._boards, self._panels(), found)
+
+    def _drawn(self, panel: Panel) -> dict[str, object]:
+        return {"number": panel.number, "figure": encoded(outline(panel, self.span))}

@@ -1,0 +1,168 @@
+"""The proof of a replay, and the search for what differs where it fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.program import snapshot as training
+from steadyrun.program.packing import Packed, pack
+from steadyrun.replay.determinism import nondeterminism
+from steadyrun.replay.incident import Incident
+from steadyrun.replay.loader_check import loader_difference
+from steadyrun.replay.session import Session
+
+if TYPE_CHECKING:
+    from steadyrun.replay.result import Replay
+
+from steadyrun.replay.compare import CLOSE, DIFFERENT, Difference, Proof, compare, environment
+
+
+def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
+    """Compare the losses; where they are not the recorded ones, say what differs. `before` is the state before that."""
+    incident = result.incident
+    found = compare(result.losses, incident.recorded("loss"), _dtype(incident))
+    if result.raised:
+        again = _raised_then(incident, result)
+        found = replace(found, raised_again=again, verdict=found.verdict if again else DIFFERENT)
+    loader = loader_difference(incident, session.task.loader, session.built)
+    differences = [] if loader is None else [loader]
+    if found.holds and found.verdict != CLOSE:
+        return replace(found, differences=differences)
+    if result.raised and not found.raised_again:
+        differences.append(_raised_now(result))
+    if incident.lost and not found.holds:
+        differences.append(
+            Difference("data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}")
+        )
+    differences += environment(incident, session.device)
+    if found.first_different is not None and before is not None:
+        differences += _within(session, result, before, found.first_different)
+    if found.verdict == DIFFERENT and not differences:
+        differences.append(
+            Difference(
+                "unknown",
+                "versions, threads and flags are as recorded, and the step repeats itself: the program's code differs "
+                "from the one that was recorded, it holds state that is not captured (a counter, a cache, gradients "
+                "left from the step before), or the loop does more than loss_fn, clip_grad_norm_, step and zero_grad "
+                "(another loss in backward(), clip_grad_value_, a change of mode, momentum or parameters between the "
+                "steps); a train_step that does what the loop does can show it",
+            )
+        )
+    return replace(found, differences=differences)
+
+
+def _raised_then(incident: Incident, result: Replay) -> bool:
+    """Whether the run ended with the exception that the replay met."""
+    kind = result.raised.partition(":")[0]
+    return incident.raised and result.first_bad == incident.step and incident.why.partition(":")[0] == kind
+
+
+def _raised_now(result: Replay) -> Difference:
+    words = f"step {result.first_bad} raised {result.raised}, and in the run it did not"
+    if "SimpleNamespace" in result.raised or "AttributeDict" in result.raised:
+        words += "; an object comes back from a batch with its attributes, without its methods and properties"
+    return Difference("raised", words)
+
+
+def _within(session: Session, result: Replay, before: Packed, step: int) -> list[Difference]:
+    """What differs inside of the first step that differs."""
+    incident, found = result.incident, []
+    then, now = incident.input_hash(step), result.inputs.get(step)
+    if step in session.unaligned:
+        found.append(
+            Difference(
+                "random",
+                f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
+                "augmentation) drew from the same generator before it: where the step began is not known. Draw what "
+                "the step needs in the loop and make it part of the batch",
+            )
+        )
+    elif then is not None and now is not None and then != now:
+        found.append(
+            Difference(
+                "data",
+                f"the model was given other inputs at step {step} than in the run: the batch handed to run.step is not "
+                "what was trained on, or the data path is not deterministic",
+            )
+        )
+
+    def restore() -> None:
+        training.restore(session.objects, before.tree, before.tensors)
+
+    repeated = nondeterminism(session.task.model, lambda: session.execute(step), restore)
+    if repeated is not None:
+        found.append(repeated)
+    elif (changed := _changed_batch(session, step, restore)) is not None:
+        found.append(changed)
+    if hasattr(session.task.model, "_orig_mod"):
+        found.append(
+            Difference(
+                "nondeterminism",
+                "the model is compiled: such code need not repeat itself from process to process, and random numbers "
+                "that the loop draws between two steps (a loader that shuffles) are not seen in front of it",
+            )
+        )
+    root = _other_root(session, incident, step)
+    if root is not None:
+        found.append(root)
+    found += _rates(session, incident, step, restore)
+    return found
+
+
+def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> Difference | None:
+    """A step that writes into its batch: run.step got what was left of it."""
+    restore()
+    batch = session.incident.batch(step, session.device)
+    tensors = pack(batch, copy=False).tensors.values()
+    before = [tensor._version for tensor in tensors]
+    session.execute(step, batch)
+    if [tensor._version for tensor in tensors] == before:
+        return None
+    return Difference(
+        "data",
+        f"step {step} changes its batch in place, and run.step was given what it left: the replay does it twice. "
+        "Work on a copy, or hand run.step one that was made before",
+    )
+
+
+def _other_root(session: Session, incident: Incident, step: int) -> Difference | None:
+    """A loss given to backward() that is not the one given to run.step: only a train_step knows the other."""
+    root, loss = (incident.recorded(name).get(step) for name in ("backward_loss", "loss"))
+    if session.task.train_step is not None or not root or not loss or not math.isfinite(root - loss):
+        return None
+    if abs(root - loss) <= 1e-3 * abs(loss):
+        return None
+    if incident.recorded("backwards").get(step, 1.0) > 1 or incident.recorded("loss_scale").get(step):
+        return None
+    return Difference(
+        "loss",
+        f"step {step} called backward() on {root:.4g}, and run.step was given {loss:.4g}: a part of the loss, or a "
+        "factor, is not in loss_fn. Give the task a train_step that does the same",
+        loss,
+        root,
+    )
+
+
+def _rates(session: Session, incident: Incident, step: int, restore: Callable[[], None]) -> list[Difference]:
+    """A learning rate that is not the recorded one before the step."""
+    restore()
+    groups = [group for optimizer in session.task.optimizers for group in optimizer.param_groups]
+    for place, group in enumerate(groups):
+        then, now = incident.recorded(f"lr/{place}").get(step), float(group["lr"])
+        if session.task.train_step is not None and then is not None and then != now:
+            return [
+                Difference("learning-rate", f"group {place} has {now:g} at step {step}, in the run {then:g}", then, now)
+            ]
+    return []
+
+
+def _dtype(incident: Incident) -> str:
+    autocast: Mapping[str, Any] | None = incident.checkpoint.get("autocast")
+    if autocast:
+        return str(autocast["dtype"])
+    model = incident.view.manifest.get("model")
+    kinds = model.get("parameter_dtypes") if isinstance(model, dict) else None
+    return str(kinds[0]) if isinstance(kinds, list) and len(kinds) == 1 else "float32"
