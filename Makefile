@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FRAMEWORKS := .venv-frameworks
+PACKAGING := .venv-packaging
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Two cores, two test processes, one thread each unless the caller wants more: small models gain nothing from it.
 ONE_THREAD := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MKL_NUM_THREADS=$${MKL_NUM_THREADS:-1}
 
-.PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs browser clean
+.PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs dist browser clean
 
 demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
@@ -36,6 +37,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -49,6 +51,17 @@ docs: $(READY) browser
 	$(BIN)/python docs/generate.py
 	$(ONE_THREAD) $(BIN)/python docs/screenshots.py
 
+# The sdist and the wheel, which must install and start. With TAG=v1.2.3 in the environment, the version must be 1.2.3.
+dist:
+	PYTHONPATH=src $(PYTHON) -c 'import os, sys, steadyrun; tag = os.environ.get("TAG"); version = steadyrun.__version__; \
+	sys.exit(f"the tag is {tag}, but steadyrun.__version__ is {version}" if tag and tag != f"v{version}" else 0)'
+	rm -rf dist $(PACKAGING)
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(PACKAGING)/bin/python -m build
+	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(PACKAGING)/bin/steadyrun --version
+
 # Some tests and the screenshots need a real browser. Where none can be installed, those tests are skipped, loudly.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
@@ -59,7 +72,7 @@ browser:
 	        "dashboard in a real browser will be SKIPPED. Install chromium to run them." >&2
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(PACKAGING) build dist
 
 # torch is asked for exactly first: a looser request pulls gigabytes of CUDA libraries.
 $(READY): pyproject.toml constraints.txt
