@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-from steadyrun.errors import UsageError
-from steadyrun.questions import QUESTIONS
 from steadyrun.report.naming import everything
 from steadyrun.report.page import SECTIONS
+
+from steadyrun.errors import UsageError
+from steadyrun.questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from steadyrun.recording.run import Run
     from steadyrun.records import Alerts, Dropped, Event, Forward, Found, Series
     from steadyrun.replay.result import Replay
-    from steadyrun.report.check import Report, check
     from steadyrun.report.preflight import preflight
+    from steadyrun.report.report import Report, check
     from steadyrun.signals.suggested_clip import suggest_clip
 
 
@@ -42,7 +42,7 @@ _HOMES = {
     "Run": "steadyrun.recording.run",
     "open_run": "steadyrun.panels.run_view",
     "RunView": "steadyrun.panels.run_view",
-    "check": "steadyrun.report.check",
+    "check": "steadyrun.report.report",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
     "Task": "steadyrun.program.task",
@@ -50,7 +50,7 @@ _HOMES = {
     "replay": "steadyrun.recording.replay",
     "preflight": "steadyrun.report.preflight",
     "import_log": "steadyrun.importers.import_log",
-    "Report": "steadyrun.report.check",
+    "Report": "steadyrun.report.report",
     "suggest_clip": "steadyrun.signals.suggested_clip",
     "Alerts": "steadyrun.records",
     "Forward": "steadyrun.records",

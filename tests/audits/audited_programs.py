@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 
 Batch = tuple[Tensor, Tensor]
 

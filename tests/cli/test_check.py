@@ -220,7 +220,7 @@ def test_a_terminal_gets_colour_unless_told_not_to(settings: dict[str, str]) -> 
 
 
 def test_an_error_of_ours_is_not_mistaken_for_a_fault() -> None:
-    program = "import steadyrun.report.check as checking\nfrom steadyrun.cli import main\nchecking.walk = None\nmain()"
+    program = "import steadyrun.report.report as checking\nfrom steadyrun.cli import main\nchecking.walk = None\nmain()"
     done = subprocess.run([sys.executable, "-c", program, "check", "healthy"], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"Traceback" in done.stderr

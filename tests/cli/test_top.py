@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import steadyrun
 from steadyrun.cli import app
-from steadyrun.cli.top import Screen, frame, number
+from steadyrun.cli.top_frame import Screen, frame, number
 from steadyrun.panels.board import board_of
 
 GOLDEN = Path(__file__).parent / "golden"

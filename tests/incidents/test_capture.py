@@ -262,7 +262,6 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
 
 _KILLED = """
 import sys, torch
-from steadyrun.incidents import files
 sys.path.insert(0, {folder!r})
 from incident_programs import cnn
 import safetensors.torch as safe

@@ -204,5 +204,5 @@ def test_no_module_of_ours_unpickles() -> None:
     for path in root.rglob("*.py"):
         text = path.read_text()
         assert "import pickle" not in text, path
-        if path.name != "rehearsing.py":  # loads what it saved a moment before, in memory: what a resume would do
+        if path.name != "rehearsal.py":  # loads what it saved a moment before, in memory: what a resume would do
             assert "torch.load(" not in text, path

@@ -19,7 +19,7 @@ from steadyrun.panels.panel import Board, Line
 from steadyrun.panels.plotly_figure import figure
 from steadyrun.questions.form import CANNOT_TELL, FAULT, PASS
 from steadyrun.records import Event
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked
 

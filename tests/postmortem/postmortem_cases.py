@@ -12,7 +12,7 @@ from synthetic import Synthetic
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.incident_moment import choose
 from steadyrun.questions import QUESTIONS
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 

@@ -13,8 +13,8 @@ from programs_odd import ODD
 from steadyrun.preflight import DEEP, PROBES
 from steadyrun.preflight.bench import Bench
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, Answer
-from steadyrun.report.check import Report
 from steadyrun.report.preflight import preflight, run
+from steadyrun.report.report import Report
 
 MINE = [code for code in PROBES if code >= "P3.6" and (code not in DEEP or code == "P6.1")]
 

@@ -13,8 +13,8 @@ from programs_model import HEALTHY, Program, Trainer, build
 from programs_odd import ODD
 from torch import Tensor, nn
 
-from steadyrun.report.check import Report
 from steadyrun.report.preflight import preflight
+from steadyrun.report.report import Report
 
 
 def everything(program: Program) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_no_limits_without_those_of_the_walk(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_limit_of_another_question_as_a_constant() -> None:
     """A number that a threshold declares is read from limits; and nobody makes limits, or asks, in another way."""
-    trees = {path.name: ast.parse(path.read_text()) for path in Path(form.__file__).parent.glob("*.py")}
+    trees = {path.name: ast.parse(path.read_text()) for path in Path(form.__file__).parent.rglob("*.py")}
     declared = {name for tree in trees.values() for name in _declared(tree)}
     assert "SIGMAS" in declared
     for file, tree in trees.items():

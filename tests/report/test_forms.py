@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 from samples import HOSTILE, asked, fault_report, healthy_report, question, report
 
 from steadyrun.questions.form import FAULT, NOTE, PASS
-from steadyrun.report.check import Report
 from steadyrun.report.comparison import compare
 from steadyrun.report.json_text import document, dumps
 from steadyrun.report.junit import junit
 from steadyrun.report.markdown import code, markdown
 from steadyrun.report.notebook_html import html
+from steadyrun.report.report import Report
 from steadyrun.trees.walker import Asked
 
 

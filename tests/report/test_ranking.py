@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Outcome, Question
-from steadyrun.report.check import Report
 from steadyrun.report.kept_answers import as_data, preflighted, replayed
 from steadyrun.report.ranking import SAME, ranked
+from steadyrun.report.report import Report
 from steadyrun.store.jsonio import jsonable
 from steadyrun.trees.walker import Asked, Walk, walk
 

@@ -15,11 +15,11 @@ from steadyrun.errors import UsageError
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Question
 from steadyrun.records import Event
 from steadyrun.report import limits
-from steadyrun.report.check import Report, brief, check_with
 from steadyrun.report.comparison import compare
 from steadyrun.report.json_text import document
 from steadyrun.report.lookup import everything, question_named
 from steadyrun.report.question_page import SECTIONS, entries, question_page, section
+from steadyrun.report.report import Report, brief, check_with
 from steadyrun.report.status import last_word, started
 from steadyrun.store.discover import Place, Root
 from steadyrun.store.reader import open_run

@@ -154,7 +154,7 @@ class _Checking:
         return report
 
     def _walk(self, run: str) -> Report:
-        from steadyrun.report.check import check_with
+        from steadyrun.report.report import check_with
 
         return check_with(run, self.limits, go_on=self.go_on or self.after is not None)
 

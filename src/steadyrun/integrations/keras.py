@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from steadyrun.integrations.callbacks import folder_of, sorted_out
@@ -26,6 +25,14 @@ from steadyrun.probes.problems import Problems
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
 from steadyrun.signals.piecewise import knots
+
+try:
+    import keras
+except ImportError as problem:
+    raise ImportError(
+        "SteadyrunCallback needs Keras 3 on its torch or its JAX backend: pip install 'steadyrun[keras]', and set "
+        "KERAS_BACKEND to 'torch' or 'jax'"
+    ) from problem
 
 # What a compiled Keras model declares, in the names that the questions know: only what is certain.
 
@@ -269,16 +276,6 @@ def _by_block(squares: list[tuple[str, float]]) -> dict[str, float]:
         sums[name] = sums.get(name, 0.0) + square
     return {name: math.sqrt(total) for name, total in sums.items()}
 
-
-try:
-    import keras
-
-
-except ImportError as problem:
-    raise ImportError(
-        "SteadyrunCallback needs Keras 3 on its torch or its JAX backend: pip install 'steadyrun[keras]', and set "
-        "KERAS_BACKEND to 'torch' or 'jax'"
-    ) from problem
 
 _OF_WATCH = {"monitor", "on_fault"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from steadyrun.panels.board import BUILDERS, build
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.thinning import Lens, through
-from steadyrun.report.check import Report, reported
+from steadyrun.report.report import Report, reported
 from steadyrun.signals.run_signals import Signals
 from steadyrun.store.layout import ENDED
 from steadyrun.store.tail import TailView

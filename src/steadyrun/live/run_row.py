@@ -10,8 +10,8 @@ import numpy as np
 
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
-from steadyrun.report.check import check_with
 from steadyrun.report.phrases import one_line
+from steadyrun.report.report import check_with
 from steadyrun.report.status import last_word, started
 from steadyrun.store.discover import Place
 from steadyrun.store.reader import RunReader, open_run

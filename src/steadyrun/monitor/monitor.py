@@ -10,8 +10,8 @@ from pathlib import Path
 from steadyrun.errors import FaultFound
 from steadyrun.questions.form import FAULT, STANDING
 from steadyrun.records import Found
-from steadyrun.report.check import Report, check_with
 from steadyrun.report.limits import changes
+from steadyrun.report.report import Report, check_with
 from steadyrun.store.writer import RunWriter
 from steadyrun.trees.walker import Asked
 

@@ -17,8 +17,8 @@ from steadyrun.panels import (
 from steadyrun.panels.panel import Answered, Board, Finding, Glance, Happened
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import phrases
-from steadyrun.report.check import Report, examined
 from steadyrun.report.incidents import Incident
+from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked, Changes
 

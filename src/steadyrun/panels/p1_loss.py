@@ -7,7 +7,7 @@ import math
 from steadyrun.panels.lines import Drawn, drawn, logarithmic
 from steadyrun.panels.panel import Panel, Rule, Scale
 from steadyrun.panels.panel_findings import finished
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.intent import classes
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.run_signals import Signals

@@ -8,7 +8,7 @@ from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
 from steadyrun.panels.panel import Line, Panel, Scale
 from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.declared_schedule import Curve, agreement
 from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal

@@ -7,7 +7,7 @@ import numpy as np
 from steadyrun.panels.lines import Drawn, drawn
 from steadyrun.panels.panel import Line, Panel, Rule, Scale
 from steadyrun.panels.panel_findings import finished
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.overview import extent
 from steadyrun.signals.run_signals import Signals

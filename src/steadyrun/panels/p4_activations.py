@@ -6,7 +6,7 @@ from steadyrun.panels import thinning
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
 from steadyrun.panels.panel import Band, Panel, Scale
 from steadyrun.panels.panel_findings import finished
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.depth import magnitudes
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.overview import Spread

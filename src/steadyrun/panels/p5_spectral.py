@@ -9,7 +9,7 @@ import numpy as np
 from steadyrun.panels.lines import Drawn, family, highest, in_front
 from steadyrun.panels.panel import Band, Panel, Rule, Scale
 from steadyrun.panels.panel_findings import finished
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.intent import pretrained
 from steadyrun.signals.overview import Extent, widest_start
 from steadyrun.signals.run_signals import Signals

@@ -12,7 +12,7 @@ from steadyrun.panels.lines import Drawn, drawn, in_front, natural
 from steadyrun.panels.panel import Band, Line, Panel, Scale
 from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.overview import summed
 from steadyrun.signals.run_signals import Signals

@@ -8,7 +8,7 @@ from dataclasses import replace
 from steadyrun.panels.lines import Drawn, drawn, family, in_front, logarithmic, short
 from steadyrun.panels.panel import Line, Panel, Scale
 from steadyrun.panels.panel_findings import finished
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.overview import smoothed
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown

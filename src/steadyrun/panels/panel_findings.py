@@ -10,7 +10,7 @@ from steadyrun.panels.panel import Mark, Panel
 from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS
 from steadyrun.records import Event
 from steadyrun.report import phrases
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked
 

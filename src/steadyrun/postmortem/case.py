@@ -14,7 +14,7 @@ from steadyrun.postmortem.incident_moment import Moment, choose
 from steadyrun.postmortem.proofs import Proofs, entries, part, text, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report import limits
-from steadyrun.report.check import Report, examined
+from steadyrun.report.report import Report, examined
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.reader import open_run

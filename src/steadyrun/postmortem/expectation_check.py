@@ -12,8 +12,8 @@ from steadyrun.postmortem.expectations import seed_of
 from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
 from steadyrun.records import Series
-from steadyrun.report.check import Report
 from steadyrun.report.kept_answers import REPLAYED
+from steadyrun.report.report import Report
 from steadyrun.signals import around_moment
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import Floats

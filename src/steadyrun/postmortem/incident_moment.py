@@ -10,7 +10,7 @@ from steadyrun.postmortem import proofs
 from steadyrun.postmortem.proofs import Proofs, text
 from steadyrun.questions.dynamics.run_spikes import find_spikes
 from steadyrun.questions.form import NOTE, Limits
-from steadyrun.report.check import Report
+from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike

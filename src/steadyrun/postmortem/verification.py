@@ -14,7 +14,7 @@ from steadyrun.errors import UsageError
 from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
 from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.report import limits
-from steadyrun.report.check import examined
+from steadyrun.report.report import examined
 
 SCHEMA = 1
 

@@ -10,9 +10,9 @@ from steadyrun.errors import FaultFound, UsageError
 from steadyrun.preflight.batch_draw import can_be_drawn_from
 from steadyrun.probes.problems import say
 from steadyrun.records import Found
-from steadyrun.report.check import Report
 from steadyrun.report.kept_answers import as_data
 from steadyrun.report.preflight import preflight
+from steadyrun.report.report import Report
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.writer import RunWriter
 

@@ -4,6 +4,6 @@ Entry point: `check.check`.
 Output: a `Report`, and the forms it is shown in.
 """
 
-from steadyrun.report.check import Report, check
+from steadyrun.report.report import Report, check
 
 __all__ = ["Report", "check"]

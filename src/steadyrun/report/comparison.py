@@ -10,7 +10,7 @@ from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS
 from steadyrun.report.phrases import SYMBOLS, one_line, title, word
 
 if TYPE_CHECKING:
-    from steadyrun.report.check import Report
+    from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 NOT_ASKED = "not-asked"

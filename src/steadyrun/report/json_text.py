@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from steadyrun.store.jsonio import jsonable
 
 if TYPE_CHECKING:
-    from steadyrun.report.check import Report
     from steadyrun.report.comparison import Comparison
+    from steadyrun.report.report import Report
 
 
 def document(report: Report, comparison: Comparison | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 
 if TYPE_CHECKING:
-    from steadyrun.report.check import Report
+    from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 Element = ElementTree.Element

@@ -9,7 +9,7 @@ from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, P
 from steadyrun.report import phrases
 
 if TYPE_CHECKING:
-    from steadyrun.report.check import Report
+    from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 # Middle tones: readable on white and on black. The word beside them says the same.

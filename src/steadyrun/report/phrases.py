@@ -12,7 +12,7 @@ from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.report.announced_faults import Announced
-    from steadyrun.report.check import Report
+    from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 

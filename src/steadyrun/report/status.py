@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from steadyrun.report.check import EXIT_CODES
 from steadyrun.report.phrases import one_line
+from steadyrun.report.report import EXIT_CODES
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader
 

@@ -15,7 +15,7 @@ from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 
 if TYPE_CHECKING:
-    from steadyrun.report.check import Report
+    from steadyrun.report.report import Report
     from steadyrun.trees.walker import Asked
 
 _STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
