@@ -346,7 +346,7 @@ def test_import_advises_options_that_it_has(given: list[str]) -> None:
 STUCK = """
 import sys, time
 from steadyrun.cli import main
-from steadyrun.importers import opening
+from steadyrun.importers import import_log as opening
 
 def stuck(place, target, *_):
     (target / "half").mkdir(parents=True)
