@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.writer import RunWriter
 
 STEPS, SERIES, FLUSH = 1_000_000, 100, 500
@@ -52,7 +52,7 @@ def write(root: Path) -> RunWriter:
         "grad_norm_applied": np.ones(STEPS),
         "clip_threshold": np.ones(STEPS),
         "clipped": np.ones(STEPS),
-        "lr/0": Plan("cosine", 1e-3, 1e-4, 2000, STEPS).rate(steps),
+        "lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 2000, STEPS).rate(steps),
         "backwards": np.ones(STEPS),
         "backward_loss": 2.0 + 0.05 * noise,
         "skipped": np.zeros(STEPS),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.writer import RunWriter
 
 STEPS, FLUSH, EVERY = 1_000_000, 5_000, 100
@@ -70,7 +70,10 @@ def write(root: Path, every: int) -> None:
         "clip_threshold": np.ones(STEPS),
         "clipped": np.ones(STEPS),
         "skipped": np.zeros(STEPS),
-        **{f"lr/{group}": Plan("cosine", 1e-3 / (group + 1), 1e-4, 2000, STEPS).rate(steps) for group in range(5)},
+        **{
+            f"lr/{group}": SchedulePlan("cosine", 1e-3 / (group + 1), 1e-4, 2000, STEPS).rate(steps)
+            for group in range(5)
+        },
         **{f"class_loss/{name}": loss + 0.1 * place * noise[::-1] for place, name in enumerate("abcdefghij")},
     }
     columns["loss"][123_456] = 40.0

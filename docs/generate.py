@@ -20,7 +20,7 @@ from steadyrun.report.lookup import everything
 from steadyrun.report.markdown import literal
 from steadyrun.report.question_page import (
     SECTIONS,
-    Part,
+    PagePart,
     fault_words,
     measured,
     question_page,
@@ -92,7 +92,7 @@ def markdown_page(question: Question) -> str:
     return NOTE + "\n".join(lines)
 
 
-def _part(part: Part) -> list[str]:
+def _part(part: PagePart) -> list[str]:
     lines = [_linked(part.text)] if part.text else []
     for item in part.items:
         lines.append(f"- **{literal(item.term)}**" + (f": {_linked(item.text)}" if item.text else ""))

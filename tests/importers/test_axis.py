@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.importers.anomalies import Told
-from steadyrun.importers.log_rows import Rows
+from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import LogRows
 from steadyrun.importers.step_axis import MOST_ATTEMPTS, Axis
 
 Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss
 ROLES = {"step": "step", "epoch": "epoch", "loss": "loss"}
 
 
-def packed(lines: list[Line]) -> Rows:
+def packed(lines: list[Line]) -> LogRows:
     step, epoch, loss = zip(*lines, strict=True)
     columns = {"step": step, "epoch": epoch, "loss": [1.0 if there else None for there in loss]}
-    return Rows(len(lines), {name: pa.array(values, pa.float64()) for name, values in columns.items()})
+    return LogRows(len(lines), {name: pa.array(values, pa.float64()) for name, values in columns.items()})
 
 
 def placed(packs: list[list[Line]], roles: dict[str, str] = ROLES) -> tuple[list[tuple[int, int]], Axis]:
     """(attempt, step) of every row, in the order of the log."""
     rows = [packed(lines) for lines in packs]
-    axis = Axis.of(rows, roles, Told())
+    axis = Axis.of(rows, roles, Anomalies())
     found: list[tuple[int, int]] = []
     attempt = 1
     for each in rows:
@@ -145,7 +145,7 @@ def test_points_go_back_to_where_the_epoch_was() -> None:
 
 def test_rows_without_a_usable_step_are_left_out_and_told() -> None:
     rows = packed([(1.0, None, True), (float("nan"), None, True), (1e300, None, True), (2.0, None, True)])
-    axis = Axis.of([rows], ROLES, Told())
+    axis = Axis.of([rows], ROLES, Anomalies())
     assert [part.steps.tolist() for part in axis.place(rows)] == [[1, 2]]
     assert str(axis.told.oddities["rows whose step is no usable number"]) == (
         "2 times: rows whose step is no usable number: left out"

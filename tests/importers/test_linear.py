@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from test_dialects import CASES
 
 from steadyrun import importers
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects import DIALECTS
-from steadyrun.importers.log_rows import Rows
+from steadyrun.importers.log_rows import LogRows
 from steadyrun.importers.step_axis import Axis
 
 parser = importlib.import_module("re._parser")
@@ -181,8 +181,8 @@ def test_steps_that_start_over_are_counted_on() -> None:
         columns = {"step": steps, "epoch": np.arange(40) // 4 * 1.0, "loss": np.ones(40)}
         for size in (40, 5):
             parts = [{name: held[at : at + size] for name, held in columns.items()} for at in range(0, 40, size)]
-            packs = [Rows(size, {name: pa.array(held) for name, held in part.items()}) for part in parts]
-            axis = Axis.of(packs, {name: name for name in columns}, Told())
+            packs = [LogRows(size, {name: pa.array(held) for name, held in part.items()}) for part in parts]
+            axis = Axis.of(packs, {name: name for name in columns}, Anomalies())
             found = np.concatenate([placed.steps for pack in packs for placed in axis.place(pack)])
             assert found.tolist() == list(range(first, first + 40))
 
@@ -198,13 +198,13 @@ def test_a_record_of_many_fragments(tmp_path: Path) -> None:
     blocks += [fragment(records._MIDDLE, b"x" * (records._BLOCK - records._FRAGMENT.size))] * 4_000
     blocks += [fragment(records._LAST, b"x")]
     (tmp_path / "a.wandb").write_bytes(records._HEAD.pack(records.MAGIC, 0xBEE1, 0) + b"".join(blocks))
-    ((_, held),) = records._framed(tmp_path / "a.wandb", Told())
+    ((_, held),) = records._framed(tmp_path / "a.wandb", Anomalies())
     assert len(held) > 4_000 * 32_000
 
 
 def test_many_runs_of_one_name() -> None:
-    from steadyrun.importers.log_files import Place, _distinct, format_named
+    from steadyrun.importers.log_files import LogPlace, _distinct, format_named
 
-    found = _distinct([Place(Path(f"{place}/a.csv"), format_named("csv"), "a") for place in range(20_000)])
+    found = _distinct([LogPlace(Path(f"{place}/a.csv"), format_named("csv"), "a") for place in range(20_000)])
     assert len({place.name for place in found}) == 20_000
     assert [place.name for place in found[:3]] == ["a", "a-2", "a-3"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.capture.batch_ring import Kept, Ring
+from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.program.snapshot import all_finite
 from steadyrun.replay.incident import incidents_of
 from steadyrun.replay.update_size import Changes
@@ -93,7 +93,7 @@ def test_the_ring_counts_what_a_step_takes_besides_its_batch() -> None:
 
     ring = Ring(2**20)
     for step in range(100):
-        ring.add(Kept(step, take()))
+        ring.add(KeptStep(step, take()))
     assert len(ring) <= 40
 
 

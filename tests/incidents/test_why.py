@@ -13,9 +13,9 @@ import torch
 from incident_programs import Loop, rnn
 
 import steadyrun
+from steadyrun.replay.experiments.experiment_table import FactorRow
 from steadyrun.replay.experiments.isolation import smaller, synthetic
-from steadyrun.replay.experiments.table import Row
-from steadyrun.replay.experiments.verdict import Rows, decide
+from steadyrun.replay.experiments.verdict import TriedRows, decide
 from steadyrun.replay.hunt import Culprit
 
 TutorRun = Callable[..., steadyrun.RunView]
@@ -146,8 +146,8 @@ def test_a_fault_of_the_whole_run_is_left_to_the_walk(copied: Callable[..., Path
     assert "is a fault of the whole run" in result.why.why
 
 
-def row(name: str, gone: bool | None) -> Row:
-    return Row(name, "", name, 1.0, 1.0, gone)
+def row(name: str, gone: bool | None) -> FactorRow:
+    return FactorRow(name, "", name, 1.0, 1.0, gone)
 
 
 RATES = [row(name, False) for name in ("lr-held", "lr/3", "lr/10", "warmup")]
@@ -172,18 +172,18 @@ HARMLESS = [row(name, False) for name in ("other-batch", "other-batch-before")]
         ([*RATES, *HARMLESS], None),
     ],
 )
-def test_verdicts(table: list[Row], verdict: str | None) -> None:
-    decision = decide(Rows(table, []), None, True)
+def test_verdicts(table: list[FactorRow], verdict: str | None) -> None:
+    decision = decide(TriedRows(table, []), None, True)
     assert (decision[0] if decision else None) == verdict
 
 
 def test_nothing_is_decided_while_what_would_separate_is_left() -> None:
-    assert decide(Rows([row("lr/10", True)], ["other-batch", "earlier-moments"]), None, True) is None
-    assert decide(Rows([*RATES, row("other-batch", True)], ["batch-elsewhere"]), None, True) is None
+    assert decide(TriedRows([row("lr/10", True)], ["other-batch", "earlier-moments"]), None, True) is None
+    assert decide(TriedRows([*RATES, row("other-batch", True)], ["batch-elsewhere"]), None, True) is None
 
 
 def test_an_interaction_is_named() -> None:
-    decision = decide(Rows([*RATES, row("other-batch", True), row("batch-elsewhere", True)], []), None, True)
+    decision = decide(TriedRows([*RATES, row("other-batch", True), row("batch-elsewhere", True)], []), None, True)
     assert decision is not None
     assert decision[2] is not None
     assert "the batch and the state together" in decision[2]
@@ -192,8 +192,8 @@ def test_an_interaction_is_named() -> None:
 def test_a_culprit_that_a_smaller_rate_removes_is_not_the_models() -> None:
     culprit = Culprit(**{**dict.fromkeys(_names(), ""), "stage": "forward", "inputs": ()})
     calm = [*HARMLESS, row("batch-elsewhere", True)]
-    assert decide(Rows(RATES, []), culprit, True)[0] == "model"  # type: ignore[index]
-    assert decide(Rows([row("lr/3", True), *calm], []), culprit, True)[0] == "learning-rate"  # type: ignore[index]
+    assert decide(TriedRows(RATES, []), culprit, True)[0] == "model"  # type: ignore[index]
+    assert decide(TriedRows([row("lr/3", True), *calm], []), culprit, True)[0] == "learning-rate"  # type: ignore[index]
 
 
 def _names() -> list[str]:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import steadyrun
 from steadyrun.replay.experiments.attempt import _starts
-from steadyrun.replay.experiments.judge import Judge, Trial
-from steadyrun.replay.experiments.table import Row
-from steadyrun.replay.experiments.verdict import Rows, decide
+from steadyrun.replay.experiments.experiment_table import FactorRow
+from steadyrun.replay.experiments.judge import IncidentJudge, Trial
+from steadyrun.replay.experiments.verdict import TriedRows, decide
 from steadyrun.replay.hunt import Culprit
 
 RATES = ("lr/3", "lr/10", "warmup")
@@ -67,7 +67,7 @@ def zero_at(bad: int) -> Callable[[int, dict[str, Tensor]], dict[str, Tensor]]:
     return lambda step, part: {**part, "y": part["y"] * 0.0} if step == bad else part
 
 
-def explained(run: Path, task: Any, **options: Any) -> tuple[steadyrun.Replay, dict[str, Row]]:
+def explained(run: Path, task: Any, **options: Any) -> tuple[steadyrun.Replay, dict[str, FactorRow]]:
     result = steadyrun.replay(run, task)
     why = result.explain(**options)
     return result, {row.factor: row for row in why.table}
@@ -174,9 +174,9 @@ def test_starting_points(near: int, earlier: int, farthest: int, moment: int, st
 # -- verdicts and words ------------------------------------------------------------------------------
 
 
-def row(name: str, gone: bool | None, *before: int) -> Row:
+def row(name: str, gone: bool | None, *before: int) -> FactorRow:
     note = "not tested: no update" if gone is None else ""
-    return Row(name, "", name, 1.0, 1.0, gone, note, tuple(100 - each for each in before), before)
+    return FactorRow(name, "", name, 1.0, 1.0, gone, note, tuple(100 - each for each in before), before)
 
 
 def culprit(stage: str, cause: str) -> Culprit:
@@ -201,8 +201,8 @@ BATCHES = [row("other-batch", False), row("batch-elsewhere", True)]
         ([*LATE, row("fp32", True)], "fp16-overflow", "precision", "fp32 removes it; with lr/10", "no smaller"),
     ],
 )
-def test_words_claim_what_was_tested(table: list[Row], cause: str, verdict: str, words: str, unsaid: str) -> None:
-    decision = decide(Rows(table, []), culprit("loss", cause), True)
+def test_words_claim_what_was_tested(table: list[FactorRow], cause: str, verdict: str, words: str, unsaid: str) -> None:
+    decision = decide(TriedRows(table, []), culprit("loss", cause), True)
     assert decision is not None
     assert decision[0] == verdict
     assert words in decision[1]
@@ -211,12 +211,12 @@ def test_words_claim_what_was_tested(table: list[Row], cause: str, verdict: str,
 
 def test_what_was_not_tested_is_no_reason() -> None:
     calm = [row("lr/3", True, 1), row("other-batch", None), row("batch-elsewhere", None)]
-    decision = decide(Rows(calm, []), None, True)
+    decision = decide(TriedRows(calm, []), None, True)
     assert decision is not None
     assert decision[:2] == ("learning-rate", "lr/3 removes it")
 
 
-class _Infinite(Judge):
+class _Infinite(IncidentJudge):
     """Of an incident whose loss is infinite, or that raised."""
 
     def __init__(self, raised: str = "") -> None:
@@ -224,7 +224,7 @@ class _Infinite(Judge):
 
 
 def test_an_experiment_that_raises_an_error_of_its_own_tested_nothing() -> None:
-    def gone(judge: Judge, raised: str, loss: float = 1.0, finite: bool = True) -> bool | None:
+    def gone(judge: IncidentJudge, raised: str, loss: float = 1.0, finite: bool = True) -> bool | None:
         return judge.gone(Trial({7: loss}, finite, raised, {}), 7)
 
     assert gone(_Infinite(), "TypeError: no such dtype") is None

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from loops import run_alone
 
-from steadyrun.live.feed import Event, Feed
+from steadyrun.live.feed import Feed, FeedEvent
 
 
 def run(story: Callable[[Feed], Awaitable[None]], **bounds: int) -> None:
@@ -15,7 +15,7 @@ def run(story: Callable[[Feed], Awaitable[None]], **bounds: int) -> None:
     run_alone(main)
 
 
-async def take(feed: Feed, since: str, count: int) -> list[Event]:
+async def take(feed: Feed, since: str, count: int) -> list[FeedEvent]:
     found = []
     stream = feed.follow(since)
     async for event in stream:

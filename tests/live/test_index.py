@@ -17,7 +17,7 @@ import steadyrun
 from steadyrun.live import run_list, run_row
 from steadyrun.live.app import Live, application
 from steadyrun.records import Series
-from steadyrun.store.discover import Place, Root
+from steadyrun.store.discover import Root, RunPlace
 
 
 def made(path: Path, *losses: float) -> None:
@@ -120,7 +120,7 @@ def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeyp
     made(tmp_path / "odd", 1.0)
     first = run_row.first
 
-    def broken(place: Place) -> run_row.Row:
+    def broken(place: RunPlace) -> run_row.RunRow:
         if place.name == "odd":
             raise RecursionError
         return first(place)

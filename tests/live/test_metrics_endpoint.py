@@ -18,7 +18,7 @@ import steadyrun
 from steadyrun.live import run_list
 from steadyrun.live.app import Live, application
 from steadyrun.live.prometheus import KIND, exposition
-from steadyrun.live.run_row import Figures, Row
+from steadyrun.live.run_row import Figures, RunRow
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
@@ -155,7 +155,7 @@ def test_a_broken_run_is_unreadable_and_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_number_of_runs_is_bounded() -> None:
-    rows = [Row(str(place), str(place), "running", step=place) for place in range(3)]
+    rows = [RunRow(str(place), str(place), "running", step=place) for place in range(3)]
     found = parse(exposition(rows, 40, 0.0))
     assert found["steadyrun_runs"] == {(): 43.0}
     assert found["steadyrun_runs_left_out"] == {(): 40.0}
@@ -163,14 +163,14 @@ def test_the_number_of_runs_is_bounded() -> None:
 
 
 def test_names_that_are_shown_alike_stay_apart() -> None:
-    rows = [Row("a%0A", "a\\n", "running", step=1), Row("a%5Cn", "a\\n", "running", step=2)]
+    rows = [RunRow("a%0A", "a\\n", "running", step=1), RunRow("a%5Cn", "a\\n", "running", step=2)]
     found = parse(exposition(rows, 0, 0.0))
     assert set(found["steadyrun_run_last_step"]) == {(("run", "/run/a%0A"),), (("run", "/run/a%5Cn"),)}
 
 
 @given(st.text(st.characters(), max_size=30), st.text(max_size=20), st.floats())
 def test_any_name_is_one_label(name: str, leaf: str, value: float) -> None:
-    row = Row("key", name, "finished", step=3, verdict="fault", leaf=leaf, figures=Figures(loss=value, at=value))
+    row = RunRow("key", name, "finished", step=3, verdict="fault", leaf=leaf, figures=Figures(loss=value, at=value))
     found = parse(exposition([row], 0, 5.0))
     shown = name.encode("utf-8", "backslashreplace").decode()
     assert list(found["steadyrun_run_last_step"]) == [(("run", shown),)]

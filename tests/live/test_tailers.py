@@ -13,10 +13,10 @@ import steadyrun
 from steadyrun.errors import RunDirectoryError
 from steadyrun.live.feed import Feed
 from steadyrun.live.followed_run import Watch
-from steadyrun.live.subscriptions import Pace, Tailers
+from steadyrun.live.subscriptions import PollPace, Tailers
 from steadyrun.live.threads import Workers
 
-FAST = Pace(look=0.01, ended=0.01, linger=0.05)
+FAST = PollPace(look=0.01, ended=0.01, linger=0.05)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_walk_is_not_repeated_at_every_look(root: Path, monkeypatch: pytest.Mo
 
 def test_a_long_rest_does_not_keep_what_nobody_watches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        tailers = Tailers(Workers(1), Pace(look=3600, ended=3600, linger=0.05))
+        tailers = Tailers(Workers(1), PollPace(look=3600, ended=3600, linger=0.05))
         async with tailers.watching("run", lambda: Watch(root, "run")):
             pass
         await asyncio.wait_for(gone(tailers), 300)

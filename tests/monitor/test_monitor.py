@@ -16,7 +16,7 @@ import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.report.markdown import markdown
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
 
@@ -292,7 +292,7 @@ def classify(root: Path, config: dict[str, Any], scheduled: Callable[[torch.opti
 
 def slow_warmup(optimizer: torch.optim.Optimizer) -> Any:
     """Set by hand, four times as long as declared: at first the scheduler seems to be stepped too seldom."""
-    plan = Plan("cosine", 0.1, 0.01, 200, 600)
+    plan = SchedulePlan("cosine", 0.1, 0.01, 200, 600)
 
     def after(step: int) -> None:
         optimizer.param_groups[0]["lr"] = float(plan.rate(np.array([step + 1.0]))[0])

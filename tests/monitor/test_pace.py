@@ -5,13 +5,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyrun.monitor.monitor import SHARE, Pace
+from steadyrun.monitor.monitor import SHARE, LookPace
 
 
 def looks(step_time: float, look_time: float, steps: int, growth: float = 0.0) -> list[tuple[float, int]]:
     """The times and turns at which a run with steps of this length is looked at."""
     now, found = 100.0, []
-    pace = Pace(now, 0)
+    pace = LookPace(now, 0)
     for turn in range(1, steps + 1):
         now += step_time
         if pace.due(now, turn):
@@ -49,7 +49,7 @@ def test_looking_never_takes_more_than_its_share(step_time: float, look_time: fl
 
 
 def test_a_resumed_run_begins_anew() -> None:
-    pace = Pace(0.0, 7_000)
+    pace = LookPace(0.0, 7_000)
     assert not pace.due(1.0, 7_049)
     assert pace.due(1.0, 7_050)
     pace.looked(1.0, 1.01, 7_050)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyrun.panels.characters import axis, plot
-from steadyrun.panels.panel import Line, Mark, Panel, Scale
+from steadyrun.panels.panel import AxisScale, Line, Mark, Panel
 
 
 def panel(*lines: list[float], log: bool = False, marks: tuple[Mark, ...] = ()) -> Panel:
     drawn = tuple(Line(str(n), np.arange(len(values)), np.array(values, float)) for n, values in enumerate(lines))
-    return Panel(1, "loss", "?", "loss", Scale("loss", log=log), drawn, marks=marks)
+    return Panel(1, "loss", "?", "loss", AxisScale("loss", log=log), drawn, marks=marks)
 
 
 def rows(*lines: list[float], width: int = 8, height: int = 2, log: bool = False, ascii_only: bool = True) -> list[str]:

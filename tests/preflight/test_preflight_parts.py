@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from steadyrun import Task
 from steadyrun.preflight.input_edits import changed, moved, tensors_in
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.preflight.program_state import Kept
+from steadyrun.preflight.program_state import ProgramState
 from steadyrun.preflight.token_positions import padding
 from steadyrun.probes.gradient_reach import hidden_tensors
 from steadyrun.program.attributes import same
@@ -134,7 +134,7 @@ def test_an_optimizer_is_put_back_after_steps_and_loading(kind: Any) -> None:
     step()
     before = copy.deepcopy((optimizer.state_dict(), model.state_dict()))
     groups, state = optimizer.param_groups, optimizer.state
-    kept = Kept(task)
+    kept = ProgramState(task)
     step()
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     step()

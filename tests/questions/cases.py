@@ -9,7 +9,7 @@ import numpy as np
 from synthetic import Synthetic
 
 from steadyrun.records import Event
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 
 STEPS = np.arange(600.0)
 CONFIG = {
@@ -23,8 +23,8 @@ CONFIG = {
     "schedule": "cosine",
     "clip": 1.0,
 }
-PLAN = Plan("cosine", 1e-3, 1e-4, 50, 600)
-NO_WARMUP = Plan("cosine", 1e-3, 1e-4, 0, 600)
+PLAN = SchedulePlan("cosine", 1e-3, 1e-4, 50, 600)
+NO_WARMUP = SchedulePlan("cosine", 1e-3, 1e-4, 0, 600)
 NOISE = np.random.default_rng(3).normal(0, 1, 600)
 FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
 FALLING[0] = math.log(512)
@@ -232,17 +232,17 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.1", "pass", run(config={"schedule": "constant", "warmup_steps": 0}, **{"lr/0": np.full(600, 1e-3)})),
     ("C2.1", "never-stepped", run(**{"lr/0": np.full(600, 1e-3)})),
     ("C2.1", "zero", run(**{"lr/0": np.zeros(600)})),
-    ("C2.1", "no-warmup", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 0, 600).rate(STEPS)})),
+    ("C2.1", "no-warmup", run(**{"lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 0, 600).rate(STEPS)})),
     ("C2.1", "stepped-too-often", run(**{"lr/0": at_factor(2)})),
     ("C2.1", "stepped-too-seldom", run(**{"lr/0": at_factor(1 / 20)})),
     ("C2.1", "stepped-too-often", run(**{"lr/0": at_factor(4), "scheduler_steps": 4 * (STEPS + 1)})),
-    ("C2.1", "horizon-too-short", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 50, 300).rate(STEPS)})),
+    ("C2.1", "horizon-too-short", run(**{"lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 50, 300).rate(STEPS)})),
     (
         "C2.1",
         "upside-down",
         run(**{"lr/0": np.where(STEPS < 50, PLAN.rate(STEPS), 1.1e-3 - PLAN.rate(STEPS))}),
     ),
-    ("C2.1", "horizon-too-long", run(**{"lr/0": Plan("cosine", 1e-3, 1e-4, 50, 6000).rate(STEPS)})),
+    ("C2.1", "horizon-too-long", run(**{"lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 50, 6000).rate(STEPS)})),
     ("C2.1", "horizon-too-short", run(**{"lr/0": 5.5e-4 + 4.5e-4 * np.cos(STEPS / 60)}, config={"warmup_steps": 0})),
     ("C2.1", "discontinuous", run(**{"lr/0": np.where(STEPS < 300, PLAN.rate(STEPS), PLAN.rate(STEPS) / 10)})),
     (

@@ -10,7 +10,7 @@ from dynamics_cases import put
 from synthetic import Synthetic
 
 from steadyrun.records import Event
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 
 SAMPLES = [0, 1, 10, 50, 100, 300]
 LATER = [0, 50, 150, 300, 450, 599]
@@ -22,7 +22,7 @@ NO_UNITS = Event("not-recorded", 0, 0.0, 0, {"probe": "dead units", "why": "no l
 CLIMBS = put(FALLING, dict.fromkeys(range(20, 40), 9.0))
 SCHEDULED = {"schedule": None, "warmup_steps": None}
 CONSTANT = {"schedule": "constant", "warmup_steps": 0}
-SHORT = Plan("cosine", 1e-3, 1e-4, 50, 300)
+SHORT = SchedulePlan("cosine", 1e-3, 1e-4, 50, 300)
 VAL = [99, 199, 299, 399, 499, 599]
 DRY = {"inferred": {"expected_lr": {"groups": [[[0, 1e-3], [300, 1e-3], [301, 1e-4], [600, 1e-4]]]}}}
 LONG = np.arange(2000.0)

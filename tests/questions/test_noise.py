@@ -14,7 +14,7 @@ from synthetic import Synthetic
 
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
-from steadyrun.signals.declared_schedule import Plan
+from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 
@@ -75,7 +75,7 @@ def healthy(noise: Callable[[np.random.Generator, int], Floats], seed: int, stre
         "grad_norm_applied": np.minimum(norms, 1.0),
         "clip_threshold": np.ones(STEPS),
         "clipped": (norms > 1).astype(float),
-        "lr/0": Plan("cosine", 1e-3, 1e-4, 500, STEPS).rate(steps.astype(float)),
+        "lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 500, STEPS).rate(steps.astype(float)),
         "val_loss": (at, curve[at] + 0.1 + 0.02 * rng.normal(0, 1, len(at))),
         "block_param_norm/a": (at, 10 + at / 5_000),
         "step_count/0": (at, at + 1),

@@ -13,7 +13,7 @@ import steadyrun
 from steadyrun.live.followed_run import Watch
 from steadyrun.panels.board import board_of
 from steadyrun.panels.dashboard_page import page
-from steadyrun.report.incidents import Incident, incidents
+from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.markdown import markdown
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
@@ -91,7 +91,7 @@ def test_no_incidents(tmp_path: Path) -> None:
 
 
 def test_every_form_shows_it() -> None:
-    happened = Incident(
+    happened = IncidentCard(
         71, "non-finite", HOSTILE, replay="bit-equal", cause=HOSTILE, removed_by=(HOSTILE,), fix=HOSTILE
     )
     for made in (fault_report(incidents=(happened,)), report(incidents=(happened,))):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from steadyrun.signals.declared_schedule import (
-    Plan,
+    SchedulePlan,
     agreement,
     declared_plan,
     horizon_factor,
@@ -15,7 +15,7 @@ from steadyrun.signals.declared_schedule import (
     time_factor,
 )
 
-PLAN = Plan("cosine", 1.0, 0.1, 100, 1000)
+PLAN = SchedulePlan("cosine", 1.0, 0.1, 100, 1000)
 STEPS = np.arange(1000.0)
 
 
@@ -73,7 +73,7 @@ def test_a_curve_run_at_another_speed_is_recognised(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 2.0, 10.0])
 def test_another_horizon_is_recognised(factor: float) -> None:
-    other = Plan("cosine", 1.0, 0.1, 100, int(1000 * factor))
+    other = SchedulePlan("cosine", 1.0, 0.1, 100, int(1000 * factor))
     found, distance = horizon_factor(STEPS, other.rate(STEPS), PLAN)
     assert found == pytest.approx(factor, rel=0.08)
     assert distance < 0.02

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from steadyrun.agents.bounded_json import short
-from steadyrun.store.discover import Place, Root
+from steadyrun.store.discover import Root, RunPlace
 
 # What a tool says when it cannot answer: a stable word, what is wrong, and what to do next. Never a traceback.
 
@@ -40,13 +40,13 @@ class Problem(Exception):  # noqa: N818  an answer, not a failure of the server
 ITSELF = "."  # the root, where it is a run
 
 
-def name_of(place: Place) -> str:
+def name_of(place: RunPlace) -> str:
     """The name of a run: its path below the root as it is, if it is plain text, else percent-encoded."""
     plain = os.fsdecode(unquote_to_bytes(place.key))
     return (plain if plain.isascii() and plain.isprintable() and "%" not in plain else place.key) or ITSELF
 
 
-def find(root: Root, name: str) -> Place:
+def find(root: Root, name: str) -> RunPlace:
     """The run with this name; a problem where it is none, or leads out of the root in any way."""
     place = root.find(_path(name)) if name else None
     if place is None:

@@ -21,7 +21,7 @@ from steadyrun.report.lookup import everything, question_named
 from steadyrun.report.question_page import SECTIONS, entries, question_page, section
 from steadyrun.report.report import Report, brief, check_with
 from steadyrun.report.status import last_word, started
-from steadyrun.store.discover import Place, Root
+from steadyrun.store.discover import Root, RunPlace
 from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Asked
 
@@ -34,8 +34,8 @@ _UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
-class _Seen:
-    place: Place
+class _ListedRun:
+    place: RunPlace
     name: str
     began: float
 
@@ -51,16 +51,16 @@ def list_runs(root: Root, offset: int = 0, limit: int = 20) -> Answer:
     return page(rows, offset, len(seen), wrap)
 
 
-def _seen(place: Place) -> _Seen:
+def _seen(place: RunPlace) -> _ListedRun:
     try:
         began = started(open_run(place.path).manifest)
     except Exception as problem:  # one strange run must not hide the others
         log.debug("reading %s failed: %s", place.name, problem)
         began = 0.0
-    return _Seen(place, name_of(place), began)
+    return _ListedRun(place, name_of(place), began)
 
 
-def _row(seen: _Seen) -> dict[str, Any]:
+def _row(seen: _ListedRun) -> dict[str, Any]:
     try:
         view = open_run(seen.place.path).as_of_now()
         state = view.state
@@ -104,7 +104,7 @@ def check(root: Root, run: str, all: bool = False, question: str = "", after: st
     return fitted(_shortened(whole, report, asked), _SHORTENED)
 
 
-def _walk(place: Place, go_on: bool) -> Report:
+def _walk(place: RunPlace, go_on: bool) -> Report:
     """The walk, with the thresholds that the working directory changes, as on the command line."""
     try:
         changes = limits.changes({}, Path.cwd())

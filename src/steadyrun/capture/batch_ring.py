@@ -13,7 +13,7 @@ _ACCOUNT = 32_768  # bytes that a step takes besides its batch, as measured: ran
 
 
 @dataclass
-class Kept:
+class KeptStep:
     """One step: what went into it, and (as they arrive) the numbers recorded for it."""
 
     step: int
@@ -34,10 +34,10 @@ class Ring:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._steps: deque[Kept] = deque()
+        self._steps: deque[KeptStep] = deque()
         self._bytes = 0
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: KeptStep) -> None:
         self._steps.append(kept)
         self._bytes += kept.nbytes
         while self._bytes > self._budget and self._steps:
@@ -51,7 +51,7 @@ class Ring:
         """How many steps like those of now fit in."""
         return int(self._budget * len(self._steps) / self._bytes) if self._bytes else 0
 
-    def steps(self) -> list[Kept]:
+    def steps(self) -> list[KeptStep]:
         return list(self._steps)
 
     @property

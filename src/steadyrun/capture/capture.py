@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from steadyrun.capture import batch_tokens, call_site, incident_folder
-from steadyrun.capture.batch_ring import Kept, Ring
+from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.capture.capture_options import Settings
 from steadyrun.capture.checkpoints import (
     FOLDER,
@@ -24,15 +24,15 @@ from steadyrun.capture.checkpoints import (
     autocast_in_force,
     threads_and_flags,
 )
-from steadyrun.capture.incident_log import Accounts
+from steadyrun.capture.incident_log import IncidentLog
 from steadyrun.capture.previous_attempt import keep_earlier
 from steadyrun.capture.rollback import Returns, Rollback
 from steadyrun.capture.step_boundary import Boundary
-from steadyrun.capture.triggers import Spotter
+from steadyrun.capture.triggers import Triggers
 from steadyrun.capture.writer_thread import Job, Worker
 from steadyrun.probes.batch_hashes import input_hash
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import Row
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.program import snapshot as training
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import Packed, pack
@@ -56,9 +56,9 @@ class Capture:
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
         self._checkpointing = Checkpointing(settings, problems)
         self._counts = batch_tokens.TokenCounts(tokenizer) if tokenizer is not None else None
-        self._accounts = Accounts(writer, settings, self._worker, self._rolling, self._counts)
+        self._accounts = IncidentLog(writer, settings, self._worker, self._rolling, self._counts)
         self._finder = call_site.BatchFinder(loss_fn)
-        self._spotter = Spotter()
+        self._spotter = Triggers()
         self._watched: Watched | None = None
         self._boundary: Boundary | None = None
         self._devices: list[int] = []
@@ -85,7 +85,7 @@ class Capture:
         self._watched, self._next, self._watched_from = objects, step, step
         self._resumes_at(step)
         self._checkpointing.restart()
-        self._spotter = Spotter()
+        self._spotter = Triggers()
         model = objects().model
         self._devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
         self._boundary = None if compiled else Boundary(model, self._crossed)
@@ -104,7 +104,7 @@ class Capture:
         """After a pause, between two steps."""
         self._begin_step()
 
-    def step_ended(self, row: Row, batch: Any, token_losses: Any) -> None:
+    def step_ended(self, row: ProbeRow, batch: Any, token_losses: Any) -> None:
         """Keep a step. Its numbers are read from `row` when they are written: some arrive later."""
         if row.step < self._next:
             self._begin_anew()
@@ -112,7 +112,7 @@ class Capture:
         self._resumes_at(row.step)
         self._steps += 1
         crossed = self._boundary is not None and not self._boundary.disarm()
-        kept = Kept(row.step, self._random or take(), self._forward, values=row.values)
+        kept = KeptStep(row.step, self._random or take(), self._forward, values=row.values)
         if batch is not None:
             self._keep_batch(kept, batch, self._inputs if crossed else [])
         if token_losses is not None:
@@ -125,7 +125,7 @@ class Capture:
             self.open("out-of-memory", why, row.step)
         self._begin_step()
 
-    def _keep_batch(self, kept: Kept, batch: Any, inputs: list[Any]) -> None:
+    def _keep_batch(self, kept: KeptStep, batch: Any, inputs: list[Any]) -> None:
         kept.batch = pack(batch)
         given = pack(inputs, copy=False)
         if not given.storages <= kept.batch.storages:  # the model got something else than parts of the batch
@@ -136,7 +136,7 @@ class Capture:
             on_cpu = not kept.batch.tensors or not self._devices
             self._counts.add(batch_tokens.tokens_in(kept.batch.tensors if on_cpu else pack(batch, copy=False).tensors))
 
-    def saw(self, row: Row) -> None:
+    def saw(self, row: ProbeRow) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""
         for kind, step, why, severity in self._spotter.saw(row.step, row.values):
             self.open(kind, why, step, severity=severity)
@@ -155,7 +155,7 @@ class Capture:
         batch = self._finder.find(failure.__traceback__)
         begun = self._forward is not None  # since the last step that was handed over
         if batch is not None and (begun or not call_site.is_made_of(batch, self._last_batch)):
-            self._ring.add(Kept(self._next, self._random or take(), self._forward, pack(batch)))
+            self._ring.add(KeptStep(self._next, self._random or take(), self._forward, pack(batch)))
         kind = "out-of-memory" if "OutOfMemory" in type(failure).__name__ else "exception"
         words = str(failure).splitlines() or [""]
         self.open(kind, f"{type(failure).__name__}: {words[0][:500]}", self._next, trace=failure.__traceback__)
@@ -231,7 +231,7 @@ class Capture:
     def _give_up(self, done: Rollback) -> None:
         batch = self._finder.held(call_site.training_frame())
         if batch is not None and not call_site.is_made_of(batch, self._last_batch):
-            self._ring.add(Kept(self._next, self._random or take(), self._forward, pack(batch)))
+            self._ring.add(KeptStep(self._next, self._random or take(), self._forward, pack(batch)))
         self.open("rollback", f"step {done.last} was given up: back to the state before step {done.to}", done.last)
         self._accounts.passed(None, self._ring)
         self._worker.wait()

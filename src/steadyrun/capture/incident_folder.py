@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from steadyrun.capture.batch_ring import Kept
+from steadyrun.capture.batch_ring import KeptStep
 from steadyrun.capture.checkpoints import Checkpoint
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import arrived
@@ -52,7 +52,7 @@ def write_first(
     folder: Path,
     account: Account,
     checkpoint: Checkpoint | None,
-    steps: Sequence[Kept],
+    steps: Sequence[KeptStep],
     earlier: Checkpoint | None = None,
 ) -> None:
     """Make the folder. The incident file comes last: a folder that has one is whole.
@@ -80,7 +80,7 @@ def _link(checkpoint: Checkpoint, base: Path) -> None:
         tensor_files.place(source, target)
 
 
-def add_steps(folder: Path, account: Account, steps: Sequence[Kept]) -> None:
+def add_steps(folder: Path, account: Account, steps: Sequence[KeptStep]) -> None:
     """Add batches that are not there yet, then renew the incident file."""
     new = [each for each in steps if each.step not in set(account.written) and each.batch is not None]
     if new:
@@ -104,7 +104,7 @@ def write_batch(folder: Path, content: dict[str, Any]) -> None:
     replace_file(folder / BATCH, dumps({"schema": tensor_files.SCHEMA, **content}, indent=1))
 
 
-def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Kept]) -> str:
+def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[KeptStep]) -> str:
     """Why the moment cannot be executed again; empty where it can."""
     if checkpoint is None:
         return "no finite checkpoint from before it was kept"
@@ -120,12 +120,12 @@ def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Ke
     return f"the batches are no plain containers of tensors: {', '.join(lost(steps)[:3])}" if nothing else ""
 
 
-def lost(steps: Sequence[Kept]) -> list[str]:
+def lost(steps: Sequence[KeptStep]) -> list[str]:
     """The parts of batches that could not be kept. A step that does not look at them can be executed all the same."""
     return sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
 
 
-def _write_batches(folder: Path, steps: list[Kept]) -> None:
+def _write_batches(folder: Path, steps: list[KeptStep]) -> None:
     tensors: dict[str, Tensor] = to_tensors([each.random for each in steps])
     tensors |= to_tensors([each.forward or each.random for each in steps], "forward")
     entries = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steadyrun.capture import batch_tokens, incident_folder
-from steadyrun.capture.batch_ring import Kept, Ring
+from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.capture.capture_options import Settings
 from steadyrun.capture.checkpoints import Rolling
 from steadyrun.capture.incident_folder import Account
@@ -20,7 +20,7 @@ _APART = 100  # an incident so soon after another is part of it
 _ALWAYS = frozenset({"exception", "out-of-memory"})
 
 
-class Accounts:
+class IncidentLog:
     """The incidents of one run. `open` and `passed` are called by the training loop; the worker writes."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Accounts:
             if account.until and (step is None or step >= account.until):
                 self._hand_over(account, [each for each in ring.steps() if each.step <= account.until])
 
-    def _hand_over(self, account: Account, steps: list[Kept]) -> None:
+    def _hand_over(self, account: Account, steps: list[KeptStep]) -> None:
         account.until = 0
         self._worker.do(lambda: self._add(account, steps))
 
@@ -104,7 +104,7 @@ class Accounts:
 
     # -- in the writing thread ---------------------------------------------------------------------
 
-    def _write(self, account: Account, steps: list[Kept], seen: list[int]) -> None:
+    def _write(self, account: Account, steps: list[KeptStep], seen: list[int]) -> None:
         place = self._root / account.name
         place.mkdir(parents=True, exist_ok=True)
         own = next((each for each in steps if each.step == account.step and each.batch is not None), None)
@@ -123,13 +123,13 @@ class Accounts:
             replayable=not account.missing,
         )
 
-    def _add(self, account: Account, steps: list[Kept]) -> None:
+    def _add(self, account: Account, steps: list[KeptStep]) -> None:
         place = self._root / account.name
         if place.is_dir():
             first = account.checkpoint if account.checkpoint is not None else account.step
             incident_folder.add_steps(place, account, [each for each in steps if each.step >= first])
 
-    def _batch(self, own: Kept, seen: list[int]) -> dict[str, Any]:
+    def _batch(self, own: KeptStep, seen: list[int]) -> dict[str, Any]:
         assert own.batch is not None
         arrived(own.batch)
         content: dict[str, Any] = {"step": own.step, "batch_index": own.values.get("batch_index")}

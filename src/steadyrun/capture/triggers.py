@@ -18,7 +18,7 @@ Spotted = tuple[str, int, str, float]
 """Kind, step, why, severity."""
 
 
-class Spotter:
+class Triggers:
     """Shown the numbers of each step once they are known."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from steadyrun.cli import follow as following
 from steadyrun.cli import output
-from steadyrun.cli.log_input import DeclareOption, FormatOption, Given, MapOption, run_of
+from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption, run_of
 from steadyrun.cli.messages import as_typed, fail, say
 from steadyrun.cli.nearby_runs import no_run
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
@@ -81,7 +81,7 @@ def check(
     """
     form = output.chosen(as_json, junit, markdown)
     followed = follow or until_fault
-    given = Given.of(log_format, roles, declarations)
+    given = LogOptions.of(log_format, roles, declarations)
     try:
         with ExitStack() as stack:
             found = run if followed else stack.enter_context(run_of(run, given))
@@ -99,8 +99,8 @@ def check(
     raise typer.Exit(report.exit_code)
 
 
-def _check_given(given: Given, no_log: bool) -> None:
-    if no_log and given != Given():
+def _check_given(given: LogOptions, no_log: bool) -> None:
+    if no_log and given != LogOptions():
         raise UsageError("--format, --map and --declare are for logs of other tools, and none is given: leave them out")
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steadyrun.cli.log_input import DeclareOption, FormatOption, Given, MapOption
+from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption
 from steadyrun.cli.messages import as_typed, fail, out, say, stderr
 from steadyrun.errors import LogError
 
 if TYPE_CHECKING:
     from steadyrun.importers.convert import Imported
-    from steadyrun.importers.log_files import Place
+    from steadyrun.importers.log_files import LogPlace
 
 Progress = Callable[[int], None]
 
@@ -49,7 +49,7 @@ def import_(
 
     Exit codes: 0 imported, 2 nothing could be, or not all, 130 stopped.
     """
-    given = Given.of(form, assignments, declarations)
+    given = LogOptions.of(form, assignments, declarations)
     try:
         found = _places(source, form)
     except (LogError, OSError) as problem:
@@ -68,7 +68,9 @@ def import_(
         fail(f"{failed} of {len(found)} logs could not be imported", "the others were; see the messages above")
 
 
-def _done(place: Place, target: Path | None, given: Given, progress: Progress, alone: bool, as_json: bool) -> bool:
+def _done(
+    place: LogPlace, target: Path | None, given: LogOptions, progress: Progress, alone: bool, as_json: bool
+) -> bool:
     """Import one run and tell of it; False, with a message, where it cannot be and others may."""
     try:
         done = _one(place, target, given, progress)
@@ -91,7 +93,7 @@ def _list_formats(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _places(source: str, form: str | None) -> list[Place]:
+def _places(source: str, form: str | None) -> list[LogPlace]:
     from steadyrun.importers.log_files import places
 
     return places(Path(source).expanduser(), form)
@@ -103,13 +105,13 @@ def _folder_name(name: str) -> str:
     return folder_name(name)
 
 
-def _one(place: Place, target: Path | None, given: Given, progress: Progress) -> Imported:
+def _one(place: LogPlace, target: Path | None, given: LogOptions, progress: Progress) -> Imported:
     from steadyrun.importers.import_log import import_place
 
     return import_place(place, target, given.roles, given.declared, progress)
 
 
-def _with_bar(found: list[Place]) -> Any:
+def _with_bar(found: list[LogPlace]) -> Any:
     """Each place with a function that moves its bar; bars only on a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

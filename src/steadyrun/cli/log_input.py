@@ -20,7 +20,7 @@ from steadyrun.errors import LogError
 from steadyrun.store.layout import MANIFEST, ranks
 
 if TYPE_CHECKING:
-    from steadyrun.importers.log_files import Place
+    from steadyrun.importers.log_files import LogPlace
 
 FormatOption = Annotated[
     str | None,
@@ -39,7 +39,7 @@ DeclareOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Given:
+class LogOptions:
     """What the command line says about a log."""
 
     form: str | None = None
@@ -47,7 +47,7 @@ class Given:
     declared: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, form: str | None, assignments: list[str] | None, declarations: list[str] | None) -> Given:
+    def of(cls, form: str | None, assignments: list[str] | None, declarations: list[str] | None) -> LogOptions:
         roles = _assigned(assignments or [], "--map", str)
         return cls(form, roles, _assigned(declarations or [], "--declare", _value))
 
@@ -71,7 +71,7 @@ def _value(text: str) -> Any:
 
 
 @contextmanager
-def run_of(path_given: str, given: Given) -> Iterator[str]:
+def run_of(path_given: str, given: LogOptions) -> Iterator[str]:
     """The run directory at a path; where there is a log instead, one made of it for the time of the command."""
     path = Path(path_given).expanduser()
     if not path.exists() or _is_meant_as_run(path):
@@ -89,7 +89,7 @@ def run_of(path_given: str, given: Given) -> Iterator[str]:
         yield str(target)
 
 
-def _only_log(path: Path, form: str | None) -> Place:
+def _only_log(path: Path, form: str | None) -> LogPlace:
     from steadyrun.importers.log_files import places
 
     command = f"{as_typed('steadyrun')} check"

@@ -27,7 +27,7 @@ from steadyrun.store.writer import RunWriter
 TRACKERS: dict[str, Callable[[str], Sink]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
 
 
-class Outward:
+class Forwarding:
     """All ways outward of one run."""
 
     def __init__(self, forward: Forward | None, sinks: list[Sink], alerts: Alerts | None, alerting: list[Sink]) -> None:
@@ -68,13 +68,13 @@ class Outward:
         self._followers.append(Follower(sink, about, EventTail(writer.root), rows, wait, writer.event))
 
 
-def prepare(forward: Any, alert: Any) -> Outward:
+def prepare(forward: Any, alert: Any) -> Forwarding:
     """Check everything, import what is needed; a clear error where something is missing or wrong."""
     settings = forward if isinstance(forward, Forward) or forward is None else Forward(forward)
     alerts = alert if isinstance(alert, Alerts) or alert is None else Alerts(alert)
     sinks = [] if settings is None else _trackers(settings)
     alerting = [] if alerts is None else _services(alerts)
-    return Outward(settings, sinks, alerts, alerting)
+    return Forwarding(settings, sinks, alerts, alerting)
 
 
 def _trackers(settings: Forward) -> list[Sink]:

@@ -19,7 +19,7 @@ _PIECE = 2**20  # bytes of the event log read at a time
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """The present values of one row of a table."""
 
     table: str
@@ -36,7 +36,7 @@ class RowTail:
         self._wanted, self._every = wanted, every
         self._places: dict[str, tuple[int, int]] = {}  # of a segment: where to read on, and its size then
 
-    def new(self) -> Iterator[Row]:
+    def new(self) -> Iterator[TableRow]:
         for table in TABLES:
             for path in self._segments(table):
                 size = path.stat().st_size
@@ -54,7 +54,7 @@ class RowTail:
         mine = [(key, path) for key, path in found if key is not None and key[:2] == (table, self._attempt)]
         return [path for _, path in sorted(mine)]
 
-    def _rows(self, table: str, batch: Batch) -> Iterator[Row]:
+    def _rows(self, table: str, batch: Batch) -> Iterator[TableRow]:
         columns = {name: column for name, column in batch.columns.items() if column is not None}
         if STEP not in columns or TIME not in columns:
             return
@@ -62,7 +62,7 @@ class RowTail:
         for start in range(0, batch.rows, _SLICE):
             for step, at, values in _as_python(columns, start):
                 if step % every == 0 and values:
-                    yield Row(table, step, at, values)
+                    yield TableRow(table, step, at, values)
 
 
 def _as_python(columns: dict[str, pa.Array], start: int) -> Iterator[tuple[int, float, dict[str, float]]]:

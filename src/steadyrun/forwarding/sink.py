@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.records import Event
 
 
@@ -37,7 +37,7 @@ class Sink:
     def seam(self, step: int) -> None:
         """This attempt goes on at `step`: what an earlier one sent of later steps is out of date."""
 
-    def scalars(self, row: Row) -> None:
+    def scalars(self, row: TableRow) -> None:
         """Take the values of a step."""
 
     def finding(self, event: Event) -> None:
@@ -57,7 +57,7 @@ class Own(Sink):
         self._given = given
         self.name = f"your {type(given).__name__}"
 
-    def scalars(self, row: Row) -> None:
+    def scalars(self, row: TableRow) -> None:
         self._given.scalars(row.step, row.values)
 
     def finding(self, event: Event) -> None:

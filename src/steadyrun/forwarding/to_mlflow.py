@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names, plain
 from steadyrun.records import Event
@@ -50,7 +50,7 @@ class Mlflow(Sink):
             about.keep(self._id)
         self._client.log_batch(self._id, params=list(self._params(about.config)))
 
-    def scalars(self, row: Row) -> None:
+    def scalars(self, row: TableRow) -> None:
         at = int(row.time * 1000)
         if len(self._waiting) >= _AT_ONCE:  # before: where this fails, the row is handed over once more
             self.flush()

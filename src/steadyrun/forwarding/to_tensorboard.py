@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names
 from steadyrun.records import Event
@@ -49,7 +49,7 @@ class TensorBoard(Sink):
         start = self._events.SessionLog(status=self._events.SessionLog.START)
         self._put(wall_time=time.time(), step=step, session_log=start)
 
-    def scalars(self, row: Row) -> None:
+    def scalars(self, row: TableRow) -> None:
         values = [
             self._summaries.Summary.Value(tag=self._names(name), simple_value=value)
             for name, value in row.values.items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import Row
+from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names, plain, trouble
 from steadyrun.records import Event
@@ -53,7 +53,7 @@ class Wandb(Sink):
         if about.kept is None:
             about.keep(self._run.id)
 
-    def scalars(self, row: Row) -> None:
+    def scalars(self, row: TableRow) -> None:
         values = {self._named(name): value for name, value in row.values.items()}
         self._log({self._step: row.step, **values})
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from steadyrun.forwarding.event_text import FINDINGS
-from steadyrun.forwarding.new_rows import EventTail, Row, RowTail
+from steadyrun.forwarding.new_rows import EventTail, RowTail, TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import trouble
 from steadyrun.probes.problems import say
@@ -22,7 +22,7 @@ SHARE = 0.1  # of a core
 _AT_ONCE = 0.01  # seconds of work before it rests: the training loop shares the interpreter with it
 
 
-class Pace:
+class WorkPace:
     """Counts the work of its own thread and says how long to rest for it. Waiting for a network is no work."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Follower:
             self._done.set()
 
     def _follow(self) -> None:
-        pace = Pace()
+        pace = WorkPace()
         self._do(lambda: self._sink.open(self._about))
         while True:
             last = self._closing.is_set()  # asked before the look: then this look sees everything
@@ -99,7 +99,7 @@ class Follower:
         state = str(read_manifest(self._about.root).get("state"))
         self._do(lambda: self._sink.close(state))
 
-    def _look(self, pace: Pace, last: bool) -> None:
+    def _look(self, pace: WorkPace, last: bool) -> None:
         try:
             self._hand_on(pace, last)
         except OSError as problem:  # a file that cannot be read now may be later
@@ -108,7 +108,7 @@ class Follower:
             self._complain(trouble(problem))
         self._do(self._sink.flush)
 
-    def _hand_on(self, pace: Pace, last: bool) -> None:
+    def _hand_on(self, pace: WorkPace, last: bool) -> None:
         self._hand_events()
         if self._rows is not None and (self._begun or last):
             for row in self._rows.new():
@@ -128,11 +128,11 @@ class Follower:
             self._do(lambda: self._sink.seam(step))
         elif event.kind == "validation" and self._rows is not None and event.step is not None:
             values = {name: number(value) for name, value in event.fields.get("values", {}).items()}
-            self._hand_row(Row("validation", event.step, event.time, values))
+            self._hand_row(TableRow("validation", event.step, event.time, values))
         elif event.kind in FINDINGS:
             self._do(lambda: self._sink.finding(event))
 
-    def _hand_row(self, row: Row) -> None:
+    def _hand_row(self, row: TableRow) -> None:
         self._do(lambda: self._sink.scalars(row))
         self._sent = row.step
 

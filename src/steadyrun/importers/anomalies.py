@@ -25,13 +25,13 @@ class Oddity:
 
 
 @dataclass
-class Told:
+class Anomalies:
     """Collects oddities, and passes on how far reading has come."""
 
     progress: Callable[[int], None] = lambda _bytes: None
     oddities: dict[str, Oddity] = field(default_factory=dict)
 
-    def odd(self, what: str, done: str, where: str = "", count: int = 1) -> None:
+    def note(self, what: str, done: str, where: str = "", count: int = 1) -> None:
         """`what` was met (at `where`) and `done` was done about it."""
         known = self.oddities.setdefault(what, Oddity(what, done))
         if not known.count:

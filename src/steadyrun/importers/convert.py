@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
-from steadyrun.importers.anomalies import Told
-from steadyrun.importers.log_rows import MOST_ROWS, Log, Rows
-from steadyrun.importers.mapping import Mapped, Seen
+from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import MOST_ROWS, Log, LogRows
+from steadyrun.importers.mapping import Mapped, RecognisedSeries
 from steadyrun.importers.step_axis import Axis, Placed
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
@@ -82,7 +82,7 @@ class Imported:
     source: Path
     roles: dict[str, str]
     unit: str
-    series: list[Seen]
+    series: list[RecognisedSeries]
     odd: list[str]
     attempts: int
     path: Path | None = None
@@ -100,7 +100,7 @@ def imported(
     form: str,
     given: Mapping[str, str],
     declared: Mapping[str, Any],
-    told: Told,
+    told: Anomalies,
     target: Path | None,
 ) -> Imported:
     """Read a log to its end, into `target` where there is one."""
@@ -111,7 +111,7 @@ def imported(
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, given, told)
     axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, told)
-    seen: dict[str, Seen] = {}
+    seen: dict[str, RecognisedSeries] = {}
     if target is None:
         for rows in _bounded(chain(ahead, packs), source):
             _look(rows, mapped, axis, seen, None)
@@ -129,7 +129,7 @@ def imported(
     )
 
 
-def _bounded(packs: Iterable[Rows], source: Path) -> Iterator[Rows]:
+def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
     count = 0
     for rows in packs:
         count += rows.count
@@ -138,24 +138,26 @@ def _bounded(packs: Iterable[Rows], source: Path) -> Iterator[Rows]:
         yield rows
 
 
-def _look(rows: Rows, mapped: Mapped, axis: Axis, seen: dict[str, Seen], builder: _Builder | None) -> None:
+def _look(
+    rows: LogRows, mapped: Mapped, axis: Axis, seen: dict[str, RecognisedSeries], builder: _Builder | None
+) -> None:
     columns = mapped.columns(rows)
     for placed in axis.place(rows):
         take = pa.array(placed.rows)
         part: dict[str, pa.Array] = {}
         for series, (source, whole) in columns.items():
-            told = mapped.told if series in _TOLD else Told()  # speeds and times are often printed twice
+            told = mapped.told if series in _TOLD else Anomalies()  # speeds and times are often printed twice
             column = _last_of_each_step(whole.take(take), placed.steps, told)
             there = column.is_valid().to_numpy(zero_copy_only=False)
             if there.any():
                 part[series] = column
                 values = column.to_numpy(zero_copy_only=False)[there]
-                seen.setdefault(series, Seen(series, source)).add(placed.steps[there], values)
+                seen.setdefault(series, RecognisedSeries(series, source)).add(placed.steps[there], values)
         if builder is not None:
             builder.write(placed, part)
 
 
-def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Told) -> pa.Array:
+def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Anomalies) -> pa.Array:
     """A column in which each step has one value: the last that the log gives."""
     there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     given = steps[there]
@@ -164,7 +166,7 @@ def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Told) -> pa.Ar
     _, back = np.unique(given[::-1], return_index=True)
     if len(back) == len(given):
         return column
-    told.odd("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
+    told.note("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
              len(given) - len(back))  # fmt: skip
     kept = np.zeros(len(column), bool)
     kept[there[len(given) - 1 - back]] = True
@@ -176,7 +178,7 @@ def _first_twice(steps: np.ndarray) -> int:
     return int(found[counts > 1][0])
 
 
-def _check_useful(mapped: Mapped, seen: Mapping[str, Seen], source: Path) -> None:
+def _check_useful(mapped: Mapped, seen: Mapping[str, RecognisedSeries], source: Path) -> None:
     needed = {table.series_name(role) for role in table.NEEDED}
     if not needed & set(seen):
         names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
@@ -186,7 +188,7 @@ def _check_useful(mapped: Mapped, seen: Mapping[str, Seen], source: Path) -> Non
         )
 
 
-def _roles_first(each: Seen) -> tuple[int, str]:
+def _roles_first(each: RecognisedSeries) -> tuple[int, str]:
     order = [table.series_name(role) for role in table.ROLES]
     return (order.index(each.name) if each.name in order else len(order), each.name)
 
@@ -235,7 +237,7 @@ def _raise(what: str, problem: Exception) -> None:
 
 
 def _manifest(
-    log: Log, source: Path, form: str, mapped: Mapped, axis: Axis, told: Told, declared: Mapping[str, Any]
+    log: Log, source: Path, form: str, mapped: Mapped, axis: Axis, told: Anomalies, declared: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.convert import Imported, imported
-from steadyrun.importers.log_files import Place, misnamed, places
+from steadyrun.importers.log_files import LogPlace, misnamed, places
 from steadyrun.store.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ def import_log(
 
 
 def import_place(
-    place: Place,
+    place: LogPlace,
     target: Path | None,
     given: Mapping[str, str],
     declared: Mapping[str, Any],
     progress: Callable[[int], None] = lambda _bytes: None,
 ) -> Imported:
     """Import one run; with no target, only look."""
-    told = Told(progress)
+    told = Anomalies(progress)
     if target is not None:
         _check_target(target, place)
     try:
@@ -73,7 +73,7 @@ def import_place(
     return found
 
 
-def _check_target(target: Path, place: Place) -> None:
+def _check_target(target: Path, place: LogPlace) -> None:
     """A folder is written anew only if it was imported from a log of the same name."""
     if not target.exists():
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 from steadyrun.errors import LogError
 from steadyrun.importers.formats import FORMATS, trainer_state
 from steadyrun.importers.log_lines import COMPRESSED, head
-from steadyrun.importers.log_rows import Format, Look
+from steadyrun.importers.log_rows import FileSample, Format
 from steadyrun.store.layout import MANIFEST
 
 _LOGS = {
@@ -41,7 +41,7 @@ _DEEPEST, _MOST = 12, 100_000
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPlace:
     """One run that can be imported."""
 
     path: Path
@@ -59,7 +59,7 @@ def format_named(name: str) -> Format:
     return found
 
 
-def places(source: Path, form: str | None = None) -> list[Place]:
+def places(source: Path, form: str | None = None) -> list[LogPlace]:
     """The runs at a path, in order; an error where there is none."""
     if not source.exists():
         raise LogError(f"{source} does not exist")
@@ -74,7 +74,7 @@ def places(source: Path, form: str | None = None) -> list[Place]:
     return _distinct(found)
 
 
-def _in_file(path: Path, wanted: Format | None) -> list[Place]:
+def _in_file(path: Path, wanted: Format | None) -> list[LogPlace]:
     form = wanted or _detected(path)
     try:
         if found := _parts(path, form):
@@ -94,7 +94,7 @@ def misnamed(problem: str, form: Format) -> LogError:
 
 
 def _detected(path: Path) -> Format:
-    look = Look(path, head(path))
+    look = FileSample(path, head(path))
     if not look.head:
         raise LogError(f"{path} is empty: give a file to which something was logged")
     packed = next((name for magic, name in COMPRESSED.items() if look.head.startswith(magic)), None)
@@ -109,13 +109,13 @@ def _detected(path: Path) -> Format:
     return found
 
 
-def _parts(path: Path, form: Format) -> list[Place]:
+def _parts(path: Path, form: Format) -> list[LogPlace]:
     if form.parts is None:
-        return [Place(path, form, _name(path))]
-    return [Place(path, form, part.name, part.key) for part in form.parts(path)]
+        return [LogPlace(path, form, _name(path))]
+    return [LogPlace(path, form, part.name, part.key) for part in form.parts(path)]
 
 
-def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
+def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace]:
     """Runs in a folder and below it; links are not followed."""
     for place, (at, folders, files) in enumerate(os.walk(folder)):
         here = Path(at)
@@ -133,13 +133,13 @@ def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[Place]:
         state = trainer_state.newest(here)
         if state is not None and wanted in (None, trainer_state.FORMAT):
             folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
-            yield Place(state, trainer_state.FORMAT, here.resolve().name)
+            yield LogPlace(state, trainer_state.FORMAT, here.resolve().name)
             if trainer_state.whole(here):
                 continue
             files = [each for each in files if each != trainer_state.NAME]
         for form in FORMATS:
             if form.take and wanted in (None, form):
-                yield from (Place(here, form, part.name, part.key) for part in form.take(here, folders, files))
+                yield from (LogPlace(here, form, part.name, part.key) for part in form.take(here, folders, files))
         for name in sorted(files):
             yield from _file(here / name, wanted)
 
@@ -149,7 +149,7 @@ def _is_run(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / "metrics").is_dir()
 
 
-def _file(path: Path, wanted: Format | None) -> Iterator[Place]:
+def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
     plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name
     if not plausible or path.is_symlink() or _NO_LOGS.fullmatch(path.name) or not path.is_file():
         return
@@ -186,7 +186,7 @@ def _name(path: Path) -> str:
     return path.stem
 
 
-def _distinct(found: list[Place]) -> list[Place]:
+def _distinct(found: list[LogPlace]) -> list[LogPlace]:
     """The same places, none with the name of another."""
     names: set[str] = set()
     tails: Counter[str] = Counter()

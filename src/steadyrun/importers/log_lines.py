@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 
 CHUNK = 2**20
 LONGEST_LINE = 8 * 2**20
@@ -56,7 +56,7 @@ def binary(start: bytes) -> bool:
     return b"\0" in start or odd > len(start) / 50
 
 
-def lines(path: Path, told: Told) -> Iterator[tuple[int, str]]:
+def lines(path: Path, told: Anomalies) -> Iterator[tuple[int, str]]:
     """(number, text) of each line, one for each redrawing of a progress bar, too, without escape codes.
 
     A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
@@ -70,7 +70,7 @@ def lines(path: Path, told: Told) -> Iterator[tuple[int, str]]:
             text = decoder.decode(chunk)
             if "\ufffd" in text:
                 where = f"near byte {read - len(chunk):,}"
-                told.odd("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+                told.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
             *whole, rest = _ENDS.split(rest + text)
             if not rest and whole and whole[-1].endswith(("\r", "\x08")):  # the end itself may go on
                 rest = whole.pop()
@@ -92,9 +92,9 @@ def plain(line: str) -> str:
     return _ESCAPES.sub("", line) if "\x1b" in line or "\x08" in line else line
 
 
-def _without_last_word(line: str, number: int, told: Told) -> str:
+def _without_last_word(line: str, number: int, told: Anomalies) -> str:
     if line.rstrip().endswith(("}", "]", ")", "|")) or _WHOLE.search(line):  # closed: nothing is missing
         return line
-    told.odd("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
+    told.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
     found = _UP_TO_LAST_WORD.match(line)
     return found[0] if found else ""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 
 Row = Mapping[str, float]
 """What one line says: names as the log has them, numbers; what is not there is missing."""
@@ -23,7 +23,7 @@ LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogRows:
     """Rows of a log in the order of the log: one float64 array per name, null where a row has nothing."""
 
     count: int
@@ -34,7 +34,7 @@ class Rows:
 class Log:
     """One run as a format reads it. `rows` may be read once; the rest may be known only after that."""
 
-    rows: Iterator[Rows]
+    rows: Iterator[LogRows]
     config: dict[str, Any] = field(default_factory=dict)  # hyperparameters as the log has them; kept, not interpreted
     declared: dict[str, Any] = field(default_factory=dict)  # intent in our own names, where the format is sure
     sums: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role: names whose sum it is
@@ -44,7 +44,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Look:
+class FileSample:
     """A file as detection sees it: its first bytes, and some of its text."""
 
     path: Path
@@ -56,7 +56,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Part:
+class SourceRun:
     """One run within a source that holds several, such as a database; `key` is the format's own."""
 
     name: str
@@ -69,16 +69,16 @@ class Format:
 
     name: str
     title: str
-    detect: Callable[[Look], bool]
-    read: Callable[[Path, str, Told], Log]  # path, key of the part, where oddities go
-    parts: Callable[[Path], list[Part]] | None = None  # the runs in a source; None where a source is one run
+    detect: Callable[[FileSample], bool]
+    read: Callable[[Path, str, Anomalies], Log]  # path, key of the part, where oddities go
+    parts: Callable[[Path], list[SourceRun]] | None = None  # the runs in a source; None where a source is one run
     folder: Callable[[Path], bool] | None = None  # whether a whole folder is one source of this format
     extra: str = ""  # of steadyrun, where the tracker's own reader is needed
-    take: Callable[[Path, list[str], list[str]], list[Part]] | None = None
+    take: Callable[[Path, list[str], list[str]], list[SourceRun]] | None = None
     """Runs that several files of a folder are: what belongs to them is taken out of its lists of folders and files."""
 
 
-def packed(rows: Iterable[Row]) -> Iterator[Rows]:
+def packed(rows: Iterable[Row]) -> Iterator[LogRows]:
     """Single rows, in packs of some thousands."""
     names: set[str] = set()
     held: list[Row] = []
@@ -94,7 +94,7 @@ def packed(rows: Iterable[Row]) -> Iterator[Rows]:
         yield _pack(held)
 
 
-def _pack(held: list[Row]) -> Rows:
+def _pack(held: list[Row]) -> LogRows:
     names = dict.fromkeys(name for row in held for name in row)
     columns = {name: pa.array([row.get(name) for row in held], pa.float64(), from_pandas=False) for name in names}
-    return Rows(len(held), columns)
+    return LogRows(len(held), columns)

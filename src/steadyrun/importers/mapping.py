@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
-from steadyrun.importers.anomalies import Told
-from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Log, Rows
+from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Log, LogRows
 from steadyrun.store.series_catalogue import entry_for
 
 _AXIS = (table.STEP, table.EPOCH, table.TIME)
 
 
 @dataclass
-class Seen:
+class RecognisedSeries:
     """What a series turned out to be; `dry-run` shows it."""
 
     name: str  # in the run directory
@@ -47,11 +47,11 @@ class Mapped:
 
     roles: dict[str, str]
     sums: Mapping[str, tuple[str, ...]]
-    told: Told
+    told: Anomalies
     series: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], told: Told) -> Mapped:
+    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], told: Anomalies) -> Mapped:
         there = list(names)
         _check_given(given, there)
         sums = {role: parts for role, parts in log.sums.items() if role not in given}
@@ -73,11 +73,11 @@ class Mapped:
         chosen = {name: table.series_name(role) for role, name in self.roles.items() if role not in _AXIS}
         for name in new:
             if len(name) > LONGEST_NAME:
-                self.told.odd(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
+                self.told.note(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
                 continue
             self.series[name] = chosen.get(name) or self._own(name)
 
-    def columns(self, rows: Rows) -> dict[str, tuple[str, pa.Array]]:
+    def columns(self, rows: LogRows) -> dict[str, tuple[str, pa.Array]]:
         """Series name to (name in the log, values)."""
         self.extend(rows.columns)
         found = {self.series[name]: (name, column) for name, column in rows.columns.items() if name in self.series}

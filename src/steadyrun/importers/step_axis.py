@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.importers.anomalies import Told
-from steadyrun.importers.log_rows import Rows
+from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import LogRows
 from steadyrun.importers.series_roles import EPOCH, STEP, TIME
 from steadyrun.signals.smoothing import Floats
 
@@ -51,7 +51,7 @@ class Axis:
     """Gives every row a step, in the order of the log, pack by pack."""
 
     roles: dict[str, str]
-    told: Told
+    told: Anomalies
     guide: str | None  # the series whose rows tell whether the log went back
     unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
     attempts: int = 1
@@ -63,7 +63,7 @@ class Axis:
     _points: list[float] = field(default_factory=list)  # the count of each point, where points are the steps
 
     @classmethod
-    def of(cls, ahead: Iterable[Rows], roles: dict[str, str], told: Told) -> Axis:
+    def of(cls, ahead: Iterable[LogRows], roles: dict[str, str], told: Anomalies) -> Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
         names = {name for rows in packs for name in rows.columns}
@@ -75,12 +75,12 @@ class Axis:
         whole = roles.get(EPOCH) in names and _once_each(packs, roles[EPOCH], guide)
         return cls(roles, told, guide, "epoch" if whole else "point")
 
-    def place(self, rows: Rows) -> list[Placed]:
+    def place(self, rows: LogRows) -> list[Placed]:
         """The rows with their steps, cut where the log goes back."""
         counts = self._counts(rows)
         usable = np.isfinite(counts) & (np.abs(counts) < LARGEST)
         if not np.all(usable):
-            self.told.odd("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
+            self.told.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
         guides = np.flatnonzero(_present(rows, self.guide) & usable)
         cuts = self._cuts(np.where(usable, counts, 0.0), _floats(rows, self._epochs_name()), guides)
         if self.unit == "point":
@@ -101,7 +101,9 @@ class Axis:
         self._offset = cuts[-1].offset if cuts else self._offset
         return np.rint(np.where(usable, counts + offsets, 0.0)).astype(np.int64)
 
-    def _by_points(self, rows: Rows, counts: Floats, usable: Flags, guides: Integers, cuts: list[_Cut]) -> list[Placed]:
+    def _by_points(
+        self, rows: LogRows, counts: Floats, usable: Flags, guides: Integers, cuts: list[_Cut]
+    ) -> list[Placed]:
         """Every row with the guide is a step; after a resume, counting goes on where the log went back to."""
         times, at = self._times(rows), np.zeros(rows.count, np.int64)
         guided = np.zeros(rows.count, bool)
@@ -123,14 +125,14 @@ class Axis:
         where = np.arange(start, end)[usable[start:end]]
         return [Placed(where, at[where], times[where], resumes)] if len(where) else []
 
-    def _counts(self, rows: Rows) -> Floats:
+    def _counts(self, rows: LogRows) -> Floats:
         """What the log counts, for each row; of a row that says nothing that of the row before."""
         name = self.roles.get(STEP if self.unit == "step" else EPOCH)
         if name is None:
             return np.zeros(rows.count)
         there = _present(rows, name)
         if not np.all(there) and self.unit != "point":
-            self.told.odd("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
+            self.told.note("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
         found = _floats(rows, name)
         before = self._carried
         if np.isnan(before):
@@ -156,14 +158,14 @@ class Axis:
             if grown[place]:
                 offset += before if now > 0 else before + gaps[place] - now
                 cuts.append(_Cut(row, False, offset))
-                self.told.odd("epochs whose steps start over", "steps counted on from the epoch before")
+                self.told.note("epochs whose steps start over", "steps counted on from the epoch before")
             elif ahead <= before and self.attempts + resumes < MOST_ATTEMPTS:
                 resumes += 1
                 cuts.append(_Cut(row, True, offset))
                 where = f"{now:g} after {before:g}"
-                self.told.odd("times the steps go back", "kept as a resume, the later points count", where)
+                self.told.note("times the steps go back", "kept as a resume, the later points count", where)
             else:
-                self.told.odd("points out of order", "sorted by step", f"{now:g} after {before:g}")
+                self.told.note("points out of order", "sorted by step", f"{now:g} after {before:g}")
         self._gap = float(gaps[-1])
         self._count, self._epoch = float(along[-1]), float(epochs[guides][-1])
         return cuts
@@ -178,13 +180,13 @@ class Axis:
     def _epochs_name(self) -> str | None:
         return self.roles.get(EPOCH) if self.unit == "step" else None
 
-    def _times(self, rows: Rows) -> Floats:
+    def _times(self, rows: LogRows) -> Floats:
         found = _floats(rows, self.roles.get(TIME))
         seconds = np.where((found > _MILLISECONDS[0]) & (found < _MILLISECONDS[1]), found / 1000, found)
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
 
 
-def _once_each(packs: list[Rows], name: str, guide: str | None) -> bool:
+def _once_each(packs: list[LogRows], name: str, guide: str | None) -> bool:
     """Whether epochs are whole and each has one point, so that they can stand for steps."""
     found = np.concatenate([_floats(rows, name)[_present(rows, guide)] for rows in packs])
     found = found[np.isfinite(found)]
@@ -197,14 +199,14 @@ def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
     return start + int(back[0]) if len(back) else end
 
 
-def _present(rows: Rows, name: str | None) -> Flags:
+def _present(rows: LogRows, name: str | None) -> Flags:
     if name is None or name not in rows.columns:
         return np.zeros(rows.count, bool)
     found: Flags = rows.columns[name].is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
-def _floats(rows: Rows, name: str | None) -> Floats:
+def _floats(rows: LogRows, name: str | None) -> Floats:
     """A column as floats, NaN where it is missing."""
     if name is None or name not in rows.columns:
         return np.full(rows.count, np.nan)

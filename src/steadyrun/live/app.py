@@ -19,17 +19,17 @@ from starlette.routing import Route
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.live import pages, prometheus
-from steadyrun.live.compare_page import Comparison
+from steadyrun.live.compare_page import ComparePage
 from steadyrun.live.followed_run import Watch
 from steadyrun.live.guard import Guard
 from steadyrun.live.page_patches import dumps, encoded
 from steadyrun.live.run_list import Index
-from steadyrun.live.subscriptions import Pace, Tailer, Tailers
+from steadyrun.live.subscriptions import PollPace, Tailer, Tailers
 from steadyrun.live.threads import Workers
 from steadyrun.panels.board import BUILDERS
 from steadyrun.panels.plotly_figure import outline
 from steadyrun.report.phrases import one_line
-from steadyrun.store.discover import Place, Root
+from steadyrun.store.discover import Root, RunPlace
 from steadyrun.trees.walker import Changes
 
 _PATIENCE = 30.0  # seconds for which a reader may take nothing before it is let go
@@ -54,7 +54,7 @@ register_url_convertor("anypath", _AnyPath())
 class Live:
     """What the routes share: the folder, the list, and the runs that are followed."""
 
-    def __init__(self, root: Path, changes: Changes, pace: Pace | None = None) -> None:
+    def __init__(self, root: Path, changes: Changes, pace: PollPace | None = None) -> None:
         self.root = Root(root)
         self.shown_root = one_line(str(root))
         self._changes = changes
@@ -66,14 +66,14 @@ class Live:
         self.index.close()
         self.tailers.close()
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> RunPlace:
         found = self.root.find(name)
         if found is None:
             raise HTTPException(404, "There is no such run.")
         return found
 
     @asynccontextmanager
-    async def following(self, place: Place) -> AsyncIterator[Tailer]:
+    async def following(self, place: RunPlace) -> AsyncIterator[Tailer]:
         try:
             async with self.tailers.watching(place.key, lambda: Watch(place.path, place.name, self._changes)) as tailer:
                 yield tailer
@@ -135,7 +135,7 @@ class Live:
             return _json(await self.workers.do(comparison.panel, number, first, last))
 
     @asynccontextmanager
-    async def _comparing(self, request: Request) -> AsyncIterator[Comparison]:
+    async def _comparing(self, request: Request) -> AsyncIterator[ComparePage]:
         query = request.scope["query_string"].decode("latin-1")
         fields = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
         names = dict.fromkeys(value for name, value in fields if name == "run")
@@ -143,7 +143,7 @@ class Live:
         async with AsyncExitStack() as stack:
             tailers = [await stack.enter_async_context(self.following(place)) for place in places]
             try:
-                yield Comparison(places, [(tailer.watch, await tailer.ready()) for tailer in tailers])
+                yield ComparePage(places, [(tailer.watch, await tailer.ready()) for tailer in tailers])
             except SteadyrunError as problem:
                 raise HTTPException(400, str(problem)) from problem
 

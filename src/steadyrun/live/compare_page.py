@@ -7,19 +7,19 @@ from urllib.parse import unquote_to_bytes, urlencode
 
 from steadyrun.errors import UsageError
 from steadyrun.live import pages
-from steadyrun.live.compare import COMPARED, MOST, differences, overlaid
 from steadyrun.live.followed_run import Watch
 from steadyrun.live.page_patches import dumps, encoded, is_coarse
+from steadyrun.live.run_comparison import COMPARED, MOST, differences, overlaid
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.panels.plotly_figure import outline
-from steadyrun.store.discover import Place
+from steadyrun.store.discover import RunPlace
 from steadyrun.store.layout import ENDED
 
 
-class Comparison:
+class ComparePage:
     """The runs, in the order in which they were named."""
 
-    def __init__(self, places: Sequence[Place], followed: Sequence[tuple[Watch, Board]]) -> None:
+    def __init__(self, places: Sequence[RunPlace], followed: Sequence[tuple[Watch, Board]]) -> None:
         if not 2 <= len(places) <= MOST:
             raise UsageError(f"Choose two to {MOST} runs to compare: /compare?run=one&run=other")
         self._places = places

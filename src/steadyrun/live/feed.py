@@ -14,7 +14,7 @@ _LARGEST = 16_000_000  # characters of all of them
 
 
 @dataclass(frozen=True)
-class Event:
+class FeedEvent:
     """One event; `id` is what a reader that comes back says it has seen."""
 
     id: str
@@ -27,7 +27,7 @@ class Feed:
 
     def __init__(self, most: int = _MOST, largest: int = _LARGEST) -> None:
         self._epoch = secrets.token_hex(4)  # numbers of an earlier server mean nothing here
-        self._events: deque[Event] = deque()
+        self._events: deque[FeedEvent] = deque()
         self._last = 0
         self._size = 0
         self._most, self._largest = most, largest
@@ -43,7 +43,7 @@ class Feed:
     def publish(self, kind: str, data: str) -> None:
         """Add an event, and let the oldest go."""
         self._last += 1
-        self._events.append(Event(self.position, kind, data))
+        self._events.append(FeedEvent(self.position, kind, data))
         self._size += len(data)
         while self._events and (len(self._events) > self._most or self._size > self._largest):
             self._size -= len(self._events.popleft().data)
@@ -54,7 +54,7 @@ class Feed:
         self._closed = True
         self._wake()
 
-    async def follow(self, since: str) -> AsyncIterator[Event]:
+    async def follow(self, since: str) -> AsyncIterator[FeedEvent]:
         """Every event after the id `since`; a refresh where some of them are gone, or the id is not one of ours."""
         self.readers += 1
         try:
@@ -69,10 +69,10 @@ class Feed:
         finally:
             self.readers -= 1
 
-    def _after(self, seen: int) -> list[Event]:
+    def _after(self, seen: int) -> list[FeedEvent]:
         missed = self._last - seen
         if missed > len(self._events) or missed < 0:
-            return [Event(self.position, REFRESH, "{}")]
+            return [FeedEvent(self.position, REFRESH, "{}")]
         return list(self._events)[len(self._events) - missed :]
 
     def _number(self, event: str) -> int:

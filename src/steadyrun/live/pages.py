@@ -9,13 +9,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.live.compare import Difference
+from steadyrun.live.run_comparison import SettingDifference
 from steadyrun.panels import drawing
 from steadyrun.panels.dashboard_page import asset as panel_asset
 from steadyrun.panels.dashboard_page import context, environment, plotly_script
 from steadyrun.panels.panel import Board, Panel
 from steadyrun.report.phrases import SYMBOLS
-from steadyrun.store.discover import Place
+from steadyrun.store.discover import RunPlace
 
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _OURS = ("index.js", "live.js", "live.css")
@@ -38,18 +38,18 @@ def index_page(root: str) -> str:
     return _rendered("index.html.j2", root=root)
 
 
-def run_page(board: Board, place: Place) -> str:
+def run_page(board: Board, place: RunPlace) -> str:
     return _rendered("run.html.j2", **context(board), place=place)
 
 
-def compare_page(places: Sequence[Place], panels: Sequence[Panel], parts: dict[str, str], query: str) -> str:
+def compare_page(places: Sequence[RunPlace], panels: Sequence[Panel], parts: dict[str, str], query: str) -> str:
     return _rendered(
         "compare.html.j2", places=places, panels=panels, legends=_legends(panels), parts=parts, query=query
     )
 
 
 def compare_parts(
-    places: Sequence[Place], boards: Sequence[Board], panels: Sequence[Panel], found: list[Difference]
+    places: Sequence[RunPlace], boards: Sequence[Board], panels: Sequence[Panel], found: list[SettingDifference]
 ) -> dict[str, str]:
     """The parts of the page that change while the runs go on."""
     colours = [drawing.COLOURS[number % len(drawing.COLOURS)] for number in range(len(places))]
@@ -63,7 +63,7 @@ def compare_parts(
     return parts
 
 
-def _legends(panels: Sequence[Panel]) -> dict[int, list[drawing.Entry]]:
+def _legends(panels: Sequence[Panel]) -> dict[int, list[drawing.LegendEntry]]:
     return {panel.number: drawing.legend(panel) for panel in panels}
 
 

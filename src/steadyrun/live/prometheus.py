@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from steadyrun.live.run_list import MEASURED
-from steadyrun.live.run_row import Figures, Row
+from steadyrun.live.run_row import Figures, RunRow
 from steadyrun.store.layout import ENDED
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
@@ -18,11 +18,11 @@ _NOTHING = Figures()
 Sample = tuple[dict[str, str], float]
 
 
-def exposition(rows: Sequence[Row], left_out: int, now: float) -> str:
+def exposition(rows: Sequence[RunRow], left_out: int, now: float) -> str:
     """All metrics. What is not known has no sample; NaN is a measured value."""
     named = list(zip(_names(rows), rows, strict=True))
 
-    def each(value: Callable[[Row], float | None]) -> list[Sample]:
+    def each(value: Callable[[RunRow], float | None]) -> list[Sample]:
         return [({"run": name}, found) for name, row in named if (found := value(row)) is not None]
 
     parts = [
@@ -51,28 +51,28 @@ def exposition(rows: Sequence[Row], left_out: int, now: float) -> str:
     return "".join(parts)
 
 
-def _of(row: Row) -> Figures:
+def _of(row: RunRow) -> Figures:
     return row.figures or _NOTHING
 
 
-def _state(row: Row) -> str:
+def _state(row: RunRow) -> str:
     return row.state if row.state in _STATES else "unknown"
 
 
 def _set(
-    named: Iterable[tuple[str, Row]], label: str, choices: Sequence[str], chosen: Callable[[Row], str]
+    named: Iterable[tuple[str, RunRow]], label: str, choices: Sequence[str], chosen: Callable[[RunRow], str]
 ) -> list[Sample]:
     """One sample per choice, 1 for the one that holds; none where it is not known yet."""
     known = [(name, found) for name, row in named if (found := chosen(row)) in choices]
     return [({"run": name, label: each}, float(each == found)) for name, found in known for each in choices]
 
 
-def _faults(named: Iterable[tuple[str, Row]]) -> list[Sample]:
+def _faults(named: Iterable[tuple[str, RunRow]]) -> list[Sample]:
     known = [(name, row) for name, row in named if row.verdict in _VERDICTS]
     return [({"run": name, "leaf": row.leaf}, float(row.verdict == "fault")) for name, row in known]
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[RunRow]) -> list[str]:
     """What each run is called: its name, or its address where two names are shown alike."""
     count = Counter(row.name for row in rows)
     return [row.name if count[row.name] == 1 else f"/run/{row.key}" for row in rows]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from steadyrun.live import run_row as rows
 from steadyrun.live.feed import Feed
 from steadyrun.live.page_patches import dumps
-from steadyrun.live.run_row import Row
+from steadyrun.live.run_row import RunRow
 from steadyrun.live.threads import Workers
-from steadyrun.store.discover import Place, Root
+from steadyrun.store.discover import Root, RunPlace
 from steadyrun.store.layout import ENDED, MANIFEST
 from steadyrun.store.tail import Fingerprint, fingerprint
 from steadyrun.trees.walker import Changes
@@ -37,8 +37,8 @@ _PATIENCE = 5.0  # seconds that one who asks for metrics waits for newer ones
 class _Known:
     """What is known of a run, and of which state of its files."""
 
-    place: Place
-    row: Row
+    place: RunPlace
+    row: RunRow
     manifest: object = None
     files: Fingerprint | None = None  # of the details
     walked: Fingerprint | None = None
@@ -60,7 +60,7 @@ class Index:
         self._root, self._workers, self._changes = root, workers, changes
         self.feed = Feed()
         self._known: dict[str, _Known] = {}
-        self._told: dict[str, Row] = {}
+        self._told: dict[str, RunRow] = {}
         self._scanned = asyncio.Event()
         self._wanted = 0.0
         self._measuring = False  # whether anyone has asked for metrics
@@ -74,7 +74,7 @@ class Index:
         await self._scanned.wait()
         return dumps({"id": self.feed.position, "rows": [row.to_dict() for row in self._told.values()]})
 
-    async def measured(self) -> tuple[list[Row], int]:
+    async def measured(self) -> tuple[list[RunRow], int]:
         """The newest runs with their figures, and how many more there are. The first time asks for them to be read."""
         self.want()
         self._measuring = True
@@ -167,7 +167,7 @@ def _pieces(changed: list[dict[str, object]], size: int = 100) -> Iterable[list[
     return [changed[start : start + size] for start in range(0, max(1, len(changed)), size)]
 
 
-def _seen(place: Place, old: _Known | None) -> _Known:
+def _seen(place: RunPlace, old: _Known | None) -> _Known:
     """A run as it stands; the manifest of one that has ended is read again only when it has changed."""
     try:
         status = (place.path / MANIFEST).stat()
@@ -177,7 +177,7 @@ def _seen(place: Place, old: _Known | None) -> _Known:
         row = rows.first(place)
     except Exception as problem:  # one strange run must not hide the others
         log.debug("reading %s failed: %s", place.name, problem)
-        manifest, row = None, Row(place.key, place.name, _UNREADABLE)
+        manifest, row = None, RunRow(place.key, place.name, _UNREADABLE)
     if old is None:
         return _Known(place, row, manifest)
     ended = row.state in ENDED and not old.settled

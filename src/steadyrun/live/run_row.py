@@ -13,7 +13,7 @@ from steadyrun.records import Series
 from steadyrun.report.phrases import one_line
 from steadyrun.report.report import check_with
 from steadyrun.report.status import last_word, started
-from steadyrun.store.discover import Place
+from steadyrun.store.discover import RunPlace
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees.walker import Changes
 
@@ -33,7 +33,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """What the list says of a run; `verdict` and `line` are "" until they are known."""
 
     key: str
@@ -53,13 +53,13 @@ class Row:
         return {name: value for name, value in asdict(self).items() if name != "figures"}
 
 
-def first(place: Place) -> Row:
+def first(place: RunPlace) -> RunRow:
     """What the manifest alone says."""
     view = open_run(place.path)
-    return Row(place.key, place.name, one_line(view.state), started(view.manifest))
+    return RunRow(place.key, place.name, one_line(view.state), started(view.manifest))
 
 
-def detailed(place: Place, measured: bool = False) -> Row:
+def detailed(place: RunPlace, measured: bool = False) -> RunRow:
     """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
     view = open_run(place.path).as_of_now()
     row = first(place)
@@ -87,7 +87,7 @@ def _figures(view: RunReader) -> Figures:
     )
 
 
-def walked(place: Place, row: Row, changes: Changes) -> Row:
+def walked(place: RunPlace, row: RunRow, changes: Changes) -> RunRow:
     """The row with the verdict of a walk."""
     report = check_with(place.path, changes)
     leaf = "" if report.headline is None else report.headline.question.code

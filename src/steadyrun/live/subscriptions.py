@@ -26,7 +26,7 @@ log = logging.getLogger("steadyrun.live")
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollPace:
     """How often one looks, in seconds, and how long a run is followed after the last reader has left."""
 
     look: float = 0.4
@@ -38,7 +38,7 @@ class Pace:
 class Tailer:
     """Looks at one run again and again, and publishes what has changed."""
 
-    def __init__(self, watch: Watch, workers: Workers, pace: Pace) -> None:
+    def __init__(self, watch: Watch, workers: Workers, pace: PollPace) -> None:
         self.watch = watch
         self.feed = Feed()
         self._workers, self._pace = workers, pace
@@ -128,8 +128,8 @@ class Tailer:
 class Tailers:
     """The runs that are being followed."""
 
-    def __init__(self, workers: Workers, pace: Pace | None = None) -> None:
-        self._workers, self._pace = workers, pace or Pace()
+    def __init__(self, workers: Workers, pace: PollPace | None = None) -> None:
+        self._workers, self._pace = workers, pace or PollPace()
         self._followed: dict[str, tuple[Tailer, asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:

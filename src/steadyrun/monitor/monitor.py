@@ -24,7 +24,7 @@ _FIRST = 50  # steps
 _MOST_APART = 500  # steps, where time allows
 
 
-class Pace:
+class LookPace:
     """Keeps to the budget. Asked after every step, so `due` is two comparisons."""
 
     def __init__(self, now: float, turn: int) -> None:
@@ -65,7 +65,7 @@ class Monitor:
         self._writer = writer
         self.on_fault = on_fault
         self._say, self._problem, self._tell_others = say, problem, told
-        self._pace = Pace(time.perf_counter(), turn)
+        self._pace = LookPace(time.perf_counter(), turn)
         self._changes = changes({}, Path.cwd())
         self._told: set[tuple[str, bool]] = set()
         self._since: dict[str, int] = {}  # faults that may pass, and the step since which they stand

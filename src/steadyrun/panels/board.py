@@ -14,10 +14,10 @@ from steadyrun.panels import (
     p6_capacity,
     p7_classes,
 )
-from steadyrun.panels.panel import Answered, Board, Finding, Glance, Happened
+from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import phrases
-from steadyrun.report.incidents import Incident
+from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Asked, Changes
@@ -59,12 +59,12 @@ def build(signals: Signals, report: Report) -> Board:
     )
 
 
-def _happened(each: Incident, report: Report) -> Happened:
+def _happened(each: IncidentCard, report: Report) -> Happened:
     why, found = phrases.one_line(each.why), phrases.one_line(each.found(report.run))
     return Happened(each.step, phrases.one_line(each.kind), why, found, each.proved)
 
 
-def _findings(report: Report) -> list[Finding]:
+def _findings(report: Report) -> list[PanelFinding]:
     """The headline, the other faults, the notes; each in the order of the walk."""
     first = [] if report.headline is None else [report.headline]
     rest = [asked for asked in report.walk.path if asked is not report.headline]
@@ -72,8 +72,8 @@ def _findings(report: Report) -> list[Finding]:
     return [_finding(asked, report) for asked in found]
 
 
-def _finding(asked: Asked, report: Report) -> Finding:
-    return Finding(
+def _finding(asked: Asked, report: Report) -> PanelFinding:
+    return PanelFinding(
         phrases.one_line(asked.question.code),
         phrases.one_line(asked.question.name),
         asked.answer.kind,

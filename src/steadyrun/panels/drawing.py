@@ -66,7 +66,7 @@ def colour_of(line: Line, chosen: dict[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """One entry of a legend: the traces of this group, their name, colour and look."""
 
     group: str
@@ -81,19 +81,19 @@ def groups(panel: Panel) -> list[str]:
     return ["muted" if line.role == "muted" else f"line-{names.index(line.name)}" for line in panel.lines]
 
 
-def legend(panel: Panel) -> list[Entry]:
+def legend(panel: Panel) -> list[LegendEntry]:
     """What is drawn, in the order of a legend: lines in front, then the many, then bands."""
     chosen = colours(panel.lines)
     placed = list(zip(groups(panel), panel.lines, strict=True))
     front = {
-        group: Entry(group, line.name, colour_of(line, chosen), _look(line))
+        group: LegendEntry(group, line.name, colour_of(line, chosen), _look(line))
         for group, line in placed
         if group != "muted"
     }
     muted = [line.name for group, line in placed if group == "muted"]
     if muted:
-        front["muted"] = Entry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
-    bands = [Entry(f"band-{place}", band.label, BAND, "band") for place, band in enumerate(panel.bands)]
+        front["muted"] = LegendEntry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
+    bands = [LegendEntry(f"band-{place}", band.label, BAND, "band") for place, band in enumerate(panel.bands)]
     return [*front.values(), *bands]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from steadyrun.panels.lines import Drawn, drawn, logarithmic
-from steadyrun.panels.panel import Panel, Rule, Scale
+from steadyrun.panels.panel import AxisScale, Panel, Rule
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.intent import classes
@@ -26,7 +26,7 @@ def build(run: Signals, report: Report) -> Panel:
         "loss",
         "Is the model learning?",
         "Loss",
-        Scale("loss", log=logarithmic(lines)),
+        AxisScale("loss", log=logarithmic(lines)),
         lines,
         rules=tuple(_rules(run)),
         missing="" if train or val else HOW_TO_RECORD["loss"],

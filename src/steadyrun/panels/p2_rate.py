@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
-from steadyrun.panels.panel import Line, Panel, Scale
+from steadyrun.panels.panel import AxisScale, Line, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
 from steadyrun.report.report import Report
@@ -29,7 +29,7 @@ def build(run: Signals, report: Report) -> Panel:
         "rate",
         "Did warmup and decay actually run?",
         "Learning rate",
-        Scale("learning rate", top=0.0),
+        AxisScale("learning rate", top=0.0),
         (*_configured(run, groups), *recorded),
         missing="" if groups else HOW_TO_RECORD["lr/*"],
         aside=aside,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.panels.lines import Drawn, drawn
-from steadyrun.panels.panel import Line, Panel, Rule, Scale
+from steadyrun.panels.panel import AxisScale, Line, Panel, Rule
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -23,7 +23,7 @@ def build(run: Signals, report: Report) -> Panel:
         "gradient",
         "Are the gradients well-behaved?",
         "Gradient norm before clipping",
-        Scale("‖g‖", log=True),
+        AxisScale("‖g‖", log=True),
         (*moving, *([norm.line] if norm else [])),
         rules=fixed,
         missing="" if norm else HOW_TO_RECORD["grad_norm"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steadyrun.panels import thinning
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
-from steadyrun.panels.panel import Band, Panel, Scale
+from steadyrun.panels.panel import AxisScale, Band, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.depth import magnitudes
@@ -25,7 +25,7 @@ def build(run: Signals, report: Report) -> Panel:
         "activations",
         "Are the activations balanced across depth?",
         "Mean |output| per block",
-        Scale("mean |activation|", log=True),
+        AxisScale("mean |activation|", log=True),
         shown_lines,
         bands=_bands(spread),
         missing="" if lines else HOW_TO_RECORD["activation/*"],

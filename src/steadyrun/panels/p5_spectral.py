@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from steadyrun.panels.lines import Drawn, family, highest, in_front
-from steadyrun.panels.panel import Band, Panel, Rule, Scale
+from steadyrun.panels.panel import AxisScale, Band, Panel, Rule
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.intent import pretrained
@@ -28,7 +28,7 @@ def build(run: Signals, report: Report) -> Panel:
         "spectral",
         "Are the weight matrices growing pathologically?",
         "Spectral norm per matrix",
-        Scale("σ₁(W)", log=True),
+        AxisScale("σ₁(W)", log=True),
         shown_lines,
         bands=_bands(worst),
         rules=_rules(run, lines),

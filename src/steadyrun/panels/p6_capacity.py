@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural
-from steadyrun.panels.panel import Band, Line, Panel, Scale
+from steadyrun.panels.panel import AxisScale, Band, Line, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
 from steadyrun.report.report import Report
@@ -36,9 +36,9 @@ def build(run: Signals, report: Report) -> Panel:
         "capacity",
         "Is the model using its full capacity?",
         "Dead units and heads",
-        Scale("dead units", top=of_units * _ROOM if of_units else 1.0),
+        AxisScale("dead units", top=of_units * _ROOM if of_units else 1.0),
         tuple(lines),
-        right=Scale("dead heads", top=float(of_heads) or 1.0, counts=True) if heads else None,
+        right=AxisScale("dead heads", top=float(of_heads) or 1.0, counts=True) if heads else None,
         bands=_bands(units, of_units),
         missing="" if lines else "call run.watch(model, optimizer) before the first forward pass of an eager model",
         aside=aside,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from steadyrun.panels.lines import Drawn, drawn, family, in_front, logarithmic, short
-from steadyrun.panels.panel import Line, Panel, Scale
+from steadyrun.panels.panel import AxisScale, Line, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.overview import smoothed
@@ -32,7 +32,7 @@ def build(run: Signals, report: Report) -> Panel:
         "classes",
         "Is the model learning the pattern, or memorising individual forms?",
         "Loss by class",
-        Scale("loss", log=logarithmic(shown_lines)),
+        AxisScale("loss", log=logarithmic(shown_lines)),
         tuple(_with_smoothed(run, shown_lines)) if few else shown_lines,
         missing="" if lines else HOW,
         aside=aside,

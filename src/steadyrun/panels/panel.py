@@ -72,7 +72,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least."""
 
     title: str
@@ -94,9 +94,9 @@ class Panel:
     key: str
     title: str
     subject: str
-    left: Scale
+    left: AxisScale
     lines: tuple[Line, ...] = ()
-    right: Scale | None = None
+    right: AxisScale | None = None
     rules: tuple[Rule, ...] = ()
     bands: tuple[Band, ...] = ()
     marks: tuple[Mark, ...] = ()
@@ -120,7 +120,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PanelFinding:
     """A fault or a note of the walk, in words that are safe to show."""
 
     code: str
@@ -175,7 +175,7 @@ class Board:
     standing: str
     verdict: str
     headline: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PanelFinding, ...]
     walk: tuple[Answered, ...]
     remedies: tuple[str, ...]
     damage: tuple[str, ...]
@@ -185,7 +185,7 @@ class Board:
     announced: tuple[str, ...] = ()
 
     @property
-    def leaf(self) -> Finding | None:
+    def leaf(self) -> PanelFinding | None:
         """The first fault of the walk."""
         return next((finding for finding in self.findings if finding.leaf), None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steadyrun.panels import drawing
-from steadyrun.panels.panel import Band, Line, Mark, Panel, Rule, Scale, Steps
+from steadyrun.panels.panel import AxisScale, Band, Line, Mark, Panel, Rule, Steps
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -212,7 +212,7 @@ def _step_axis(span: tuple[int, int]) -> dict[str, Any]:
     }
 
 
-def _axis(scale: Scale, decades: float) -> dict[str, Any]:
+def _axis(scale: AxisScale, decades: float) -> dict[str, Any]:
     axis: dict[str, Any] = {
         "type": "log" if scale.log else "linear",
         "title": {"text": scale.title, "font": {"size": 10}, "standoff": 2},

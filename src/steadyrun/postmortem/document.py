@@ -10,7 +10,7 @@ from typing import Any
 
 from steadyrun.postmortem import expectations as expecting
 from steadyrun.postmortem.case import Case, open_case
-from steadyrun.postmortem.causes import CATALOGUE, Hypothesis, Look, weigh
+from steadyrun.postmortem.causes import CATALOGUE, Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
 from steadyrun.postmortem.checklist import Tick, checklist
 from steadyrun.postmortem.evidence import EXPERIMENT, WALK, Observation, Seen, observe
@@ -34,7 +34,7 @@ TOLD = frozenset({"verdict", "isolation"})  # of the experiments; their rows are
 
 
 @dataclass(frozen=True)
-class Evidence:
+class WeighedEvidence:
     """One observation, and what it means for the hypotheses by their rank."""
 
     observation: Observation
@@ -55,7 +55,7 @@ class Document:
     case: Case
     symptoms: tuple[Symptom, ...]
     hypotheses: tuple[Hypothesis, ...]
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[WeighedEvidence, ...]
     root: RootCause
     remedies: tuple[Remedy, ...]
     expectations: tuple[dict[str, Any], ...]
@@ -81,7 +81,7 @@ def compose(case: Case) -> Document:
     """The document of a case."""
     numbers = Numbers(case)
     seen = observe(case, numbers)
-    look = Look(case, numbers, seen)
+    look = Grounds(case, numbers, seen)
     ranked = weigh(CATALOGUE, look)
     root, cause = decide(look, ranked)
     return Document(
@@ -97,7 +97,7 @@ def compose(case: Case) -> Document:
     )
 
 
-def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
+def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[WeighedEvidence]:
     """Every observation that bears on a hypothesis, and what the panels and proofs show besides."""
     found = []
     for observation in seen.values():
@@ -109,13 +109,13 @@ def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[Evidence]:
             )
             for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)
         }
-        each = Evidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
+        each = WeighedEvidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
         if each.telling or observation.source not in {WALK, EXPERIMENT} or observation.key in TOLD:
             found.append(each)
     return found
 
 
-def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
+def _remedies(look: Grounds, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
     """The smallest change that fixes the cause; where that is not known, what would decide and what contains it."""
     case, numbers = look.case, look.numbers
     lasting = case.moment.non_finite or _stayed(look)
@@ -131,7 +131,7 @@ def _remedies(look: Look, root: RootCause, cause: Hypothesis | None, likely: Hyp
     return [*found, smaller_rate(case, numbers, "If it must go on: contain it.")]
 
 
-def _stayed(look: Look) -> bool:
+def _stayed(look: Grounds) -> bool:
     """Whether the loss never came back."""
     spike, asked = look.case.moment.spike, look.case.answer("D2.4")
     elevated = asked is not None and asked.answer.outcome == "elevated" and look.case.concerns(asked)
@@ -149,7 +149,7 @@ def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
     return found
 
 
-def _lesson(look: Look, root: RootCause, cause: Hypothesis | None) -> str:
+def _lesson(look: Grounds, root: RootCause, cause: Hypothesis | None) -> str:
     """What was learned; where no cause is proved nothing was, and that is said."""
     if cause is not None:
         lesson = cause.cause.lesson(look)
@@ -214,7 +214,7 @@ def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
     }
 
 
-def _entry(each: Evidence) -> dict[str, Any]:
+def _entry(each: WeighedEvidence) -> dict[str, Any]:
     seen = each.observation
     ranks = {"proves": each.proves, "favours": each.favours, "against": each.against, "rules_out": each.rules_out}
     return {

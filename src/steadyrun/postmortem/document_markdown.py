@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
-from steadyrun.postmortem.document import TOLD, Document, Evidence
+from steadyrun.postmortem.document import TOLD, Document, WeighedEvidence
 from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
-from steadyrun.postmortem.proofs import Experiments
+from steadyrun.postmortem.proofs import ExperimentRecord
 from steadyrun.postmortem.remedies import NEXT
 from steadyrun.report import phrases
 from steadyrun.report.markdown import code, escape
@@ -135,7 +135,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
         yield f"\nNo picture: {inline(no_picture)}"
 
 
-def _order(each: Evidence) -> tuple[int, int]:
+def _order(each: WeighedEvidence) -> tuple[int, int]:
     strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(each.observation.source, 3)
     return 9 if each.observation.key == "unseen" else strength, each.observation.panel or 9
 
@@ -147,7 +147,7 @@ def _heading(seen: Observation) -> str:
     return f"**{label}** (panel {seen.panel}, {PANELS[seen.panel]})" if seen.panel is not None else f"**{label}**"
 
 
-def _bearing(each: Evidence) -> str:
+def _bearing(each: WeighedEvidence) -> str:
     said = [
         f"{verb} {', '.join(f'H{rank}' for rank in ranks)}"
         for verb, ranks in (
@@ -161,7 +161,7 @@ def _bearing(each: Evidence) -> str:
     return ", ".join(said) or "tells nothing apart"
 
 
-def _table(held: Experiments) -> Iterator[str]:
+def _table(held: ExperimentRecord) -> Iterator[str]:
     """The experiments: one factor changed at a time."""
     yield "\n| experiment | group | peak loss | peak gradient norm | gone | note |"
     yield "|---|---|---|---|---|---|"

@@ -16,7 +16,7 @@ _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "
 
 
 @dataclass(frozen=True)
-class Factor:
+class TriedFactor:
     """One row of the experiments: one thing changed, and whether the incident is gone."""
 
     factor: str
@@ -29,17 +29,17 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Experiments:
+class ExperimentRecord:
     """What the experiments decided."""
 
     verdict: str
     why: str
     interaction: str
     peak_loss: float | None
-    rows: tuple[Factor, ...]
+    rows: tuple[TriedFactor, ...]
     isolation: str = ""  # which of data, model and optimizer carries it, in a sentence
 
-    def removed(self, group: str) -> list[Factor]:
+    def removed(self, group: str) -> list[TriedFactor]:
         """The changes of one group with which the incident is gone, the mildest first."""
         return [row for row in self.rows if row.group == group and row.gone]
 
@@ -56,7 +56,7 @@ class Proofs:
     incident: Mapping[str, Any] = field(default_factory=dict)
     batch: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
-    experiments: Experiments | None = None
+    experiments: ExperimentRecord | None = None
     damaged: tuple[str, ...] = ()
 
     @property
@@ -168,19 +168,19 @@ def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
     return found
 
 
-def _experiments(content: Mapping[str, Any]) -> Experiments | None:
+def _experiments(content: Mapping[str, Any]) -> ExperimentRecord | None:
     if not text(content, "verdict"):
         return None
     table = content.get("table")
     rows = [_factor(each) for each in table if isinstance(each, dict)] if isinstance(table, list) else []
     baseline = to_number(part(content, "baseline").get("peak_loss"))
     verdict, why, together = (text(content, key) for key in ("verdict", "why", "interaction"))
-    return Experiments(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
+    return ExperimentRecord(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
 
 
-def _factor(row: Mapping[str, Any]) -> Factor:
+def _factor(row: Mapping[str, Any]) -> TriedFactor:
     gone = row.get("gone")
-    return Factor(
+    return TriedFactor(
         text(row, "factor"),
         text(row, "group"),
         text(row, "words") or text(row, "factor"),

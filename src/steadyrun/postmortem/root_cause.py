@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Hypothesis, Look
+from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Grounds, Hypothesis
 from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
 from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY
 from steadyrun.postmortem.proofs import text
@@ -49,7 +49,7 @@ class RootCause:
         return asdict(self)
 
 
-def decide(look: Look, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothesis | None]:
+def decide(look: Grounds, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothesis | None]:
     """The root cause, and the hypothesis that it is; None where it is not known."""
     proved = [each for each in ranked if each.standing == PROVED and not each.cause.mechanism]
     held = look.case.proofs.experiments
@@ -74,7 +74,7 @@ def carried_by(hypothesis: Hypothesis) -> str:
     return BY_EXPERIMENTS if EXPERIMENT in sources else BY_REPLAY if REPLAY in sources else BY_WALK
 
 
-def _sentence(look: Look, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
+def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
     """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
     parts = [first.cause.sentence(look).strip()]
     struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
@@ -94,7 +94,7 @@ def one_sentence(text: str) -> str:
     return "; ".join([*parts[:1], *lowered]).removesuffix(".") + "."
 
 
-def _undecided(look: Look, proved: Sequence[Hypothesis]) -> RootCause:
+def _undecided(look: Grounds, proved: Sequence[Hypothesis]) -> RootCause:
     held = look.case.proofs.experiments
     assert held is not None
     if held.interaction:
@@ -106,14 +106,14 @@ def _undecided(look: Look, proved: Sequence[Hypothesis]) -> RootCause:
     return RootCause(False, f"{said}{also}", would_decide=tuple(_would_decide(look.case)))
 
 
-def _contradiction(look: Look, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
+def _contradiction(look: Grounds, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
     mine = f"the {carried_by(first)} say: {first.cause.sentence(look).strip()}"
     theirs = " ".join(each.cause.sentence(look).strip() for each in others)
     said = f"Not known yet: two proofs name different causes; {mine} The walk says: {theirs}"
     return RootCause(False, said, would_decide=("mend one of the two and run again with the same seed: section 6",))
 
 
-def _unknown(look: Look, ranked: Sequence[Hypothesis]) -> RootCause:
+def _unknown(look: Grounds, ranked: Sequence[Hypothesis]) -> RootCause:
     likely = ranked[0].title if ranked and ranked[0].weight > 0 else ""
     suspect = f" The likeliest is H1 ({likely[:1].lower()}{likely[1:]}), which nothing proves." if likely else ""
     certain = look.case.report.headline

@@ -13,7 +13,7 @@ from steadyrun.signals.run_signals import Signals
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenRecord:
     """A run that has nothing but these numbers."""
 
     config: Mapping[str, Any]

@@ -61,7 +61,7 @@ def as_numpy(held: Any) -> npt.NDArray[Any] | None:
 
 
 @dataclass(frozen=True)
-class Source:
+class ArraySource:
     """The array of a batch from which an operation took its numbers, and the columns that a shift cut off."""
 
     name: str
@@ -81,7 +81,7 @@ class Source:
         return _part(array, self.before, self.after)
 
 
-def source_of(taken: Integers, arrays: Mapping[str, Integers]) -> Source | None:
+def source_of(taken: Integers, arrays: Mapping[str, Integers]) -> ArraySource | None:
     """Which array of the batch these numbers are, whole or shifted; None where they were made in another way."""
     if not taken.size:
         return None
@@ -91,9 +91,9 @@ def source_of(taken: Integers, arrays: Mapping[str, Integers]) -> Source | None:
             if part.size != taken.size:
                 continue
             if np.array_equal(part.reshape(-1), taken.reshape(-1)):
-                return Source(name, before, after)
+                return ArraySource(name, before, after)
             if part.ndim == 2 and np.array_equal(part.T.reshape(-1), taken.reshape(-1)):
-                return Source(name, before, after, turned=True)
+                return ArraySource(name, before, after, turned=True)
     return None
 
 

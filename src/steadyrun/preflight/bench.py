@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
-from steadyrun.preflight.forward_pass import Call, Edit, Pass, Quiet, calls_of
-from steadyrun.preflight.guarded_pass import Look, first_looks, look_at, surviving
+from steadyrun.preflight.forward_pass import Edit, ModelCall, Pass, Quiet, calls_of
+from steadyrun.preflight.guarded_pass import GuardedPass, first_looks, look_at, surviving
 from steadyrun.preflight.input_edits import moved, size_of
-from steadyrun.preflight.program_state import Kept, untouched
+from steadyrun.preflight.program_state import ProgramState, untouched
 from steadyrun.preflight.user_errors import noting_inner_gradients, number_of, their_code
 from steadyrun.probes.example_hashes import is_list_of_batches
 from steadyrun.probes.loss_graph import LossGraph, counting, is_mean, read
@@ -52,7 +52,7 @@ class Bench:
         self.memo: dict[Any, Any] = {}
         self.broken: set[int] = set()  # places of batches that cannot be run
         self.device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
-        self.start = Kept(task)
+        self.start = ProgramState(task)
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Bench:
         return dataclasses.replace(graph, labels=labels, plain=plain)
 
     @contextmanager
-    def calls(self, edit: Edit | None = None) -> Iterator[list[Call]]:
+    def calls(self, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
         """The calls of the model within the body; `edit` changes what the first one is given."""
         with calls_of(self.model, edit) as seen:
             yield seen
@@ -179,11 +179,11 @@ class Bench:
         made: Pass = self.memo["first pass"]
         return made
 
-    def look(self, place: int) -> Look:
+    def look(self, place: int) -> GuardedPass:
         """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
         return look_at(self, place)
 
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[GuardedPass]:
         """The first batches up to one that can be run."""
         return first_looks(self)
 

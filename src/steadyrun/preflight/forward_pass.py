@@ -16,7 +16,7 @@ Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[s
 
 
 @dataclass(frozen=True)
-class Call:
+class ModelCall:
     """One call of the model: what it was given, what it returned."""
 
     args: tuple[Any, ...]
@@ -40,7 +40,7 @@ class Pass:
 
     loss: float
     graph: LossGraph
-    calls: list[Call]
+    calls: list[ModelCall]
     gradients: dict[str, Tensor] = field(default_factory=dict)  # by parameter name; absent where it stayed None
 
 
@@ -58,16 +58,16 @@ class Quiet:
 
 
 @contextmanager
-def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[Call]]:
+def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
     """The calls of a model within the body; `edit` changes what the first one is given."""
-    seen: list[Call] = []
+    seen: list[ModelCall] = []
     pending: list[Edit] = [] if edit is None else [edit]
 
     def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
         return pending.pop()(args, kwargs) if pending else None
 
     def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        seen.append(Call(args, kwargs, output))
+        seen.append(ModelCall(args, kwargs, output))
 
     handles = [
         model.register_forward_pre_hook(before, with_kwargs=True),

@@ -60,7 +60,7 @@ class Targets:
 
 
 @dataclass
-class Look:
+class GuardedPass:
     """What one pass looked up and compared, as far as it came."""
 
     lookups: list[Lookup] = field(default_factory=list)
@@ -69,9 +69,9 @@ class Look:
     problem: OutOfRange | None = None
 
 
-def look(bench: Bench, batch: Any) -> Look:
+def look(bench: Bench, batch: Any) -> GuardedPass:
     """One guarded forward pass. What stays compiled is opaque: nothing is seen in it."""
-    found = Look()
+    found = GuardedPass()
     if is_compiled(bench.task.model) and not hasattr(torch.compiler, "set_stance"):
         return found
     with bench.pristine(), torch.no_grad(), _looking(bench), _Guard(found, bench):
@@ -102,26 +102,26 @@ def surviving(bench: Bench) -> Iterator[None]:
         yield
         return
     try:
-        with _Guard(Look(), bench):
+        with _Guard(GuardedPass(), bench):
             yield
     except OutOfRange as problem:
         why = f"a batch has an {problem.kind} {problem.value} where there are {problem.size}"
         raise MissingSignal("batches", why, "mend what P1.1 and P1.2 say of the batches first") from problem
 
 
-def look_at(bench: Bench, place: int) -> Look:
+def look_at(bench: Bench, place: int) -> GuardedPass:
     """A look at one batch, made once; where it cannot be run it is left out from then on."""
     if ("look", place) not in bench.memo:
         found = bench.memo["look", place] = look(bench, bench.batches[place])
         if found.problem is not None:
             bench.broken.add(place)
-    seen: Look = bench.memo["look", place]
+    seen: GuardedPass = bench.memo["look", place]
     return seen
 
 
-def first_looks(bench: Bench) -> list[Look]:
+def first_looks(bench: Bench) -> list[GuardedPass]:
     """The first batches up to one that can be run."""
-    found: list[Look] = []
+    found: list[GuardedPass] = []
     for place in range(min(len(bench.batches), _FIRST)):
         found.append(look_at(bench, place))
         if found[-1].problem is None:
@@ -130,7 +130,7 @@ def first_looks(bench: Bench) -> list[Look]:
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, found: Look, bench: Bench) -> None:
+    def __init__(self, found: GuardedPass, bench: Bench) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._found = found
         self._names = {_address(held): clean(name) for name, held in bench.model.named_parameters()}

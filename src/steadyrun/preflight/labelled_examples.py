@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.preflight.batch_arrays import Integers, Source, as_numpy, integers, named, source_of
+from steadyrun.preflight.batch_arrays import ArraySource, Integers, as_numpy, integers, named, source_of
 from steadyrun.probes.batch_hashes import arrays_of, example_hashes
 from steadyrun.signals.missing import MissingSignal
 
@@ -22,7 +22,7 @@ Hashes = npt.NDArray[np.int64]
 class Classes:
     """Where the batches hold one class per example."""
 
-    source: Source
+    source: ArraySource
     count: int
     ignored: int
 

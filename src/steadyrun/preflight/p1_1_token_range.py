@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.preflight.batch_arrays import Source, integers, source_of
+from steadyrun.preflight.batch_arrays import ArraySource, integers, source_of
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
 from steadyrun.signals.missing import NotApplicable
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.guarded_pass import Look, Lookup
+    from steadyrun.preflight.guarded_pass import GuardedPass, Lookup
 
 _TRIED = 3  # batches that look bad and are tried
 
@@ -41,7 +41,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     )
 
 
-def _suspicious(bench: Bench, sources: list[tuple[Lookup, Source]], lookups: list[Lookup]) -> list[int]:
+def _suspicious(bench: Bench, sources: list[tuple[Lookup, ArraySource]], lookups: list[Lookup]) -> list[int]:
     """Batches with an id beyond its table, or more positions than a table of positions has."""
     positions = min((each.rows for each in lookups if _counts_up(each)), default=None)
     found = []
@@ -64,7 +64,7 @@ def _counts_up(lookup: Lookup) -> bool:
     return ids.shape[1] > 1 and bool((ids == np.arange(ids.shape[1])).all())
 
 
-def _beyond(place: int, seen: Look, bench: Bench) -> Finding:
+def _beyond(place: int, seen: GuardedPass, bench: Bench) -> Finding:
     problem, ids = seen.problem, seen.lookups[-1].ids
     assert problem is not None
     wrong = int(((ids < 0) | (ids >= problem.size)).sum())

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.preflight.batch_arrays import Source, integers, source_of
+from steadyrun.preflight.batch_arrays import ArraySource, integers, source_of
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.guarded_pass import Look, Targets
+    from steadyrun.preflight.guarded_pass import GuardedPass, Targets
 
 _TRIED = 3  # batches that look bad and are tried
 
@@ -48,7 +48,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     )
 
 
-def _wrong(place: int, seen: Look) -> Finding | None:
+def _wrong(place: int, seen: GuardedPass) -> Finding | None:
     problem = seen.problem
     if problem is not None and problem.kind == "label":
         held = seen.targets[-1]
@@ -70,7 +70,7 @@ def _wrong(place: int, seen: Look) -> Finding | None:
     return None
 
 
-def _one_class(bench: Bench, sources: list[tuple[Targets, Source]], least: float) -> Finding | None:
+def _one_class(bench: Bench, sources: list[tuple[Targets, ArraySource]], least: float) -> Finding | None:
     """All labels of all batches are one and the same class."""
     for held, source in sources:
         values = [found for batch in bench.batches if (found := source.of(integers(batch))) is not None]
@@ -82,7 +82,7 @@ def _one_class(bench: Bench, sources: list[tuple[Targets, Source]], least: float
     return None
 
 
-def _suspicious(bench: Bench, sources: list[tuple[Targets, Source]]) -> list[int]:
+def _suspicious(bench: Bench, sources: list[tuple[Targets, ArraySource]]) -> list[int]:
     found = []
     for place, batch in enumerate(bench.batches):
         arrays = integers(batch)

@@ -72,7 +72,7 @@ def _chooses_examples(labels: Labels) -> bool:
 
 def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
     """Weights that C5.1 finds too large are the cause, where nothing says that they are learned."""
-    from steadyrun.preflight.as_record import Given
+    from steadyrun.preflight.as_record import GivenRecord
     from steadyrun.probes.description import describe_model, describe_weights
 
     classes = bench.first_pass().graph.labels[0].classes
@@ -82,7 +82,7 @@ def _high(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
         "model": describe_model(bench.model),
         "inferred": {"output_width": classes},
     }
-    answer = WEIGHTS.ask(Given(config, {"loss": ([0], [measured["loss"]])}, facts_known).signals())
+    answer = WEIGHTS.ask(GivenRecord(config, {"loss": ([0], [measured["loss"]])}, facts_known).signals())
     new, known = _norm_scales(bench)
     if answer.kind == FAULT and new == known:
         return Finding("weights", f"{facts}; {answer.message}", measured, fix=answer.fix)

@@ -10,7 +10,7 @@ from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.step_trace import Event, StepSeen
+    from steadyrun.preflight.step_trace import StepEvent, StepSeen
 
 _ONLY_MEASURED = 1e5  # a threshold this high is there to read the norm
 
@@ -38,7 +38,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("pass", f"{facts}.", measured)
 
 
-def _misplaced(seen: StepSeen, clip: Event) -> Finding | None:
+def _misplaced(seen: StepSeen, clip: StepEvent) -> Finding | None:
     """A clip that comes after its optimizer's step, before any gradient, or before gradients are unscaled."""
     from steadyrun.preflight.step_trace import BACKWARD, CLIP, STEP, UNSCALE
 

@@ -23,7 +23,7 @@ _LONGEST_CALL = 6  # lines
 
 
 @dataclass
-class _Seen:
+class _ActiveDropouts:
     """Dropouts that were at work in evaluation mode."""
 
     default: int = 0  # called without `training`
@@ -60,7 +60,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("pass", "evaluation mode is deterministic.", measured)
 
 
-def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
+def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
     """The same pass with other random numbers, its dropouts noted; and the modules that eval() leaves in training."""
     import torch
     from torch import nn
@@ -68,7 +68,7 @@ def _another_draw(bench: Bench) -> tuple[_Seen, Tensor, list[str]]:
     from steadyrun.preflight.token_positions import noting
     from steadyrun.program.model_parts import clean
 
-    seen = _Seen()
+    seen = _ActiveDropouts()
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
 
     def entered(module: nn.Module, _args: Any) -> None:

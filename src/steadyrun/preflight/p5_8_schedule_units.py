@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steadyrun.preflight.as_record import Given
+from steadyrun.preflight.as_record import GivenRecord
 from steadyrun.questions.configuration.c2_1_schedule import QUESTION as RECORDED
 from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import declared_plan
@@ -119,7 +119,7 @@ def _asked(bench: Bench, curves: list[Floats], per_step: float, total: int) -> A
     if declared_plan(bench.config, min(float(np.min(curve)) for curve in curves)) is None:
         return Answer(NOTE, "not-declared", _described(rates[0], steps))
     groups = {f"lr/{place}": (steps, rate) for place, rate in enumerate(rates)}
-    answer = RECORDED.ask(Given(bench.config, groups).signals())
+    answer = RECORDED.ask(GivenRecord(bench.config, groups).signals())
     return replace(answer, message=answer.message.replace("recorded ", ""))
 
 

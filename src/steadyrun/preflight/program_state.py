@@ -22,7 +22,7 @@ from steadyrun.program.reachable_objects import Reached, reached
 from steadyrun.program.task import Task
 
 
-class Kept:
+class ProgramState:
     """The state of a task at one moment."""
 
     def __init__(self, task: Task) -> None:
@@ -101,9 +101,9 @@ class Kept:
 
 
 @contextmanager
-def untouched(task: Task) -> Iterator[Kept]:
+def untouched(task: Task) -> Iterator[ProgramState]:
     """Whatever the body does to the task is undone."""
-    kept = Kept(task)
+    kept = ProgramState(task)
     try:
         yield kept
     finally:

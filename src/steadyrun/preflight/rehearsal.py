@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.preflight.bench import Bench
-from steadyrun.preflight.program_state import Kept
+from steadyrun.preflight.program_state import ProgramState
 from steadyrun.preflight.step_difference import first_difference
 from steadyrun.preflight.step_trace import StepSeen, any_number, dense, watched
 from steadyrun.program.model_parts import clean
@@ -65,7 +65,7 @@ def step_input(bench: Bench, place: int) -> Any:
     return bench.micro_batches(place) if takes else bench.batch(place % len(bench.batches))
 
 
-def _first(bench: Bench, ready: Kept) -> StepSeen:
+def _first(bench: Bench, ready: ProgramState) -> StepSeen:
     """The first step; where it fails on a list of micro-batches, on one batch."""
     try:
         return watched(bench, step_input(bench, 0))
@@ -78,14 +78,14 @@ def _first(bench: Bench, ready: Kept) -> StepSeen:
 
 
 def _made(bench: Bench) -> Rehearsal:
-    start = Kept(bench.task)
+    start = ProgramState(bench.task)
     bench.reseed()
     bench.modes(True)
-    ready = Kept(bench.task)
+    ready = ProgramState(bench.task)
     bench.task.step = 0
     first = _first(bench, ready)
     one, two = step_input(bench, 0), step_input(bench, 1)
-    later = Kept(bench.task)
+    later = ProgramState(bench.task)
     saved, why = _saved(bench)
     bench.task.step = 1
     second = watched(bench, two)
@@ -99,7 +99,7 @@ def _made(bench: Bench) -> Rehearsal:
     return found
 
 
-def _look_for_leftovers(bench: Bench, later: Kept, found: Rehearsal, batch: Any) -> None:
+def _look_for_leftovers(bench: Bench, later: ProgramState, found: Rehearsal, batch: Any) -> None:
     """What the first step left in `.grad`, and whether the second adds to it: it is made NaN, which spreads."""
     later.put_back()
     held = {id(each): each for each in bench.optimized}
@@ -142,7 +142,9 @@ def _parts(bench: Bench) -> dict[str, Any]:
     return {name: each for name, each in parts.items() if hasattr(each, "load_state_dict")}
 
 
-def _load_and_step(bench: Bench, found: Rehearsal, saved: bytes, start: Kept, later: Kept, batch: Any) -> None:
+def _load_and_step(
+    bench: Bench, found: Rehearsal, saved: bytes, start: ProgramState, later: ProgramState, batch: Any
+) -> None:
     """Spoil what a new process would build anew, load, and make the second step once more."""
     held = set(bench.model.state_dict())
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}

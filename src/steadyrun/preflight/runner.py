@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.preflight.batch_draw import first_of
 from steadyrun.preflight.bench import Bench
-from steadyrun.preflight.program_state import Kept
+from steadyrun.preflight.program_state import ProgramState
 from steadyrun.probes.description import is_compiled, something_was_compiled
 from steadyrun.program.task import Task
 from steadyrun.questions.form import Finding, Limits, Question
@@ -32,7 +32,7 @@ def tried(
 ) -> Walk:
     """Ask every probe; the task is afterwards as it was, bit for bit."""
     _check(task)
-    kept = Kept(task)
+    kept = ProgramState(task)
     places = {code: place for place, code in enumerate(probes)}
     try:
         given, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")

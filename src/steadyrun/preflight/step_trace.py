@@ -20,7 +20,7 @@ BACKWARD, UNSCALE, CLIP, STEP = "backward", "unscale", "clip", "step"
 
 
 @dataclass(frozen=True)
-class Event:
+class StepEvent:
     """One thing that a step did."""
 
     kind: str
@@ -35,7 +35,7 @@ class StepSeen:
     """What one step did to the tensors that optimizers hold, by id."""
 
     loss: float = float("nan")
-    events: list[Event] = field(default_factory=list)
+    events: list[StepEvent] = field(default_factory=list)
     gradients: dict[int, Tensor] = field(default_factory=dict)  # when their optimizer first stepped
     rates: dict[int, float] = field(default_factory=dict)  # at that moment
     arrived: set[int] = field(default_factory=set)  # a backward gave them a gradient that is not zero
@@ -89,11 +89,11 @@ def any_number(tensor: Tensor) -> bool:
 @contextmanager
 def _listening(seen: StepSeen, held: dict[int, Tensor]) -> Iterator[None]:
     def began(root: Tensor | None) -> None:
-        seen.events.append(Event(BACKWARD, root=None if root is None else float(root.detach())))
+        seen.events.append(StepEvent(BACKWARD, root=None if root is None else float(root.detach())))
 
     def clipped(call: ClipCall) -> None:
         members = frozenset(id(each) for each in call.parameters)
-        seen.events.append(Event(CLIP, members & frozenset(held) or members, call))
+        seen.events.append(StepEvent(CLIP, members & frozenset(held) or members, call))
 
     def steps(optimizer: Any, args: Any, kwargs: Any) -> None:
         seen.closure |= any(callable(each) for each in [*args[1:], *kwargs.values()])
@@ -140,7 +140,7 @@ def _note_step(seen: StepSeen, optimizer: Any) -> None:
             seen.rates[id(each)] = rate_of(group)
             if each.grad is not None:
                 seen.gradients[id(each)] = each.grad.detach().clone()
-    seen.events.append(Event(STEP, frozenset(members), optimizer=id(optimizer)))
+    seen.events.append(StepEvent(STEP, frozenset(members), optimizer=id(optimizer)))
 
 
 def _noting(seen: StepSeen, key: int) -> Any:
@@ -160,7 +160,7 @@ def _unscaling(seen: StepSeen) -> Iterator[None]:
 
     def unscale(call: Any, scaler: Any, optimizer: Any, *rest: Any, **options: Any) -> Any:
         members = frozenset(id(each) for group in optimizer.param_groups for each in group["params"])
-        seen.events.append(Event(UNSCALE, members, optimizer=id(optimizer)))
+        seen.events.append(StepEvent(UNSCALE, members, optimizer=id(optimizer)))
         return call(scaler, optimizer, *rest, **options)
 
     with wrapped(torch.amp.GradScaler, "_unscale_grads_", unscale):

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from steadyrun.preflight.bench import Bench
-from steadyrun.preflight.forward_pass import Call
+from steadyrun.preflight.forward_pass import ModelCall
 from steadyrun.preflight.input_edits import tensors_in
 from steadyrun.probes.loss_graph import LossGraph
 from steadyrun.probes.targets import alignment, per_row
 
 
-def given(call: Call) -> list[Tensor]:
+def given(call: ModelCall) -> list[Tensor]:
     """Every tensor that the model was given, wherever it lies, each once."""
     return list({id(each): each for each in tensors_in([call.args, call.kwargs])}.values())
 

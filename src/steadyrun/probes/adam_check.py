@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from steadyrun.probes.row_queue import Row, Unpack, Values
+from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
 
 _SMALLEST, _LARGEST = 16, 65_536  # elements of the tensor that is looked at
 _ROUNDING = 20 * float(np.finfo(np.float32).eps)
@@ -46,7 +46,7 @@ class UpdateProbe:
             if {"exp_avg", "exp_avg_sq", "step"} <= set(state):
                 self._products[first + place] = _products(before, parameter.detach(), state, group)
 
-    def fill(self, row: Row) -> None:
+    def fill(self, row: ProbeRow) -> None:
         for place, products in self._products.items():
             row.put_many(products, _solved(place))
         self._before, self._products = {}, {}

@@ -39,7 +39,7 @@ def observe(observer: Observer) -> None:
     """Call `observer` after every clipping, until `forget`."""
     forget(observer)
     if hasattr(_module, _NORM) and hasattr(_module, _CLIP):
-        seen = _Seen(observer)
+        seen = _ClipCalls(observer)
         _observers[observer] = [wrap(_module, _NORM, seen.norm), wrap(_module, _CLIP, seen.clip)]
 
 
@@ -49,7 +49,7 @@ def forget(observer: Observer) -> None:
         wrapping.remove()
 
 
-class _Seen:
+class _ClipCalls:
     """The two calls that make a clipping, for one observer."""
 
     def __init__(self, observer: Observer) -> None:

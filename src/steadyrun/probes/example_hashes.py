@@ -25,7 +25,7 @@ from steadyrun.probes.batch_hashes import (
     repeated_tokens,
 )
 from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import Row, Values
+from steadyrun.probes.row_queue import ProbeRow, Values
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
 
@@ -43,7 +43,7 @@ class ExampleProbe:
         self._pad_id = pad_id if isinstance(pad_id, int) else None
         self._kept = {"train": _Sample(), "val": _Sample()}
 
-    def training(self, batch: Any, row: Row) -> None:
+    def training(self, batch: Any, row: ProbeRow) -> None:
         """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
         parts = [arrays_of(part) for part in (batch if is_list_of_batches(batch) else [batch])]
         arrays = [array for part in parts for array in part]
@@ -54,7 +54,7 @@ class ExampleProbe:
         copies = [[array.copy() for array in part] for part in parts]
         row.work.append(lambda _values: self._describe(copies, row))
 
-    def _describe(self, parts: list[list[Any]], row: Row) -> None:
+    def _describe(self, parts: list[list[Any]], row: ProbeRow) -> None:
         found = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
         if not found:
             self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")

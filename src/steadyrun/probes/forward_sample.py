@@ -11,12 +11,12 @@ from steadyrun.probes.activations import NAMES, ForwardSample
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.description import dtype_name
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import Row, Unpack, Values
+from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
 
 _MOST_HEADS = 256
 
 
-def put_forward(row: Row, sample: ForwardSample) -> None:
+def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
     """Put the numbers of a forward pass into a row."""
     for name, pair in sample.activations.items():
         row.put_many(pair, by_names([f"activation/{name}", f"activation_std/{name}"]))

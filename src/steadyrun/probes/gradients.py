@@ -25,7 +25,7 @@ from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.norms import global_norm, norms, whole
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import Row, Values
+from steadyrun.probes.row_queue import ProbeRow, Values
 
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
 _SAME = 1e-3
@@ -227,7 +227,7 @@ class GradientProbe:
             self._keep_needed_hooks()
         return seen
 
-    def fill(self, row: Row, seen: GradientFacts, declared_clip: float | None) -> None:
+    def fill(self, row: ProbeRow, seen: GradientFacts, declared_clip: float | None) -> None:
         """Put a step's numbers into its row."""
         if seen.clip_came_late:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")

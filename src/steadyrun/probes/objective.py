@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
-from steadyrun.probes.row_queue import Row
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 
 _DENSELY = 8  # samples at the start in which whom the gradient reaches is looked at, and every so many later
 
 
 @dataclass
-class _Seen:
+class _BackwardRoots:
     """What the backward passes of one step began from."""
 
     graphs: list[LossGraph] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ObjectiveProbe:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
         self.sample = False
-        self._seen = _Seen()
+        self._seen = _BackwardRoots()
         self._facts: dict[str, Any] = {}
         self._samples = 0
         self._reached: dict[str, Any] = {}
@@ -57,11 +57,11 @@ class ObjectiveProbe:
             self._seen.graphs.append(read(root))
 
     def forget(self) -> None:
-        self._seen = _Seen()
+        self._seen = _BackwardRoots()
 
-    def fill(self, row: Row, order: list[int]) -> None:
+    def fill(self, row: ProbeRow, order: list[int]) -> None:
         """Put the numbers of a step into its row, and what is no number into the manifest; `order` is who ran when."""
-        seen, self._seen = self._seen, _Seen()
+        seen, self._seen = self._seen, _BackwardRoots()
         if not seen.graphs:
             return
         with torch.no_grad():
@@ -78,7 +78,7 @@ class ObjectiveProbe:
             self._facts = facts | {"samples": self._samples}
             self._learned(objective=self._facts)
 
-    def _put_targets(self, row: Row, graph: LossGraph) -> None:
+    def _put_targets(self, row: ProbeRow, graph: LossGraph) -> None:
         shares = alignment(graph)
         if shares is not None:
             row.put_many(shares, by_names(["targets/same", "targets/next", "targets/second"]))

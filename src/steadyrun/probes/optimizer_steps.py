@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from steadyrun.probes.norms import norms
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import Row, Values
+from steadyrun.probes.row_queue import ProbeRow, Values
 
 _FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 _SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
@@ -145,7 +145,7 @@ class OptimizerProbe:
         self._seen = OptimizerFacts()
         self._generation += 1
 
-    def take(self, row: Row) -> OptimizerFacts:
+    def take(self, row: ProbeRow) -> OptimizerFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         seen, self._seen = self._seen, OptimizerFacts()
         if seen.steps:
@@ -155,7 +155,7 @@ class OptimizerProbe:
                 self._notice_silent_moves(row)
         return seen
 
-    def fill(self, row: Row, seen: OptimizerFacts) -> None:
+    def fill(self, row: ProbeRow, seen: OptimizerFacts) -> None:
         """Put a step's numbers into its row."""
         row.put("optimizer_steps", float(seen.steps))
         first = 0
@@ -168,7 +168,7 @@ class OptimizerProbe:
         if self._optimizers:
             row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
 
-    def _notice_silent_moves(self, row: Row) -> None:
+    def _notice_silent_moves(self, row: ProbeRow) -> None:
         """No watched optimizer stepped: did the parameters move all the same?"""
         generation = self._generation
 
@@ -197,7 +197,7 @@ class OptimizerProbe:
         before = self._optimizers[: next(i for i, mine in enumerate(self._optimizers) if mine is optimizer)]
         return sum(len(each.param_groups) for each in before)
 
-    def moments(self, row: Row) -> None:
+    def moments(self, row: ProbeRow) -> None:
         """Norms of the first and second moments and the step count, per param group."""
         place = 0
         for optimizer in self._optimizers:
@@ -206,7 +206,7 @@ class OptimizerProbe:
                 self._group_moments(row, place, states)
                 place += 1
 
-    def _group_moments(self, row: Row, place: int, states: list[Any]) -> None:
+    def _group_moments(self, row: ProbeRow, place: int, states: list[Any]) -> None:
         for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
             found = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
             if found:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from steadyrun.probes.gradients import SampledNorms
 from steadyrun.probes.norms import norms
-from steadyrun.probes.row_queue import Row, Unpack, Values
+from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
 
@@ -37,7 +37,7 @@ class ParameterProbe:
     def forget(self) -> None:
         self._before, self._pushed = [], []
 
-    def fill(self, row: Row) -> None:
+    def fill(self, row: ProbeRow) -> None:
         """Parameter norms, and the update-to-weight ratio where a snapshot was taken."""
         sizes = norms(self.parameters)
         row.put_many(sizes, self._summed("block_param_norm", self.groups))
@@ -62,7 +62,7 @@ class ParameterProbe:
         total = torch.stack([count.to(counts[0].device) for count in counts]).sum(0).float()
         return total[0] / total[1].clamp(min=1)
 
-    def fill_gradients(self, row: Row, sampled: SampledNorms) -> None:
+    def fill_gradients(self, row: ProbeRow, sampled: SampledNorms) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""
         groups = [self.groups[place] for place in sampled.places]
         row.put_many(sampled.norms, self._summed("block_grad_norm", groups))

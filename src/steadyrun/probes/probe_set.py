@@ -21,7 +21,7 @@ from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerProbe
 from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import Row
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scheduler_dry_run import steps_taken
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
@@ -182,7 +182,7 @@ class Watcher:
 
     # -- at run.step ------------------------------------------------------------------------------
 
-    def fill(self, row: Row) -> list[Row]:
+    def fill(self, row: ProbeRow) -> list[ProbeRow]:
         """Complete the step's row and return the rows of the sampled tables."""
         gradients, stepped = self._gradients.take(), self._optimizer.take(row)
         if self._scheduler is not None:
@@ -193,7 +193,7 @@ class Watcher:
             self._describe(row, gradients, stepped)
         if not self._sampling:
             return []
-        samples = Row("samples", row.step, row.at)
+        samples = ProbeRow("samples", row.step, row.at)
         self._order = []
         if self._armed:
             self._take_forward(samples)
@@ -205,14 +205,14 @@ class Watcher:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
         return [samples] if samples.values or samples.late else []
 
-    def _describe(self, row: Row, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
+    def _describe(self, row: ProbeRow, gradients: GradientFacts, stepped: OptimizerFacts) -> None:
         if not self._sharded:
             with self._problems.contained("gradient norm"):
                 self._gradients.fill(row, gradients, self._declared_clip)
         with self._problems.contained("optimizer"):
             self._optimizer.fill(row, stepped)
 
-    def _sample(self, row: Row) -> None:
+    def _sample(self, row: ProbeRow) -> None:
         due = self._sampling
         if "blocks" in due:
             self._contained("parameter norms", self._parameters.fill, row)
@@ -231,7 +231,7 @@ class Watcher:
             with self._problems.contained(what):
                 action(*arguments)
 
-    def _put_spectral(self, row: Row) -> None:
+    def _put_spectral(self, row: ProbeRow) -> None:
         names = [f"spectral_norm/{name}" for name, _ in self.matrices]
         row.put_many(self._spectral.measure(), by_names(names))
 
@@ -240,14 +240,14 @@ class Watcher:
             name: magnitude_counts(parameter.grad) for name, parameter in self._named if parameter.grad is not None
         }
 
-    def _put_histograms(self, row: Row) -> None:
+    def _put_histograms(self, row: ProbeRow) -> None:
         for name, parameter in self._named:
             row.put_many(magnitude_counts(parameter), by_names(histogram_names("weight", name)))
         for name, counts in self._gradient_counts.items():
             row.put_many(counts, by_names(histogram_names("gradient", name)))
         self._gradient_counts = {}
 
-    def _take_forward(self, row: Row) -> None:
+    def _take_forward(self, row: ProbeRow) -> None:
         sample = self._forward.disarm()
         self._missed = 0 if sample is not None else self._missed + 1
         if sample is None and self._missed < _MISSES and not something_was_compiled():

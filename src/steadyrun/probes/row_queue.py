@@ -29,7 +29,7 @@ Report = Callable[[str, Exception], None]
 
 
 @dataclass
-class Row:
+class ProbeRow:
     """A row of a table: what is known now, and what tensors will tell."""
 
     table: str
@@ -82,14 +82,14 @@ class Row:
 class PendingRows:
     """The queue of rows on their way from the accelerator to `sink`."""
 
-    def __init__(self, sink: Callable[[Row], None], report: Report) -> None:
+    def __init__(self, sink: Callable[[ProbeRow], None], report: Report) -> None:
         self._sink = sink
         self._report = report
-        self._waiting: list[Row] = []
+        self._waiting: list[ProbeRow] = []
         self._late = False
         self._moving: _Move | None = None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ProbeRow) -> None:
         self._waiting.append(row)
         self._late = self._late or bool(row.late)
         if len(self._waiting) >= _TOGETHER and not self._late and self._moving is None:
@@ -134,7 +134,7 @@ class PendingRows:
                 return
             self._deliver(row, [])
 
-    def _deliver_one_by_one(self, rows: list[Row]) -> None:
+    def _deliver_one_by_one(self, rows: list[ProbeRow]) -> None:
         for row in rows:
             try:
                 arrays = _Move([row]).rows()[0][1]
@@ -143,7 +143,7 @@ class PendingRows:
                 row.late, arrays = [], []
             self._deliver(row, arrays)
 
-    def _deliver(self, row: Row, arrays: list[npt.NDArray[Any]]) -> None:
+    def _deliver(self, row: ProbeRow, arrays: list[npt.NDArray[Any]]) -> None:
         row.resolve(arrays, self._report)
         self._sink(row)
 
@@ -151,7 +151,7 @@ class PendingRows:
 class _Move:
     """One joint copy of many small tensors to the host."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[ProbeRow]) -> None:
         import torch
 
         self._rows = rows
@@ -177,7 +177,7 @@ class _Move:
     def arrived(self) -> bool:
         return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
 
-    def rows(self) -> list[tuple[Row, list[npt.NDArray[Any]]]]:
+    def rows(self) -> list[tuple[ProbeRow, list[npt.NDArray[Any]]]]:
         for event in self._events:
             if not event.query():  # type: ignore[no-untyped-call]
                 event.synchronize()

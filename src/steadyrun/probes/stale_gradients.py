@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from steadyrun.probes.norms import global_norm
-from steadyrun.probes.row_queue import Row
+from steadyrun.probes.row_queue import ProbeRow
 
 
 class LeftoverProbe:
@@ -49,7 +49,7 @@ class LeftoverProbe:
     def after_step(self) -> None:
         self._stepped = True
 
-    def fill(self, row: Row, made: bool) -> None:
+    def fill(self, row: ProbeRow, made: bool) -> None:
         """`made` says whether a backward pass has ended in this step."""
         left = [norm for key, norm in self._smallest.items() if key in self._stepping]
         if left:  # one that does not step now need not be cleared

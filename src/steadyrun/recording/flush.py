@@ -6,19 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import PendingRows, Row
+from steadyrun.probes.row_queue import PendingRows, ProbeRow
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.capture.capture import Capture
     from steadyrun.errors import FaultFound
-    from steadyrun.forwarding.forwarding import Outward
+    from steadyrun.forwarding.forwarding import Forwarding
     from steadyrun.monitor.monitor import Monitor, OnFault
     from steadyrun.probes.example_hashes import ExampleProbe
     from steadyrun.records import Found
 
 
-class Outbox:
+class Flusher:
     """Takes rows and validation examples, and writes them every so many steps or seconds."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Outbox:
         self._examples: ExampleProbe | None = None
         self._monitor: Monitor | None = None
         self.capture: Capture | None = None
-        self._outward: Outward | None = None
+        self._outward: Forwarding | None = None
         self._unflushed = 0
         self._flushed_at = time.perf_counter()
 
@@ -50,7 +50,7 @@ class Outbox:
         stop, self._monitor.stop = self._monitor.stop, None
         return stop
 
-    def add(self, row: Row, *, last: bool = True) -> None:
+    def add(self, row: ProbeRow, *, last: bool = True) -> None:
         """Take a row; `last` marks the one that completes a step."""
         self._show(row)
         self._pending.add(row)
@@ -88,7 +88,7 @@ class Outbox:
     def stop_monitor(self) -> None:
         self._monitor = None
 
-    def go_outward(self, outward: Outward | None, config: dict[str, Any]) -> None:
+    def go_outward(self, outward: Forwarding | None, config: dict[str, Any]) -> None:
         """Let trackers and alerts follow the run's files, if any were asked for."""
         if outward is not None:
             with self._problems.contained("forwarding and alerts", "failed"):
@@ -111,12 +111,12 @@ class Outbox:
         """After the end: keep nothing of the program alive."""
         self._monitor = self.capture = self._outward = None
 
-    def _store(self, row: Row) -> None:
+    def _store(self, row: ProbeRow) -> None:
         self._show(row)
         put = self._writer.merge if row.table == "log" else self._writer.append
         put(row.table, row.step, row.values, row.at)
 
-    def _show(self, row: Row) -> None:
+    def _show(self, row: ProbeRow) -> None:
         """Let others see a loss as soon as its value is here: at once on the CPU, else when it arrives."""
         if row.table != "steps":
             return

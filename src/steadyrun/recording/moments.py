@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.probes.problems import Problems, say
-from steadyrun.recording.flush import Outbox
+from steadyrun.recording.flush import Flusher
 from steadyrun.recording.step_counter import Steps
 from steadyrun.store.writer import RunWriter
 
@@ -27,7 +27,7 @@ class Moments:
     _writer: RunWriter
     _problems: Problems
     _steps: Steps
-    _outbox: Outbox
+    _outbox: Flusher
     _watcher: Watcher | None
     _program: Callable[[], tuple[Any, ...]] | None
     _turn: int

@@ -20,7 +20,7 @@ from steadyrun.store.manifest import read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
 
 if TYPE_CHECKING:
-    from steadyrun.forwarding.forwarding import Outward
+    from steadyrun.forwarding.forwarding import Forwarding
 
 
 # The declared config: any plain dict is kept; the names the trees compare with what happened are checked.
@@ -130,7 +130,7 @@ def record(
     return run
 
 
-def _outward(forward: Any, alert: Any, rank: int) -> Outward | None:
+def _outward(forward: Any, alert: Any, rank: int) -> Forwarding | None:
     """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
     if rank != 0 or (forward is None and alert is None):
         return None

@@ -12,18 +12,18 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import Row
+from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
 from steadyrun.recording.attaching import Attaching
 from steadyrun.recording.environment import describe_environment
-from steadyrun.recording.flush import Outbox
+from steadyrun.recording.flush import Flusher
 from steadyrun.recording.loop_loaders import loaders_near
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
-    from steadyrun.forwarding.forwarding import Outward
+    from steadyrun.forwarding.forwarding import Forwarding
     from steadyrun.probes.probe_set import Watcher
 
 _ALIASES = {"lr": "lr/0"}
@@ -43,7 +43,7 @@ class Run(Attaching):
         last_step: int | None,
         first_step: int | None,
         rank: int,
-        outward: Outward | None = None,
+        outward: Forwarding | None = None,
     ) -> None:
         self.path = root
         self.config = config
@@ -59,7 +59,7 @@ class Run(Attaching):
         self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
         self._steps = Steps(self._writer, last_step, first_step)
-        self._outbox = Outbox(
+        self._outbox = Flusher(
             self._writer,
             self._problems,
             pad_id=config.get("pad_id"),
@@ -216,7 +216,7 @@ class Run(Attaching):
         self._steps_are_called = True
         if (at := self._numbered("run.step", step, self._steps.next)) is None:
             return
-        row = Row("steps", at, time.time())
+        row = ProbeRow("steps", at, time.time())
         row.values["batch_index"] = float(self._batches)
         if batch_index is not None:
             with self._problems.contained("batch_index"):
@@ -261,7 +261,7 @@ class Run(Attaching):
             if found:
                 self._writer.save_manifest(loaders=found)
 
-    def _put_losses(self, row: Row, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
+    def _put_losses(self, row: ProbeRow, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:
             if loss is not None:
                 row.put("loss", scalar(loss, "loss"))
@@ -276,7 +276,7 @@ class Run(Attaching):
 
     def _record_log(self, at: int, values: dict[str, Any]) -> None:
         self._steps.begin(at)
-        row = Row("log", at, time.time())
+        row = ProbeRow("log", at, time.time())
         for name, value in values.items():
             if value is not None:
                 with self._problems.contained(f"run.log {name}"):
@@ -286,7 +286,7 @@ class Run(Attaching):
             self._steps.next = at + 1
         self._outbox.flush_if_due(time.perf_counter(), at, self._turn)
 
-    def _write_first_manifest(self, flush: dict[str, float], outward: Outward | None) -> None:
+    def _write_first_manifest(self, flush: dict[str, float], outward: Forwarding | None) -> None:
         earlier = closing.earlier_attempts(self.path) if self._steps.resumed else []
         kept = closing.kept_of_the_beginning(self.path) if self._steps.resumed else {}
         told = {"config": self.config, **describe_environment()}

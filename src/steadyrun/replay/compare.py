@@ -28,7 +28,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReplayDifference:
     """One thing that is not as it was."""
 
     # threads, versions, device, flags, data, random, raised, loss, learning-rate, code, nondeterminism or unknown
@@ -47,7 +47,7 @@ class Proof:
     tolerance: float
     largest: float  # relative difference
     first_different: int | None = None
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[ReplayDifference] = field(default_factory=list)
     raised_again: bool = False  # the incident is an exception, and its step raised the same one
 
     @property
@@ -68,7 +68,7 @@ def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype:
     return Proof(verdict, len(steps), tolerance, largest, first)
 
 
-def environment(incident: Incident, device: torch.device) -> list[Difference]:
+def environment(incident: Incident, device: torch.device) -> list[ReplayDifference]:
     """What of versions, hardware and settings is not as it was when the run was recorded."""
     manifest = incident.view.manifest
     found = []
@@ -76,19 +76,19 @@ def environment(incident: Incident, device: torch.device) -> list[Difference]:
         now = threads_and_flags().get(name)
         if now is not None and now != then:
             kind = "threads" if name == "threads" else "flags"
-            found.append(Difference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
+            found.append(ReplayDifference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
     versions = _table(manifest.get("versions"))
     found += [
-        Difference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
+        ReplayDifference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
         for name in ("torch", "numpy", "python")
         if (now := _version(name)) is not None and versions.get(name, now) != now
     ]
     then = {str(each).split(":")[0] for each in _table(manifest.get("model")).get("devices") or []}
     if then and device.type not in then:
-        found.append(Difference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}"))
+        found.append(ReplayDifference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}"))
     code = incident.code
     if code.get("sha256") and fingerprint(str(code.get("file"))) not in (None, code["sha256"]):
-        found.append(Difference("code", f"{code.get('file')} has changed since the run"))
+        found.append(ReplayDifference("code", f"{code.get('file')} has changed since the run"))
     return found
 
 

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from steadyrun.probes.activations import floats_in
 from steadyrun.probes.batch_hashes import input_hash
 from steadyrun.program.model_parts import clean, unwrapped
-from steadyrun.replay.compare import Difference
+from steadyrun.replay.compare import ReplayDifference
 
 
 @dataclass
@@ -25,25 +25,27 @@ class Trace:
     loss: float = float("nan")
 
 
-def nondeterminism(model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]) -> Difference | None:
+def nondeterminism(
+    model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]
+) -> ReplayDifference | None:
     """Execute a step twice; a difference that names the first module whose output is not the same."""
     first, second = _traced(model, execute, restore), _traced(model, execute, restore)
     if first.inputs != second.inputs:
-        return Difference(
+        return ReplayDifference(
             "data",
             "two executions of the same step give the model different inputs: randomness in the data path that is not "
             "from the global generators of torch, numpy and random",
         )
     for (name, one), (_, two) in zip(first.outputs, second.outputs, strict=False):
         if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
-            return Difference(
+            return ReplayDifference(
                 "nondeterminism",
                 f"two executions of the same step differ, first in the output of {name or 'the model'}: an operation "
                 "there is not deterministic, draws from a random generator of its own, or keeps something from one "
                 "call to the next",
             )
     if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
-        return Difference(
+        return ReplayDifference(
             "nondeterminism",
             "two executions of the same step give different losses from equal outputs: the loss function counts, keeps "
             "something from one call to the next, or draws from a random generator of its own",

@@ -17,7 +17,7 @@ from steadyrun.replay.session import Session
 if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
 
-from steadyrun.replay.compare import CLOSE, DIFFERENT, Difference, Proof, compare, environment
+from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, environment
 
 
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
@@ -35,14 +35,16 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
         differences.append(_raised_now(result))
     if incident.lost and not found.holds:
         differences.append(
-            Difference("data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}")
+            ReplayDifference(
+                "data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}"
+            )
         )
     differences += environment(incident, session.device)
     if found.first_different is not None and before is not None:
         differences += _within(session, result, before, found.first_different)
     if found.verdict == DIFFERENT and not differences:
         differences.append(
-            Difference(
+            ReplayDifference(
                 "unknown",
                 "versions, threads and flags are as recorded, and the step repeats itself: the program's code differs "
                 "from the one that was recorded, it holds state that is not captured (a counter, a cache, gradients "
@@ -60,20 +62,20 @@ def _raised_then(incident: Incident, result: Replay) -> bool:
     return incident.raised and result.first_bad == incident.step and incident.why.partition(":")[0] == kind
 
 
-def _raised_now(result: Replay) -> Difference:
+def _raised_now(result: Replay) -> ReplayDifference:
     words = f"step {result.first_bad} raised {result.raised}, and in the run it did not"
     if "SimpleNamespace" in result.raised or "AttributeDict" in result.raised:
         words += "; an object comes back from a batch with its attributes, without its methods and properties"
-    return Difference("raised", words)
+    return ReplayDifference("raised", words)
 
 
-def _within(session: Session, result: Replay, before: Packed, step: int) -> list[Difference]:
+def _within(session: Session, result: Replay, before: Packed, step: int) -> list[ReplayDifference]:
     """What differs inside of the first step that differs."""
     incident, found = result.incident, []
     then, now = incident.input_hash(step), result.inputs.get(step)
     if step in session.unaligned:
         found.append(
-            Difference(
+            ReplayDifference(
                 "random",
                 f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
                 "augmentation) drew from the same generator before it: where the step began is not known. Draw what "
@@ -82,7 +84,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         )
     elif then is not None and now is not None and then != now:
         found.append(
-            Difference(
+            ReplayDifference(
                 "data",
                 f"the model was given other inputs at step {step} than in the run: the batch handed to run.step is not "
                 "what was trained on, or the data path is not deterministic",
@@ -99,7 +101,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         found.append(changed)
     if hasattr(session.task.model, "_orig_mod"):
         found.append(
-            Difference(
+            ReplayDifference(
                 "nondeterminism",
                 "the model is compiled: such code need not repeat itself from process to process, and random numbers "
                 "that the loop draws between two steps (a loader that shuffles) are not seen in front of it",
@@ -112,7 +114,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
     return found
 
 
-def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> Difference | None:
+def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> ReplayDifference | None:
     """A step that writes into its batch: run.step got what was left of it."""
     restore()
     batch = session.incident.batch(step, session.device)
@@ -121,14 +123,14 @@ def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> 
     session.execute(step, batch)
     if [tensor._version for tensor in tensors] == before:
         return None
-    return Difference(
+    return ReplayDifference(
         "data",
         f"step {step} changes its batch in place, and run.step was given what it left: the replay does it twice. "
         "Work on a copy, or hand run.step one that was made before",
     )
 
 
-def _other_root(session: Session, incident: Incident, step: int) -> Difference | None:
+def _other_root(session: Session, incident: Incident, step: int) -> ReplayDifference | None:
     """A loss given to backward() that is not the one given to run.step: only a train_step knows the other."""
     root, loss = (incident.recorded(name).get(step) for name in ("backward_loss", "loss"))
     if session.task.train_step is not None or not root or not loss or not math.isfinite(root - loss):
@@ -137,7 +139,7 @@ def _other_root(session: Session, incident: Incident, step: int) -> Difference |
         return None
     if incident.recorded("backwards").get(step, 1.0) > 1 or incident.recorded("loss_scale").get(step):
         return None
-    return Difference(
+    return ReplayDifference(
         "loss",
         f"step {step} called backward() on {root:.4g}, and run.step was given {loss:.4g}: a part of the loss, or a "
         "factor, is not in loss_fn. Give the task a train_step that does the same",
@@ -146,7 +148,7 @@ def _other_root(session: Session, incident: Incident, step: int) -> Difference |
     )
 
 
-def _rates(session: Session, incident: Incident, step: int, restore: Callable[[], None]) -> list[Difference]:
+def _rates(session: Session, incident: Incident, step: int, restore: Callable[[], None]) -> list[ReplayDifference]:
     """A learning rate that is not the recorded one before the step."""
     restore()
     groups = [group for optimizer in session.task.optimizers for group in optimizer.param_groups]
@@ -154,7 +156,9 @@ def _rates(session: Session, incident: Incident, step: int, restore: Callable[[]
         then, now = incident.recorded(f"lr/{place}").get(step), float(group["lr"])
         if session.task.train_step is not None and then is not None and then != now:
             return [
-                Difference("learning-rate", f"group {place} has {now:g} at step {step}, in the run {then:g}", then, now)
+                ReplayDifference(
+                    "learning-rate", f"group {place} has {now:g} at step {step}, in the run {then:g}", then, now
+                )
             ]
     return []
 

@@ -10,13 +10,13 @@ from steadyrun.probes.batch_hashes import arrays_of, batch_hash, example_hashes
 from steadyrun.probes.example_hashes import is_list_of_batches, joined
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.program.random_state import RandomState, put
-from steadyrun.replay.compare import Difference
+from steadyrun.replay.compare import ReplayDifference
 from steadyrun.replay.incident import Incident
 
 _MOST = 500  # batches from the start of the run
 
 
-def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: RandomState) -> Difference | None:
+def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: RandomState) -> ReplayDifference | None:
     """Go through the loader from its start, as it is when built, and compare hashes with those of the first steps."""
     recorded = _from_the_start(incident)
     if loader is None or not recorded:
@@ -27,10 +27,10 @@ def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: 
         try:
             place = _first_other(loader, recorded, pad if isinstance(pad, int) else None)
         except Exception as problem:
-            return Difference("data", f"the task's loader raised {type(problem).__name__}: {problem}")
+            return ReplayDifference("data", f"the task's loader raised {type(problem).__name__}: {problem}")
     if place is None:
         return None
-    return Difference(
+    return ReplayDifference(
         "data",
         f"the task's loader gives another batch at step {place} than the run had: its order is not fixed by a seed in "
         "the factory, or the data changed. The kept batches are replayed; the run as a whole cannot be",

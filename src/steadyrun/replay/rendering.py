@@ -16,10 +16,10 @@ from steadyrun.replay.compare import CLOSE, EXACT, UNKNOWN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from steadyrun.replay.experiments import Row, Why
+    from steadyrun.replay.experiments import FactorRow, Why
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.result import Replay
-    from steadyrun.replay.update_size import Change
+    from steadyrun.replay.update_size import ParameterUpdate
 
 SCHEMA = 1
 
@@ -110,7 +110,7 @@ def _bad_step(result: Replay) -> list[str]:
     return lines
 
 
-def _moved(change: Change) -> str:
+def _moved(change: ParameterUpdate) -> str:
     return f"moved by {change.ratio:.3g} of its norm" if math.isfinite(change.ratio) else "was destroyed"
 
 
@@ -150,7 +150,7 @@ def _why(why: Why) -> list[str]:
     return [*lines, f"Verdict: {why.verdict}: {why.why}"]
 
 
-def _outcome(row: Row, start: int) -> str:
+def _outcome(row: FactorRow, start: int) -> str:
     if row.gone is None:
         return row.note if row.note.startswith("not tested") else f"cannot tell ({row.note})"
     numbers = f"peak loss {row.peak_loss:<9.4g} peak gradient norm {row.peak_grad_norm:<9.4g}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from steadyrun.replay.hunt import Culprit
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.session import Session
-    from steadyrun.replay.update_size import Change
+    from steadyrun.replay.update_size import ParameterUpdate
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Replay:
     arguments: list[str] = field(default_factory=list)  # of the factory's script, as on its command line
     first_bad: int | None = None  # the first step with a non-finite loss or parameter
     raised: str = ""
-    violent: Change | None = None
+    violent: ParameterUpdate | None = None
     culprit: Culprit | None = None
     precision: Precision | None = None
     token_losses: list[float] | None = None

@@ -17,7 +17,7 @@ _ENOUGH = 5  # steps before, of which the median is taken
 
 
 @dataclass(frozen=True)
-class Change:
+class ParameterUpdate:
     """How far one step moved one parameter, relative to its size."""
 
     step: int
@@ -41,7 +41,7 @@ class Changes:
         for name, (moved, size) in _moves(named, before.tensors).items():
             self._moves.setdefault(name, []).append((step, moved, size))
 
-    def first_violent(self) -> Change | None:
+    def first_violent(self) -> ParameterUpdate | None:
         """The earliest step at which a parameter moves ten times as far as it did, or is not finite any more.
 
         Of several parameters at that step the one that moved most, compared with its own past.
@@ -61,13 +61,13 @@ def _moves(named: Mapping[str, nn.Parameter], before: Mapping[str, Tensor]) -> d
     return {name: (float(m), float(s)) for name, m, s in zip(names, moved, size, strict=True)}
 
 
-def _first(name: str, held: list[tuple[int, float, float]]) -> Change | None:
+def _first(name: str, held: list[tuple[int, float, float]]) -> ParameterUpdate | None:
     ratios = np.array([_ratio(held, place) for place in range(len(held))])
     for place, (step, _, _) in enumerate(held):
         ratio = ratios[place]
         typical = float(np.median(ratios[:place])) if place >= _ENOUGH else float("nan")
         if not np.isfinite(ratio) or (typical > 0 and ratio > VIOLENT * typical):
-            return Change(step, name, float(ratio), typical)
+            return ParameterUpdate(step, name, float(ratio), typical)
     return None
 
 

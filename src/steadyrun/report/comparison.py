@@ -17,7 +17,7 @@ NOT_ASKED = "not-asked"
 
 
 @dataclass(frozen=True)
-class Change:
+class AnswerChange:
     """A question that the two runs answer differently; `message` is the later run's."""
 
     code: str
@@ -38,7 +38,7 @@ class Comparison:
     leaf_gone: Asked | None
     leaf_came: Asked | None
     came_before: bool  # the earlier run had this fault, too, behind its leaf
-    changed: tuple[Change, ...]
+    changed: tuple[AnswerChange, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -117,14 +117,14 @@ def _identity(asked: Asked) -> tuple[str, str, str]:
     return asked.question.code, asked.answer.kind, asked.answer.outcome
 
 
-def _change(before: Asked | None, after: Asked | None) -> Change | None:
+def _change(before: Asked | None, after: Asked | None) -> AnswerChange | None:
     known = after or before
     assert known is not None
     if before is not None and after is not None and _identity(before) == _identity(after):
         return None
     was, now = _told(before), _told(after)
     message = after.answer.message if after else ""
-    return Change(known.question.code, known.question.name, *was, *now, message)
+    return AnswerChange(known.question.code, known.question.name, *was, *now, message)
 
 
 def _told(asked: Asked | None) -> tuple[str, str]:

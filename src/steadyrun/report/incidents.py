@@ -16,7 +16,7 @@ _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "
 
 
 @dataclass(frozen=True)
-class Incident:
+class IncidentCard:
     """What happened at a step; with a replay, whether it reproduced it, and what it proved."""
 
     step: int
@@ -72,7 +72,7 @@ class Incident:
         return " ".join(parts)
 
 
-def incidents(root: Path) -> tuple[Incident, ...]:
+def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
     folder = root / "incidents"
     named = [(_FOLDER.fullmatch(path.name), path) for path in folder.iterdir()] if folder.is_dir() else []
@@ -81,11 +81,13 @@ def incidents(root: Path) -> tuple[Incident, ...]:
     return tuple(each for each in found if each is not None)
 
 
-def _incident(step: int, folder: Path) -> Incident | None:
+def _incident(step: int, folder: Path) -> IncidentCard | None:
     account = json_object(folder / "incident.json")
     if not account:
         return None
-    happened = Incident(step, _text(account, "kind") or "incident", _text(account, "why"), _text(account, "missing"))
+    happened = IncidentCard(
+        step, _text(account, "kind") or "incident", _text(account, "why"), _text(account, "missing")
+    )
     replay = json_object(folder / "replay.json")
     proof = _text(_part(replay, "proof"), "verdict")
     if not proof:
@@ -95,7 +97,7 @@ def _incident(step: int, folder: Path) -> Incident | None:
     verdict, reproduced = _text(tried, "verdict"), proof in REPRODUCED
     decided = reproduced and verdict in _DECIDED and not _text(tried, "interaction")
     cause = _text(culprit, "message") if reproduced else ""
-    return Incident(
+    return IncidentCard(
         step,
         happened.kind,
         happened.why,

@@ -125,26 +125,26 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     heading: str
     text: str = ""
     items: tuple[Item, ...] = ()
 
 
-def question_page(question: Question) -> list[Part]:
+def question_page(question: Question) -> list[PagePart]:
     """Everything a question says of itself, in the order one reads it."""
     panel = "" if question.panel is None else f" It is seen on panel {question.panel}."
     parts = [
-        Part("Asks", question.asks),
-        Part("Why", f"{question.why}{panel}"),
-        Part("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
-        Part("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
-        Part("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
+        PagePart("Asks", question.asks),
+        PagePart("Why", f"{question.why}{panel}"),
+        PagePart("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
+        PagePart("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
+        PagePart("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
     ]
     return [part for part in parts if part.text or part.items]
 
 
-def entries(part: Part) -> Iterator[tuple[str, str, str]]:
+def entries(part: PagePart) -> Iterator[tuple[str, str, str]]:
     """The lines of a part as plain text: each with the indentation of its first line, and of those it is wrapped to."""
     if part.text:
         yield part.text, "  ", "  "

@@ -13,7 +13,7 @@ from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import limits as chosen
 from steadyrun.report.announced_faults import Announced, announced
-from steadyrun.report.incidents import Incident, incidents
+from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.signals.run_signals import Signals, signals_of
@@ -39,7 +39,7 @@ class Report:
     command: str = "check"  # what made it: `preflight` has no run and no steps
     again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
     announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[IncidentCard, ...] = ()
 
     @property
     def leaf(self) -> Asked | None:

@@ -40,7 +40,7 @@ _SPELLINGS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchedulePlan:
     """A schedule in numbers: linear warmup to the peak, then a shape down to the floor at the end."""
 
     shape: str
@@ -61,7 +61,7 @@ class Plan:
         return np.where(at < self.warmup, rising, decayed)
 
 
-def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan | None:
+def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> SchedulePlan | None:
     """The plan that the configuration states in full; None where a part is missing or the shape is not known.
 
     `floor` stands in where lr_min is not declared.
@@ -76,7 +76,7 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Plan
         return None
     if not (peak > 0 and 0 <= lowest <= peak and 0 <= warmup <= steps and steps >= 1):
         return None
-    return Plan(shape, peak, lowest, int(warmup), int(steps))
+    return SchedulePlan(shape, peak, lowest, int(warmup), int(steps))
 
 
 def unknown_schedule(config: Mapping[str, Any]) -> str:
@@ -119,7 +119,7 @@ def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
 
 
 @dataclass(frozen=True)
-class Jump:
+class RateJump:
     """The largest change from one point to the next that the expected curve does not make."""
 
     step: int
@@ -128,7 +128,7 @@ class Jump:
     size: float  # as a share of the peak
 
 
-def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int = 3) -> Jump | None:
+def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int = 3) -> RateJump | None:
     """The largest unexpected jump; the expected curve may make it up to `slack` points earlier or later."""
     if len(rates) < 2 or peak <= 0:
         return None
@@ -137,7 +137,9 @@ def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, sl
     around = np.max(np.stack([np.roll(meant, shift) for shift in range(-slack, slack + 1)]), axis=0)
     unexpected = np.maximum(0.0, np.abs(moved) - around)
     place = int(np.argmax(unexpected))
-    return Jump(int(steps[place + 1]), float(rates[place]), float(rates[place + 1]), float(unexpected[place]) / peak)
+    return RateJump(
+        int(steps[place + 1]), float(rates[place]), float(rates[place + 1]), float(unexpected[place]) / peak
+    )
 
 
 def distance(rates: Floats, expected: Floats, peak: float) -> float:
@@ -183,7 +185,7 @@ def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tupl
     return best, distances[best]
 
 
-def horizon_factor(steps: Floats, rates: Floats, plan: Plan) -> tuple[float, float]:
+def horizon_factor(steps: Floats, rates: Floats, plan: SchedulePlan) -> tuple[float, float]:
     """The factor by which the plan's length must change to come closest to `rates`, and that distance."""
     steps, rates = _thin(steps, rates)
     factors = np.geomspace(0.05, 20, 121)

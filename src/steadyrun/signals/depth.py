@@ -12,7 +12,7 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.smoothing import Floats
 
 
-class Limits(Protocol):
+class LimitTable(Protocol):
     """The limits of the question that asks, by name."""
 
     def __getitem__(self, name: str) -> float: ...
@@ -50,7 +50,7 @@ def taken_by(run: Signals) -> dict[str, str]:
     return {str(a): str(b) for a, b in follows.items()} if isinstance(follows, dict) else {}
 
 
-def dead_blocks(run: Signals, limit: Limits, *, so_far: bool = False) -> list[Dead]:
+def dead_blocks(run: Signals, limit: LimitTable, *, so_far: bool = False) -> list[Dead]:
     """Blocks next to nothing in every sample of the first steps, while the block that takes their output lives.
 
     With `so_far`, also those of a run that is too young to tell, which give next to nothing of what they take.
@@ -65,7 +65,7 @@ def dead_blocks(run: Signals, limit: Limits, *, so_far: bool = False) -> list[De
 
 
 def _dead(
-    run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: Limits, *, so_far: bool
+    run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: LimitTable, *, so_far: bool
 ) -> Dead | None:
     own, given, taken = blocks[block], blocks[follower], _entering(run, block, blocks)
     lasting = from_the_start(own, limit["samples"], limit["steps"])

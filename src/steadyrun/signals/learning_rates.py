@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from steadyrun.signals.declared_schedule import Curve, Plan, declared_plan, dry_run, number
+from steadyrun.signals.declared_schedule import Curve, SchedulePlan, declared_plan, dry_run, number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.rollbacks import path_of
@@ -19,7 +19,7 @@ SAME = 1e-3  # of the peak: rates closer than this are the same rate
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedRates:
     """The recorded rates, and what they are held against.
 
     After a rollback the scheduler goes on from an earlier step, so the rates are counted along the path that was taken.
@@ -27,7 +27,7 @@ class Seen:
 
     run: Signals
     rates: Points
-    plan: Plan | None
+    plan: SchedulePlan | None
     dry: Curve | None  # by scheduler steps since the record began
     recorded: Points  # the same rates by the steps of the run
 
@@ -96,10 +96,10 @@ def rates_of(run: Signals) -> dict[str, Points]:
     return groups
 
 
-def look(run: Signals) -> Seen:
+def look(run: Signals) -> RecordedRates:
     """The rates of the param group that the declared peak is about, and what they were meant to be."""
     if "rates" in run.memo:
-        known: Seen = run.memo["rates"]
+        known: RecordedRates = run.memo["rates"]
         return known
     groups = rates_of(run)
     peak = run.declared("lr_max")
@@ -119,7 +119,7 @@ def look(run: Signals) -> Seen:
     if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
         plan = None  # the log counts other steps than those that were declared: micro-batches, samples
     # The run holds this in its memo: a strong reference back would keep its files open until the next collection.
-    found = run.memo["rates"] = Seen(weakref.proxy(run), rates, plan, dry, groups[name])
+    found = run.memo["rates"] = RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
     return found
 
 

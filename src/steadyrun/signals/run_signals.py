@@ -26,7 +26,7 @@ Axes = tuple[npt.NDArray[np.int64], Floats]
 """Steps and times."""
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """What signals need of a run; `steadyrun.open_run` gives one."""
 
     @property
@@ -72,7 +72,7 @@ class Points:
 class Signals:
     """The series, events and declarations of one run, read when they are asked for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RunSource) -> None:
         self._source = source
         self._points: dict[str, Points] = {}
         self.memo: dict[Any, Any] = {}  # what several questions compute alike
@@ -306,7 +306,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def signals_of(source: Source) -> Signals:
+def signals_of(source: RunSource) -> Signals:
     """The signals of a run; a clear error where nothing at all was recorded."""
     found = Signals(source)
     if not found.names and not found.manifest:

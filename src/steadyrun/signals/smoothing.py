@@ -67,19 +67,19 @@ def _window_sums(values: Floats, window: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Scale:
+class RobustScale:
     """A middle and a spread that a few wild values do not move."""
 
     middle: float
     spread: float
 
 
-def robust_scale(values: Floats) -> Scale:
+def robust_scale(values: Floats) -> RobustScale:
     """Median, and the deviation estimated from the median absolute deviation."""
     if not len(values):
-        return Scale(float("nan"), float("nan"))
+        return RobustScale(float("nan"), float("nan"))
     middle = float(np.median(values))
-    return Scale(middle, float(np.median(np.abs(values - middle))) * _NORMAL)
+    return RobustScale(middle, float(np.median(np.abs(values - middle))) * _NORMAL)
 
 
 def thinned(length: int, most: int) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ _LOOK_BACK = 10  # points before the jump in which the gradient may have risen
 
 
 @dataclass(frozen=True)
-class Jump:
+class LossJump:
     """The highest point of a jump, and what is known of it."""
 
     step: int
@@ -23,7 +23,7 @@ class Jump:
     words: str
 
 
-def jump_of(run: Signals, times: float) -> Jump | None:
+def jump_of(run: Signals, times: float) -> LossJump | None:
     """The highest loss that is so many times the middle of the points before it; None where there is none."""
     loss = run.points("loss")
     values = loss.values
@@ -49,7 +49,7 @@ def jump_of(run: Signals, times: float) -> Jump | None:
         + _scale(run.maybe("loss_scale"), began, step)
         + "."
     )
-    return Jump(step, high / level, words)
+    return LossJump(step, high / level, words)
 
 
 def _lead(norms: Points | None, began: int) -> str:

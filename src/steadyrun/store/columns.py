@@ -47,7 +47,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Points:
+class ColumnPoints:
     """The present values of a column in one attempt, in the order they were written."""
 
     attempt: int
@@ -147,7 +147,7 @@ def _replaces(path: Path, schema: pa.Schema, dropped: list[Dropped]) -> set[str]
     return {each.name for each in path.parent.glob("*.arrow") if (parse_segment(each.name) or ())[:2] == mine}
 
 
-class Axes:
+class SharedAxes:
     """What readers of many series keep: the last open files, and the steps and times that all series of one share."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ def _kept(held: dict[Path, _Result], path: Path, make: Callable[[], _Result]) ->
     return held[path]
 
 
-def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | None = None) -> Points:
+def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: SharedAxes | None = None) -> ColumnPoints:
     """The points of column `name` in `file`; what cannot be verified is left out and noted.
 
     `axes` keeps steps and times from one call to the next, for readers of many series.
@@ -179,26 +179,26 @@ def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: Axes | 
 
 
 def read_on(
-    file: DataFile, name: str, dropped: list[Dropped], start: int, axes: Axes | None = None
-) -> tuple[Points, int]:
+    file: DataFile, name: str, dropped: list[Dropped], start: int, axes: SharedAxes | None = None
+) -> tuple[ColumnPoints, int]:
     """The points from a place in the file on, and the place from which to read on later; Parquet is read whole."""
     if file.path.suffix == ".parquet":
         return _points(file, _parquet_rows(file, name, dropped, axes)), start
-    reader = (axes or Axes()).segment(file.path)
+    reader = (axes or SharedAxes()).segment(file.path)
     reader.dropped = []
     points = _points(file, _segment_rows(reader, name, start))
     dropped += reader.dropped
     return points, max(start, reader.position)
 
 
-def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Points:
+def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> ColumnPoints:
     steps, times, values = [], [], []
     for step, at, value in rows:
         present = slice(None) if value.null_count == 0 else np.asarray(value.is_valid())
         steps.append(np.asarray(step)[present])
         times.append(np.asarray(at)[present])
         values.append(value.to_numpy(zero_copy_only=False)[present])
-    return Points(
+    return ColumnPoints(
         file.attempt,
         np.concatenate([*steps, np.empty(0, np.int64)]).astype(np.int64, copy=False),
         np.concatenate([*values, np.empty(0)]),
@@ -214,9 +214,9 @@ def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tupl
 
 
 def _parquet_rows(
-    file: DataFile, name: str, dropped: list[Dropped], axes: Axes | None
+    file: DataFile, name: str, dropped: list[Dropped], axes: SharedAxes | None
 ) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    opened = (axes or Axes()).file(file.path)
+    opened = (axes or SharedAxes()).file(file.path)
     for group in range(file.groups):
         known = None if axes is None else axes.groups.get((file.path, group))
         try:

@@ -17,7 +17,7 @@ _MOST_FOLDERS = 50_000
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """A run under the root: its folder, its path in addresses, and its name, safe to show."""
 
     path: Path
@@ -31,11 +31,11 @@ class Root:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
 
-    def runs(self) -> list[Place]:
+    def runs(self) -> list[RunPlace]:
         """Every run below the root, or the root itself where it is one; not those inside of other runs."""
         return [self._place(path) for path in _below(self.path)][:_MOST]
 
-    def find(self, name: str) -> Place | None:
+    def find(self, name: str) -> RunPlace | None:
         """The run with this path below the root; None where it is none, or leads out in any way."""
         parts = name.split("/") if name else []
         if "\0" in name or "\\" in name or any(part in {"", ".", ".."} for part in parts):
@@ -47,9 +47,9 @@ class Root:
             return None
         return self._place(path) if inside else None
 
-    def _place(self, path: Path) -> Place:
+    def _place(self, path: Path) -> RunPlace:
         relative = "" if path == self.path else str(path.relative_to(self.path))
-        return Place(path, quote(os.fsencode(relative)), one_line(relative or path.name or str(path)))
+        return RunPlace(path, quote(os.fsencode(relative)), one_line(relative or path.name or str(path)))
 
 
 def contained(run: Path) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
 from steadyrun.records import Dropped, Event, Series
 from steadyrun.store import run_summary
-from steadyrun.store.columns import Axes, DataFile, Points, data_files, despite_compaction, read_points
+from steadyrun.store.columns import ColumnPoints, DataFile, SharedAxes, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
 from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks
@@ -48,7 +48,7 @@ class RunReader:
         self.root = root
         self._dropped: dict[Dropped, None] = {}
         self._kept: dict[tuple[str, int], Any] | None = None
-        self._axes: Axes | None = None
+        self._axes: SharedAxes | None = None
         self.manifest  # noqa: B018  what is no run directory is refused here
 
     @property
@@ -85,7 +85,7 @@ class RunReader:
         """A view for one look at many series: which files and events there are is found out once."""
         view = RunReader(self.root)
         view._kept = {}
-        view._axes = Axes()
+        view._axes = SharedAxes()
         return view
 
     def last_step(self, rank: int = 0) -> int | None:
@@ -177,7 +177,7 @@ class RunReader:
         self._dropped.update(dict.fromkeys(dropped))
         return files
 
-    def _points(self, name: str, rank: int) -> list[Points]:
+    def _points(self, name: str, rank: int) -> list[ColumnPoints]:
         files = [file for file in self._files(rank) if name in file.names]
         tables = sorted({file.table for file in files}, key=lambda table: (table != _FIRST_TABLE, table))
         dropped: list[Dropped] = []
@@ -188,16 +188,16 @@ class RunReader:
                 return points
         return []
 
-    def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> Points:
+    def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> ColumnPoints:
         return read_points(file, name, dropped, self._axes)
 
-    def _current(self, points: list[Points], rank: int) -> list[Points]:
+    def _current(self, points: list[ColumnPoints], rank: int) -> list[ColumnPoints]:
         seams = self._once("seams", rank, lambda: self._seams(rank))
         kept = []
         for part in points:
             later = bisect.bisect_right(seams, (part.attempt, _NO_STEP))
             keep = part.steps < seams[later][1] if later < len(seams) else slice(None)
-            kept.append(Points(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
+            kept.append(ColumnPoints(part.attempt, part.steps[keep], part.values[keep], part.times[keep]))
         return kept
 
     def _seams(self, rank: int) -> list[tuple[int, int]]:
@@ -239,7 +239,7 @@ def _without_repeated_steps(events: list[Event]) -> list[Event]:
     return kept[::-1]
 
 
-def _validation_series(events: list[Event]) -> dict[str, list[Points]]:
+def _validation_series(events: list[Event]) -> dict[str, list[ColumnPoints]]:
     """Validation events as series: val_loss, val_class_loss/<class> and every other number given."""
     found: dict[str, list[tuple[int, float, float]]] = {}
     for event in events:
@@ -249,9 +249,9 @@ def _validation_series(events: list[Event]) -> dict[str, list[Points]]:
     return {name: [_as_points(rows)] for name, rows in found.items()}
 
 
-def _as_points(rows: list[tuple[int, float, float]]) -> Points:
+def _as_points(rows: list[tuple[int, float, float]]) -> ColumnPoints:
     steps, values, times = zip(*rows, strict=True)
-    return Points(0, np.array(steps, np.int64), np.array(values, float), np.array(times, float))
+    return ColumnPoints(0, np.array(steps, np.int64), np.array(values, float), np.array(times, float))
 
 
 def process_is_gone(process: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One series, or a family of them where the pattern has a `*`."""
 
     pattern: str
@@ -17,82 +17,114 @@ class Entry:
     panel: int | None = None
 
 
-CATALOGUE: tuple[Entry, ...] = (
-    Entry("loss", "training loss as given to `run.step`", panel=1),
-    Entry("val_loss", "validation loss as given to `run.val`", probe="run.val", panel=1),
-    Entry("lr/*", "learning rate of each param group as used by the optimizer's step", panel=2),
-    Entry("grad_norm", "global gradient norm before clipping, unscaled", panel=3),
-    Entry("grad_norm_applied", "the same when the optimizer stepped: after clipping", panel=3),
-    Entry("clip_threshold", "the norm that gradients were clipped to", panel=3),
-    Entry("clipped", "1 where clipping made the gradient smaller", panel=3),
-    Entry("loss_scale", "the GradScaler's scale during the step", panel=3),
-    Entry("skipped", "1 where no optimizer step happened", panel=3),
-    Entry("backwards", "backward passes in the step (micro-batches)"),
-    Entry("backward_loss", "sum of the numbers on which `backward()` was called in the step, unscaled"),
-    Entry("optimizer_steps", "optimizer steps since the last `run.step`"),
-    Entry("scheduler_steps", "how often the scheduler had been stepped when `run.step` was called", panel=2),
-    Entry("training", "1 where the model was in training mode when the optimizer stepped"),
-    Entry("step_time", "time since the last `run.step`", "s"),
-    Entry("batch_index", "number of the batch: counted from the start of the attempt, or as given"),
-    Entry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
-    Entry("label_hash", "the same of the batch's class labels alone"),
-    Entry("examples", "examples in the batch"),
-    Entry("tokens", "tokens in the batch, without padding where `pad_id` is declared"),
-    Entry("repeated_tokens", "share of the batch's tokens that are the token before them, without padding"),
-    Entry("ignored_labels", "share of the batch's labels that are -100, which losses skip; missing where none is"),
-    Entry("class_loss/*", "loss per class as given to `run.step`", panel=7),
-    Entry("val_class_loss/*", "loss per class as given to `run.val`", probe="run.val", panel=7),
-    Entry("activation/*", "mean magnitude of a block's output", probe="activations", panel=4),
-    Entry("activation_std/*", "standard deviation of a block's output", probe="activations", panel=4),
-    Entry("block_grad_norm/*", "gradient norm of a block's parameters before clipping", probe="blocks", panel=3),
-    Entry("block_param_norm/*", "norm of a block's parameters", probe="blocks", panel=5),
-    Entry("update_ratio/*", "how far the step moved a block's parameters, relative to their norm", probe="blocks"),
-    Entry("stalled", "share of the elements with a gradient that the step did not change at all", probe="blocks"),
-    Entry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
-    Entry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
-    Entry("step_count/*", "the optimizer's own step count in a param group", probe="moments"),
-    Entry("update_scale/*", "size of a tensor's update, 1 where it is what Adam makes of its moments", probe="moments"),
-    Entry("update_decay/*", "the part of that update that shrinks the tensor: its weight decay", probe="moments"),
-    Entry("update_misfit/*", "share of that update which neither explains", probe="moments"),
-    Entry("spectral_norm/*", "largest singular value of a matrix", probe="spectral", panel=5),
-    Entry("dead_units/*", "hidden units silent (below 1e-6) on over 99% of the batch", probe="dead_units", panel=6),
-    Entry("silent_inputs/*", "share of the batch on which no hidden unit is active", probe="dead_units", panel=6),
-    Entry("dead_heads/*", "heads with entropy below log 2 on over 99% of the queries", probe="attention", panel=6),
-    Entry("low_entropy_share/*", "share of a head's queries with entropy below log 2", probe="attention", panel=6),
-    Entry("attention_entropy/*", "mean attention entropy of a block", "nats", "attention", 6),
-    Entry(
+CATALOGUE: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry("loss", "training loss as given to `run.step`", panel=1),
+    CatalogueEntry("val_loss", "validation loss as given to `run.val`", probe="run.val", panel=1),
+    CatalogueEntry("lr/*", "learning rate of each param group as used by the optimizer's step", panel=2),
+    CatalogueEntry("grad_norm", "global gradient norm before clipping, unscaled", panel=3),
+    CatalogueEntry("grad_norm_applied", "the same when the optimizer stepped: after clipping", panel=3),
+    CatalogueEntry("clip_threshold", "the norm that gradients were clipped to", panel=3),
+    CatalogueEntry("clipped", "1 where clipping made the gradient smaller", panel=3),
+    CatalogueEntry("loss_scale", "the GradScaler's scale during the step", panel=3),
+    CatalogueEntry("skipped", "1 where no optimizer step happened", panel=3),
+    CatalogueEntry("backwards", "backward passes in the step (micro-batches)"),
+    CatalogueEntry("backward_loss", "sum of the numbers on which `backward()` was called in the step, unscaled"),
+    CatalogueEntry("optimizer_steps", "optimizer steps since the last `run.step`"),
+    CatalogueEntry("scheduler_steps", "how often the scheduler had been stepped when `run.step` was called", panel=2),
+    CatalogueEntry("training", "1 where the model was in training mode when the optimizer stepped"),
+    CatalogueEntry("step_time", "time since the last `run.step`", "s"),
+    CatalogueEntry("batch_index", "number of the batch: counted from the start of the attempt, or as given"),
+    CatalogueEntry("batch_hash", "52-bit hash of the batch: equal for equal batches"),
+    CatalogueEntry("label_hash", "the same of the batch's class labels alone"),
+    CatalogueEntry("examples", "examples in the batch"),
+    CatalogueEntry("tokens", "tokens in the batch, without padding where `pad_id` is declared"),
+    CatalogueEntry("repeated_tokens", "share of the batch's tokens that are the token before them, without padding"),
+    CatalogueEntry(
+        "ignored_labels", "share of the batch's labels that are -100, which losses skip; missing where none is"
+    ),
+    CatalogueEntry("class_loss/*", "loss per class as given to `run.step`", panel=7),
+    CatalogueEntry("val_class_loss/*", "loss per class as given to `run.val`", probe="run.val", panel=7),
+    CatalogueEntry("activation/*", "mean magnitude of a block's output", probe="activations", panel=4),
+    CatalogueEntry("activation_std/*", "standard deviation of a block's output", probe="activations", panel=4),
+    CatalogueEntry(
+        "block_grad_norm/*", "gradient norm of a block's parameters before clipping", probe="blocks", panel=3
+    ),
+    CatalogueEntry("block_param_norm/*", "norm of a block's parameters", probe="blocks", panel=5),
+    CatalogueEntry(
+        "update_ratio/*", "how far the step moved a block's parameters, relative to their norm", probe="blocks"
+    ),
+    CatalogueEntry(
+        "stalled", "share of the elements with a gradient that the step did not change at all", probe="blocks"
+    ),
+    CatalogueEntry("moment1_norm/*", "norm of the first moments (or momentum) of a param group", probe="moments"),
+    CatalogueEntry("moment2_norm/*", "norm of the second moments of a param group", probe="moments"),
+    CatalogueEntry("step_count/*", "the optimizer's own step count in a param group", probe="moments"),
+    CatalogueEntry(
+        "update_scale/*", "size of a tensor's update, 1 where it is what Adam makes of its moments", probe="moments"
+    ),
+    CatalogueEntry(
+        "update_decay/*", "the part of that update that shrinks the tensor: its weight decay", probe="moments"
+    ),
+    CatalogueEntry("update_misfit/*", "share of that update which neither explains", probe="moments"),
+    CatalogueEntry("spectral_norm/*", "largest singular value of a matrix", probe="spectral", panel=5),
+    CatalogueEntry(
+        "dead_units/*", "hidden units silent (below 1e-6) on over 99% of the batch", probe="dead_units", panel=6
+    ),
+    CatalogueEntry(
+        "silent_inputs/*", "share of the batch on which no hidden unit is active", probe="dead_units", panel=6
+    ),
+    CatalogueEntry(
+        "dead_heads/*", "heads with entropy below log 2 on over 99% of the queries", probe="attention", panel=6
+    ),
+    CatalogueEntry(
+        "low_entropy_share/*", "share of a head's queries with entropy below log 2", probe="attention", panel=6
+    ),
+    CatalogueEntry("attention_entropy/*", "mean attention entropy of a block", "nats", "attention", 6),
+    CatalogueEntry(
         "lowest_head_entropy/*",
         "the smallest mean attention entropy of a head of a block, by queries and keys alone",
         "nats",
         "attention",
         6,
     ),
-    Entry("future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1),
-    Entry("batchnorm_values", "fewest values per channel that a batch normalisation had", "", "objective"),
-    Entry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
-    Entry("grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"),
-    Entry("grad_norm_used", "norm of the gradients that the optimizer found when it stepped", "", "objective"),
-    Entry("targets/same", "share of supervised targets that are the input token itself", "", "objective"),
-    Entry("targets/next", "share that are the next input token", "", "objective"),
-    Entry("targets/second", "share that are the input token after the next", "", "objective"),
-    Entry("targets/supervised", "share of targets that are not ignored by the loss", "", "objective"),
-    Entry("targets/padding", "share of supervised positions at which padding is to predict padding", "", "objective"),
-    Entry("targets/ends_given", "how often the end of a text stands in the inputs, after their start", "", "objective"),
-    Entry("targets/ends_asked", "how often the end of a text is a target", "", "objective"),
-    Entry("targets/alike", "how likely two targets of the batch are of one class", "", "objective"),
-    Entry("targets/alike_overall", "the same of all batches sampled so far together", "", "objective"),
-    Entry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
-    Entry("targets/count", "class targets that count in the batch", "", "objective"),
-    Entry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
-    Entry("memory/*", "memory of the process and the device", "MiB", "system"),
-    Entry("gpu/utilisation", "as the driver tells", "%", "system"),
-    Entry("gpu/temperature", "as the driver tells", "°C", "system"),
-    Entry("histogram/*", "share of values per power of two, of activations, gradients and weights", "", "histograms"),
-    Entry("example_hash/train", "52-bit hashes of (a sample of) the training examples", probe="new examples"),
-    Entry("example_hash/val", "the same of the validation examples, from `run.val(batches=…)`", probe="new examples"),
+    CatalogueEntry(
+        "future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1
+    ),
+    CatalogueEntry("batchnorm_values", "fewest values per channel that a batch normalisation had", "", "objective"),
+    CatalogueEntry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
+    CatalogueEntry(
+        "grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"
+    ),
+    CatalogueEntry("grad_norm_used", "norm of the gradients that the optimizer found when it stepped", "", "objective"),
+    CatalogueEntry("targets/same", "share of supervised targets that are the input token itself", "", "objective"),
+    CatalogueEntry("targets/next", "share that are the next input token", "", "objective"),
+    CatalogueEntry("targets/second", "share that are the input token after the next", "", "objective"),
+    CatalogueEntry("targets/supervised", "share of targets that are not ignored by the loss", "", "objective"),
+    CatalogueEntry(
+        "targets/padding", "share of supervised positions at which padding is to predict padding", "", "objective"
+    ),
+    CatalogueEntry(
+        "targets/ends_given", "how often the end of a text stands in the inputs, after their start", "", "objective"
+    ),
+    CatalogueEntry("targets/ends_asked", "how often the end of a text is a target", "", "objective"),
+    CatalogueEntry("targets/alike", "how likely two targets of the batch are of one class", "", "objective"),
+    CatalogueEntry("targets/alike_overall", "the same of all batches sampled so far together", "", "objective"),
+    CatalogueEntry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
+    CatalogueEntry("targets/count", "class targets that count in the batch", "", "objective"),
+    CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
+    CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
+    CatalogueEntry("gpu/utilisation", "as the driver tells", "%", "system"),
+    CatalogueEntry("gpu/temperature", "as the driver tells", "°C", "system"),
+    CatalogueEntry(
+        "histogram/*", "share of values per power of two, of activations, gradients and weights", "", "histograms"
+    ),
+    CatalogueEntry("example_hash/train", "52-bit hashes of (a sample of) the training examples", probe="new examples"),
+    CatalogueEntry(
+        "example_hash/val", "the same of the validation examples, from `run.val(batches=…)`", probe="new examples"
+    ),
 )
 
 
-def entry_for(name: str) -> Entry | None:
+def entry_for(name: str) -> CatalogueEntry | None:
     """The entry that documents a series, None for a series of the user's own."""
     return next((entry for entry in CATALOGUE if fnmatch.fnmatchcase(name, entry.pattern)), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from steadyrun.records import Dropped
-from steadyrun.store.columns import Axes, DataFile, Points, read_on
+from steadyrun.store.columns import ColumnPoints, DataFile, SharedAxes, read_on
 from steadyrun.store.layout import MANIFEST, events_file, metrics_folder
 from steadyrun.store.reader import RunReader
 
@@ -34,7 +34,7 @@ def fingerprint(root: Path) -> Fingerprint:
 class _Part:
     """What was read of one column of one file, up to which place, and what could not be read."""
 
-    points: Points
+    points: ColumnPoints
     position: int
     size: int
     dropped: list[Dropped] = field(default_factory=list)
@@ -48,7 +48,7 @@ class TailView(RunReader):
         self._sizes: Fingerprint = {}
         self._standing: tuple[Fingerprint, str] | None = None
         super().__init__(root)
-        self._kept, self._axes = {}, Axes()
+        self._kept, self._axes = {}, SharedAxes()
 
     def look(self) -> bool:
         """Take notice of what is there now; whether anything has changed since the last look."""
@@ -56,11 +56,11 @@ class TailView(RunReader):
         if standing == self._standing:
             return False
         self._standing, self._sizes = standing, standing[0]
-        self._kept, self._axes, self._dropped = {}, Axes(), {}
+        self._kept, self._axes, self._dropped = {}, SharedAxes(), {}
         self._parts = {key: part for key, part in self._parts.items() if key[0] in self._sizes}
         return True
 
-    def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> Points:
+    def _read_points(self, file: DataFile, name: str, dropped: list[Dropped]) -> ColumnPoints:
         size = self._sizes.get(file.path, (-1, 0))[0]
         part = self._parts.get((file.path, name))
         if part is None or part.size != size:
@@ -77,19 +77,19 @@ class TailView(RunReader):
             points = _joined(part.points, points)
         return _Part(self._sharing(file.path, points), position, size, dropped)
 
-    def _sharing(self, path: Path, points: Points) -> Points:
+    def _sharing(self, path: Path, points: ColumnPoints) -> ColumnPoints:
         """The points; where another column of the file has the same steps, with its arrays: half of the memory."""
         for (other, _), part in self._parts.items():
             known = part.points
             if other == path and len(known.steps) == len(points.steps) and np.array_equal(known.steps, points.steps):
-                return Points(points.attempt, known.steps, points.values, known.times)
+                return ColumnPoints(points.attempt, known.steps, points.values, known.times)
         return points
 
 
-def _joined(old: Points, new: Points) -> Points:
+def _joined(old: ColumnPoints, new: ColumnPoints) -> ColumnPoints:
     if not len(new.steps):
         return old
-    return Points(
+    return ColumnPoints(
         old.attempt,
         np.concatenate([old.steps, new.steps]),
         np.concatenate([old.values, new.values]),

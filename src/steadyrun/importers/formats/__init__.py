@@ -8,8 +8,8 @@ from steadyrun.importers.formats import (
     jsonlines,
     mlflow,
     parquet,
+    printed_text,
     tensorboard,
-    text,
     trainer_state,
     wandb,
     wandb_csv,
@@ -28,5 +28,5 @@ FORMATS: tuple[Format, ...] = (
     yolo.FORMAT,
     wandb_csv.FORMAT,
     csvfile.FORMAT,
-    *text.FORMATS,
+    *printed_text.FORMATS,
 )

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.objects import HELD_OUT, SPLITS
 from steadyrun.importers.log_lines import binary, decoded, encoding_of, head
-from steadyrun.importers.log_rows import WIDEST, Format, Log, Look, Rows
+from steadyrun.importers.log_rows import WIDEST, FileSample, Format, Log, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
 
 # How a table of text is laid out: what separates its cells, where its names stand, where its rows begin.
@@ -42,7 +42,7 @@ class Layout:
     above: int
 
 
-def detect(look: Look) -> bool:
+def detect(look: FileSample) -> bool:
     """Whether a file is a table: names, then rows with as many cells, numbers among them."""
     if binary(look.head):
         return False
@@ -54,7 +54,7 @@ def detect(look: Look) -> bool:
     return any(is_number(cell) for line in rows for cell in cells(line, found.mark))
 
 
-def names_of(look: Look) -> list[str]:
+def names_of(look: FileSample) -> list[str]:
     """The names of a table that was detected; none where it has none."""
     found = _found(_ENDS.split(decoded(look.head)))
     return found.names if found else []
@@ -141,7 +141,7 @@ def _unique(found: list[str]) -> list[str]:
 # A column of text as numbers: Arrow's own reader where it can, ours where cells are spelled otherwise.
 
 
-def numeric(column: pa.Array, decimal_comma: bool, name: str, told: Told) -> pa.Array:
+def numeric(column: pa.Array, decimal_comma: bool, name: str, told: Anomalies) -> pa.Array:
     """Float64, null where a cell is empty or no number."""
     text = _text(column)
     if decimal_comma:
@@ -167,7 +167,7 @@ def _text(column: pa.Array) -> pa.Array:
         )
 
 
-def _slowly(text: pa.Array, name: str, told: Told) -> pa.Array:
+def _slowly(text: pa.Array, name: str, told: Anomalies) -> pa.Array:
     encoded = text.dictionary_encode()
     spelled: list[float | None] = []
     words = 0
@@ -175,11 +175,11 @@ def _slowly(text: pa.Array, name: str, told: Told) -> pa.Array:
         try:
             spelled.append(number(cell))
         except TooLargeError as problem:
-            told.odd("numbers larger than any float", "left out", f"column {name!r}: {problem}")
+            told.note("numbers larger than any float", "left out", f"column {name!r}: {problem}")
             spelled.append(None)
         words += spelled[-1] is None and cell.lower() not in MISSING
     if words and any(each is not None for each in spelled):
-        told.odd("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
+        told.note("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
     return pa.array(spelled, pa.float64()).take(encoded.indices)
 
 
@@ -188,9 +188,9 @@ _GIVE_UP = 3  # blocks in which a column had no number: it is text
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
 
 
-def rows(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
+def rows(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
     """The rows of a table, block by block."""
-    last: Rows | None = None
+    last: LogRows | None = None
     for each in _blocks(path, table, told):
         if last is not None:
             yield last
@@ -199,10 +199,10 @@ def rows(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
         yield last if _ended(path) else _without_last_cell(last, table.names[-1], told)
 
 
-def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
-    def odd(row: Any) -> str:
+def _blocks(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
+    def note(row: Any) -> str:
         where = f"line {row.number:,}" if row.number is not None else ""
-        told.odd(f"rows that do not have {row.expected_columns} cells", "left out", where)
+        told.note(f"rows that do not have {row.expected_columns} cells", "left out", where)
         return "skip"
 
     source = _Text(path, told)
@@ -227,7 +227,7 @@ def _blocks(path: Path, table: Layout, told: Told) -> Iterator[Rows]:
                 found = numeric(column, comma, name, told)
                 hopeless[name] = hopeless[name] + 1 if found.null_count == len(found) else 0
                 columns[name] = found
-            yield Rows(batch.num_rows, _apart(columns, split and batch.column(text[table.names.index(split)])))
+            yield LogRows(batch.num_rows, _apart(columns, split and batch.column(text[table.names.index(split)])))
     except StopIteration:
         return
     except pa.ArrowInvalid as problem:
@@ -258,7 +258,7 @@ class _Text:
 
     closed = False
 
-    def __init__(self, path: Path, told: Told) -> None:
+    def __init__(self, path: Path, told: Anomalies) -> None:
         self._file, self._told, self.at = path.open("rb"), told, 0
         self._decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
         self._held = b""
@@ -276,7 +276,7 @@ class _Text:
             text = self._decoder.decode(chunk)
             if "\ufffd" in text:
                 where = f"near byte {self.at - len(chunk):,}"
-                self._told.odd("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+                self._told.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
             self._held += text.encode()
         given, self._held = self._held[:size], self._held[size:]
         return given
@@ -293,13 +293,13 @@ def _ended(path: Path) -> bool:
         return file.read().rstrip(b"\0")[-1:] in {b"\n", b"\r", b'"'}
 
 
-def _without_last_cell(held: Rows, name: str, told: Told) -> Rows:
+def _without_last_cell(held: LogRows, name: str, told: Anomalies) -> LogRows:
     column = held.columns.get(name)
     if column is None or not held.count or not column[-1].is_valid or not math.isfinite(column[-1].as_py()):
         return held
-    told.odd("a last line without an end", "its last cell is left out, for it may be cut off", f"column {name!r}")
+    told.note("a last line without an end", "its last cell is left out, for it may be cut off", f"column {name!r}")
     cut = pa.concat_arrays([column[:-1], pa.nulls(1, pa.float64())])
-    return Rows(held.count, {**held.columns, name: cut})
+    return LogRows(held.count, {**held.columns, name: cut})
 
 
 def _decimal_comma(path: Path) -> bool:
@@ -309,7 +309,7 @@ def _decimal_comma(path: Path) -> bool:
     )
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     table = layout(path)
     log = Log(rows(path, table, told))
     plain = {name.lower() for name in table.names}

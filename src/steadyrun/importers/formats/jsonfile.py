@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.jsonlines import exact
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.log_lines import LARGEST_JSON, decoded
-from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
 
 
-def loaded(path: Path, told: Told) -> Any:
+def loaded(path: Path, told: Anomalies) -> Any:
     """A JSON file; the error says at which line and column it ends to be JSON."""
     size = path.stat().st_size
     if size > LARGEST_JSON:
@@ -38,7 +38,7 @@ def loaded(path: Path, told: Told) -> Any:
     return held
 
 
-def _held(look: Look) -> Any:
+def _held(look: FileSample) -> Any:
     """The file's content for detection: whole where it is small, else None."""
     if look.path.suffix.lower() != ".json" and not look.head.lstrip().startswith((b"{", b"[")):
         return None
@@ -62,24 +62,24 @@ def _golden(held: Any) -> bool:
     )  # fmt: skip
 
 
-def _read_golden(path: Path, _key: str, told: Told) -> Log:
+def _read_golden(path: Path, _key: str, told: Anomalies) -> Log:
     held = loaded(path, told)
     if not _golden(held):
         raise LogError(f"{path} does not have the form of golden values")
     return Log(packed(_golden_rows(held, told)))
 
 
-def _golden_rows(held: Mapping[str, Any], told: Told) -> Iterator[Row]:
+def _golden_rows(held: Mapping[str, Any], told: Anomalies) -> Iterator[Row]:
     rows: dict[int, dict[str, float]] = {}
     for name, each in held.items():
         for step, item in _golden_points(each):
             try:
                 found = value(item)
             except TooLargeError:
-                told.odd("numbers larger than any float", "left out", f"{name}, step {step}")
+                told.note("numbers larger than any float", "left out", f"{name}, step {step}")
                 continue
             if found is None or found != found:  # "nan" stands for steps at which nothing was kept
-                told.odd(
+                told.note(
                     "golden values that are nan",
                     "read as not logged, which is how the format writes it",
                     f"{name}, step {step}",
@@ -121,18 +121,18 @@ def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[st
             yield from _flat(each, f"{prefix}{name}/", depth - 1)
 
 
-def _read_history(path: Path, _key: str, told: Told) -> Log:
+def _read_history(path: Path, _key: str, told: Anomalies) -> Log:
     columns = _columns(loaded(path, told))
     if columns is None:
         raise LogError(f"{path} has no lists of numbers by name")
     return Log(packed(_history_rows(columns, told)), kind="mean of an epoch")
 
 
-def _history_rows(columns: Mapping[str, list[Any]], told: Told) -> Iterator[Row]:
+def _history_rows(columns: Mapping[str, list[Any]], told: Anomalies) -> Iterator[Row]:
     longest = max(len(each) for each in columns.values())
     short = [name for name, each in columns.items() if len(each) < longest]
     if short:
-        told.odd("lists shorter than the others", "their last values are missing", ", ".join(short[:3]), len(short))
+        told.note("lists shorter than the others", "their last values are missing", ", ".join(short[:3]), len(short))
     counted = not {"epoch", "step", "iteration", "global_step"} & {name.lower() for name in columns}
     for place in range(longest):
         row: dict[str, float] = {"epoch": float(place)} if counted else {}
@@ -140,7 +140,7 @@ def _history_rows(columns: Mapping[str, list[Any]], told: Told) -> Iterator[Row]
             try:
                 found = value(each[place]) if place < len(each) else None
             except TooLargeError:
-                told.odd("numbers larger than any float", "left out", f"{name}[{place}]")
+                told.note("numbers larger than any float", "left out", f"{name}[{place}]")
                 continue
             if found is not None:
                 row[name] = found
@@ -158,7 +158,7 @@ def _records(held: Any) -> list[Any] | None:
     return held if isinstance(held, list) and len(held) > 1 and isinstance(held[0], dict) else None
 
 
-def _read_records(path: Path, _key: str, told: Told) -> Log:
+def _read_records(path: Path, _key: str, told: Anomalies) -> Log:
     held = _records(loaded(path, told))
     if held is None:
         raise LogError(f"{path} has no list of objects")

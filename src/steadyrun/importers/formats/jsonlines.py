@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.log_lines import binary, decoded, lines
-from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 
 
 def exact(text: str) -> float | str:
@@ -29,7 +29,7 @@ def parsed(line: str) -> Any:
         return None
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     if binary(look.head):
         return False
     first = [line for line in decoded(look.head).splitlines() if line.strip()][:20]
@@ -39,18 +39,18 @@ def _detect(look: Look) -> bool:
     return len(objects) >= max(fewest, len(whole) // 2)
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     return Log(packed(_rows(path, told)))
 
 
-def _rows(path: Path, told: Told) -> Iterator[Row]:
+def _rows(path: Path, told: Anomalies) -> Iterator[Row]:
     found = 0
     for number, line in lines(path, told):
         if not line.strip():
             continue
         held = parsed(line)
         if not isinstance(held, dict):
-            told.odd("lines that are no JSON object", "left out", f"line {number:,}")
+            told.note("lines that are no JSON object", "left out", f"line {number:,}")
             continue
         found += 1
         if row := row_of(held, told, f"line {number:,}"):

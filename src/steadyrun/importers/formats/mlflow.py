@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
-from steadyrun.importers.log_rows import Format, Log, Look, Part, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, SourceRun, packed
 
 # What both of MLflow's stores have in common: points of metrics, each with a time and a step, as rows.
 
@@ -33,7 +33,7 @@ Point = tuple[int, int, float]
 """Time in milliseconds, step, value."""
 
 
-def rows_of(metrics: Mapping[str, list[Point]], told: Told) -> Iterator[Row]:
+def rows_of(metrics: Mapping[str, list[Point]], told: Anomalies) -> Iterator[Row]:
     """Points in the order of their times; those with the same step next to each other are one row."""
     stepless = _stepless(metrics, told)
     points = sorted(
@@ -53,12 +53,12 @@ def rows_of(metrics: Mapping[str, list[Point]], told: Told) -> Iterator[Row]:
         yield row
 
 
-def _stepless(metrics: Mapping[str, list[Point]], told: Told) -> bool:
+def _stepless(metrics: Mapping[str, list[Point]], told: Anomalies) -> bool:
     """MLflow writes step 0 where a program gives none: a run whose points are all there was not counted."""
     held = [point for points in metrics.values() for point in points]
     if any(step for _, step, _ in held) or len(held) == len(metrics):
         return False
-    told.odd("points logged without a step", "the run is counted by its points", count=len(held))
+    told.note("points logged without a step", "the run is counted by its points", count=len(held))
     return True
 
 
@@ -155,13 +155,13 @@ def _folder(path: Path) -> bool:
     return (path / "meta.yaml").is_file() and (path / "metrics").is_dir()
 
 
-def _folder_parts(path: Path) -> list[Part]:
+def _folder_parts(path: Path) -> list[SourceRun]:
     about = _about(path)
     if about.get("lifecycle_stage") == "deleted":
         return []
     given = path / "tags" / _NAME
     name = _text(given).strip() if given.is_file() else about.get("run_name", "")
-    return [Part(name or path.name)]
+    return [SourceRun(name or path.name)]
 
 
 def _text(path: Path) -> str:
@@ -176,7 +176,7 @@ def _about(run: Path) -> dict[str, str]:
     return {name: text.strip().strip("'\"") for name, _, text in pairs if text.strip() not in ("", "null", "''")}
 
 
-def _read_folder(path: Path, _key: str, told: Told) -> Log:
+def _read_folder(path: Path, _key: str, told: Anomalies) -> Log:
     metrics = {name: list(_lines(file, name, told)) for name, file in _files(path / "metrics")}
     if not any(metrics.values()):
         raise LogError(f"{path} has no metrics in it")
@@ -191,7 +191,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(folder).as_posix(), path
 
 
-def _lines(path: Path, name: str, told: Told) -> Iterator[Point]:
+def _lines(path: Path, name: str, told: Anomalies) -> Iterator[Point]:
     """Lines `time value step`, and in some versions the name and digest of a dataset."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
@@ -201,32 +201,32 @@ def _lines(path: Path, name: str, told: Told) -> Iterator[Point]:
                     raise ValueError
                 yield int(cells[0]), int(cells[2]) if len(cells) > 2 else 0, float(cells[1])
             except ValueError:
-                told.odd("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
+                told.note("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
 
 
 # -- the database -----------------------------------------------------------------------------------------------------
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     return look.path.is_file() and is_database(look.path)
 
 
-def _database_parts(path: Path) -> list[Part]:
+def _database_parts(path: Path) -> list[SourceRun]:
     """Every run that was not deleted; where they cannot be listed, the file itself: reading says what is wrong."""
     try:
-        return _runs(path) if is_database(path) else [Part(path.stem)]
+        return _runs(path) if is_database(path) else [SourceRun(path.stem)]
     except LogError:
-        return [Part(path.stem)]
+        return [SourceRun(path.stem)]
 
 
-def _runs(path: Path) -> list[Part]:
+def _runs(path: Path) -> list[SourceRun]:
     with readable(path):
         held = client(path)
-        found: list[Part] = []
+        found: list[SourceRun] = []
         for experiment in _paged(lambda token: held.search_experiments(page_token=token)):
             ids = [experiment.experiment_id]
             runs = _paged(lambda token, ids=ids: held.search_runs(ids, page_token=token))
-            found += [Part(run.info.run_name or run.info.run_id, run.info.run_id) for run in runs]
+            found += [SourceRun(run.info.run_name or run.info.run_id, run.info.run_id) for run in runs]
     if not found:
         raise LogError(f"{path}: the database of MLflow has no runs in it")
     return found
@@ -242,7 +242,7 @@ def _paged(ask: Any) -> Iterator[Any]:
             return
 
 
-def _read_database(path: Path, key: str, told: Told) -> Log:
+def _read_database(path: Path, key: str, told: Anomalies) -> Log:
     if not is_database(path):
         raise LogError(f"{path} is not a database of MLflow")
     key = key or _runs(path)[0].key
@@ -258,22 +258,22 @@ def _read_database(path: Path, key: str, told: Told) -> Log:
     return Log(packed(rows_of(metrics, told)), config=dict(run.data.params))
 
 
-def _value(held: float, told: Told) -> float:
+def _value(held: float, told: Anomalies) -> float:
     """The database keeps infinity as the largest float."""
     if abs(held) != sys.float_info.max:
         return held
-    told.odd("values that are the largest float", "read as infinity, which is how MLflow's database keeps it")
+    told.note("values that are the largest float", "read as infinity, which is how MLflow's database keeps it")
     return math.copysign(math.inf, held)
 
 
 # -- one format -------------------------------------------------------------------------------------------------------
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[SourceRun]:
     return _folder_parts(path) if path.is_dir() else _database_parts(path)
 
 
-def _read(path: Path, key: str, told: Told) -> Log:
+def _read(path: Path, key: str, told: Anomalies) -> Log:
     return _read_folder(path, key, told) if path.is_dir() else _read_database(path, key, told)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.number_text import TooLargeError, value
 
 _DEPTH = 4
@@ -14,14 +14,14 @@ HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
 _NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
 
 
-def row_of(held: Mapping[str, Any], told: Told, where: str = "") -> dict[str, float]:
+def row_of(held: Mapping[str, Any], told: Anomalies, where: str = "") -> dict[str, float]:
     """The numbers of one object, by name."""
     row: dict[str, float] = {}
     for name, item in _flat(held, "", _DEPTH):
         try:
             found = value(item)
         except TooLargeError as problem:
-            told.odd("numbers larger than any float", "left out", f"{where}: {problem}")
+            told.note("numbers larger than any float", "left out", f"{where}: {problem}")
             continue
         if found is not None:
             row[name] = found

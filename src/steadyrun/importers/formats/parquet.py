@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
-from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, Format, Log, Look, Rows
+from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, FileSample, Format, Log, LogRows
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     return look.head.startswith(b"PAR1")
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as problem:
@@ -32,7 +32,7 @@ def _read(path: Path, _key: str, told: Told) -> Log:
     return Log(_rows(file, wanted, path, told))
 
 
-def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Told) -> Iterator[Rows]:
+def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Anomalies) -> Iterator[LogRows]:
     size, total = path.stat().st_size, max(1, file.metadata.num_rows)
     done = 0
     try:
@@ -44,7 +44,7 @@ def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Told) -> It
                 for field, column in zip(batch.schema, batch.columns, strict=True)
                 if _numeric(field.type)
             }
-            yield Rows(batch.num_rows, columns)
+            yield LogRows(batch.num_rows, columns)
     except (pa.ArrowException, OSError) as problem:
         raise LogError(f"{path}, after row {done:,}: {problem}") from problem
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import absent
 from steadyrun.importers.formats.tensorboard_events import LOADER, Events, Point, first_tags
-from steadyrun.importers.log_rows import Format, Log, Look, Part, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, SourceRun, packed
 
 # Which folders of event files are one run, and how their series are called in it.
 #
@@ -35,7 +35,7 @@ Naming = Callable[[str], tuple[str, bool] | None]
 
 
 @dataclass(frozen=True)
-class Source:
+class EventSource:
     """A file of a run, and how its series are called there."""
 
     path: Path
@@ -55,34 +55,36 @@ def _started(path: Path) -> int:
     return int(found[1][:18]) if found else 0
 
 
-def take(folder: Path, folders: list[str], files: list[str]) -> list[Part]:
+def take(folder: Path, folders: list[str], files: list[str]) -> list[SourceRun]:
     """The run of a folder; its event files, and the folders that belong to it, are taken out of the lists."""
     found = []
     if splits := _splits(folder, folders):
         folders[:] = [each for each in folders if each not in splits]
-        found.append(Part(folder.resolve().name, _SPLITS))
+        found.append(SourceRun(folder.resolve().name, _SPLITS))
     if any("tfevents" in name for name in files) and event_files(folder):
         files[:] = [name for name in files if "tfevents" not in name]
         mine = _children(folder, folders)
         folders[:] = [each for each in folders if each not in mine]
-        found.append(Part(folder.resolve().name))
+        found.append(SourceRun(folder.resolve().name))
     return found
 
 
-def sources(path: Path, key: str) -> list[Source]:
+def sources(path: Path, key: str) -> list[EventSource]:
     """The files of a run."""
     if path.is_file():
-        return [Source(path, _as_it_is)]
+        return [EventSource(path, _as_it_is)]
     folders = sorted(each.name for each in path.iterdir() if each.is_dir())
     splits = _splits(path, folders)
     if key == _SPLITS:
         naming = _of_batches if _has_batches(path) else _of_epochs
         return [
-            Source(each, naming(_HELD_OUT.get(split, ""))) for split in splits for each in event_files(path / split)
+            EventSource(each, naming(_HELD_OUT.get(split, "")))
+            for split in splits
+            for each in event_files(path / split)
         ]
-    found = [Source(each, _as_it_is) for each in event_files(path)]
+    found = [EventSource(each, _as_it_is) for each in event_files(path)]
     for child, own in _children(path, [each for each in folders if each not in splits]).items():
-        found += [Source(each, own) for each in event_files(path / child)]
+        found += [EventSource(each, own) for each in event_files(path / child)]
     return found
 
 
@@ -99,7 +101,7 @@ def _splits(folder: Path, folders: list[str]) -> list[str]:
     return [_TRAIN, *held_out] if held_out and _TRAIN in folders and event_files(folder / _TRAIN) else []
 
 
-def counts_epochs(found: list[Source], key: str) -> bool:
+def counts_epochs(found: list[EventSource], key: str) -> bool:
     """Whether the steps of a run are epochs: Keras', where it wrote nothing by batches."""
     if key != _SPLITS:
         return False
@@ -169,11 +171,11 @@ _STEP, _TIME, _EPOCH = "step", "wall_time", "epoch"
 _OWN = frozenset((_STEP, _TIME))
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     return "tfevents" in look.name or b"brain.Event:" in look.head[:64]
 
 
-def _read(path: Path, key: str, told: Told) -> Log:
+def _read(path: Path, key: str, told: Anomalies) -> Log:
     found = sources(path, key)
     if not found:
         raise LogError(f"{path} has no event file in it")
@@ -205,7 +207,7 @@ def _checked(path: Path, events: list[Events], points: list[Iterator[Point]], ax
     raise LogError(f"{path} has no scalars in it{where}")
 
 
-def _named(points: Iterator[Point], source: Source) -> Iterator[Point]:
+def _named(points: Iterator[Point], source: EventSource) -> Iterator[Point]:
     """Points under the names of the run; None for the step where it counts something else."""
     names: dict[str, tuple[str, bool]] = {}
     for time, step, tag, value in points:

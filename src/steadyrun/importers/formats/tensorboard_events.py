@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
 
 Point = tuple[float, int | None, str, float]
@@ -27,7 +27,7 @@ _FIRST = 100  # records that tell what a file is about
 class Events:
     """The points of one event file. What could not be read is known after the last of them."""
 
-    def __init__(self, path: Path, told: Told, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, told: Anomalies, config: dict[str, Any] | None = None) -> None:
         self._loader = needed(LOADER, "tensorboard", path)
         self._event = needed("tensorboard.compat.proto.event_pb2", "tensorboard", path).Event
         self._undecodable = needed("google.protobuf.message", "tensorboard", path).DecodeError
@@ -46,7 +46,7 @@ class Events:
             try:
                 event = parse(record)
             except self._undecodable:
-                self.told.odd("records that are no event", "left out", f"{self.path.name}, byte {self.at:,}")
+                self.told.note("records that are no event", "left out", f"{self.path.name}, byte {self.at:,}")
                 continue
             if not event.HasField("summary"):
                 continue
@@ -73,10 +73,10 @@ class Events:
     def tell(self) -> None:
         """What was passed over, and what is lost."""
         for kind, count in self._passed.items():
-            self.told.odd(f"{kind} among the scalars", "left out", count=count)
+            self.told.note(f"{kind} among the scalars", "left out", count=count)
         if self.lost > 0:
             where = f"{self.path.name}, byte {self.at:,}; {self.lost:,} bytes lost"
-            self.told.odd("a record that is cut off or damaged", "the file is read up to there", where)
+            self.told.note("a record that is cut off or damaged", "the file is read up to there", where)
 
     def _records(self) -> Iterator[bytes]:
         """TensorBoard's reader ends where a record is cut off or its checksum is wrong; so do we."""
@@ -129,7 +129,7 @@ class Events:
         try:
             started = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
         except (error, self._undecodable):
-            self.told.odd("hyperparameters that cannot be read", "left out", self.path.name)
+            self.told.note("hyperparameters that cannot be read", "left out", self.path.name)
             return
         for name, held in started.hparams.items():
             kind = held.WhichOneof("kind")
@@ -152,7 +152,7 @@ _KINDS = {
 
 def first_tags(path: Path) -> tuple[list[str], bool]:
     """Names of the first scalars of a file, and whether it holds hyperparameters."""
-    events = Events(path, Told())
+    events = Events(path, Anomalies())
     events.most = _FIRST
     tags = dict.fromkeys(tag for _, _, tag, _ in events.points())
     return list(tags), events.hparams

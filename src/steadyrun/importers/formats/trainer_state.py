@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.jsonfile import loaded
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 
 NAME = "trainer_state.json"
 _KEPT = (
@@ -25,7 +25,7 @@ _KEPT = (
 )
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     return look.name == NAME or (look.head.lstrip().startswith(b"{") and b'"log_history"' in look.head)
 
 
@@ -45,7 +45,7 @@ def whole(folder: Path) -> bool:
     )
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     held = loaded(path, told)
     history = held.get("log_history") if isinstance(held, dict) else None
     if not isinstance(history, list):
@@ -54,10 +54,10 @@ def _read(path: Path, _key: str, told: Told) -> Log:
     return Log(packed(_rows(history, told)), config=facts, kind="mean since the last point")
 
 
-def _rows(history: list[Any], told: Told) -> Iterator[Row]:
+def _rows(history: list[Any], told: Anomalies) -> Iterator[Row]:
     for place, entry in enumerate(history):
         if not isinstance(entry, dict):
-            told.odd("entries of log_history that are no object", "left out", f"entry {place}")
+            told.note("entries of log_history that are no object", "left out", f"entry {place}")
             continue
         row = row_of(entry, told, f"log_history[{place}]")
         if "train_runtime" in row:  # the summary at the end: its train_loss is the mean of the whole run

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import LONGEST_NAME, Format, Log, Look, Part, Row, packed
+from steadyrun.importers.log_rows import LONGEST_NAME, FileSample, Format, Log, Row, SourceRun, packed
 
 # The records of a `.wandb` file.
 #
@@ -33,7 +33,7 @@ _STARTS = {kind: zlib.crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE,
 _LARGEST = 256 * 2**20  # bytes of one record
 
 
-def records(path: Path, told: Told) -> Iterator[Any]:
+def records(path: Path, told: Anomalies) -> Iterator[Any]:
     """W&B's records in the order of the file; where it is damaged, the rest of that block is passed over."""
     _check_start(path)
     parse = needed("wandb.proto.wandb_internal_pb2", "wandb", path).Record.FromString
@@ -42,7 +42,7 @@ def records(path: Path, told: Told) -> Iterator[Any]:
         try:
             yield parse(data)
         except undecodable:
-            told.odd("records that W&B cannot decode", "left out", f"{path.name}, byte {at:,}")
+            told.note("records that W&B cannot decode", "left out", f"{path.name}, byte {at:,}")
 
 
 def _check_start(path: Path) -> None:
@@ -52,7 +52,7 @@ def _check_start(path: Path) -> None:
         raise LogError(f"{path}, byte 0: it does not begin like a file of W&B")
 
 
-def _framed(path: Path, told: Told) -> Iterator[tuple[int, bytes]]:
+def _framed(path: Path, told: Anomalies) -> Iterator[tuple[int, bytes]]:
     """(byte, record); fragments are put together."""
     held, began = bytearray(), -1
     for at, kind, data in _fragments(path, told):
@@ -72,7 +72,7 @@ def _framed(path: Path, told: Told) -> Iterator[tuple[int, bytes]]:
         _damaged(path, told, began)
 
 
-def _fragments(path: Path, told: Told) -> Iterator[tuple[int, int, bytes]]:
+def _fragments(path: Path, told: Anomalies) -> Iterator[tuple[int, int, bytes]]:
     with path.open("rb") as file:
         start = file.read(_HEAD.size)
         base, block = 0, start + file.read(_BLOCK - _HEAD.size)
@@ -84,7 +84,7 @@ def _fragments(path: Path, told: Told) -> Iterator[tuple[int, int, bytes]]:
             block = file.read(_BLOCK)
 
 
-def _in_block(path: Path, block: bytes, place: int, base: int, told: Told) -> Iterator[tuple[int, int, bytes]]:
+def _in_block(path: Path, block: bytes, place: int, base: int, told: Anomalies) -> Iterator[tuple[int, int, bytes]]:
     while len(block) - place >= _FRAGMENT.size:
         checksum, length, kind = _FRAGMENT.unpack_from(block, place)
         if not (checksum or length or kind):
@@ -99,15 +99,15 @@ def _in_block(path: Path, block: bytes, place: int, base: int, told: Told) -> It
         _damaged(path, told, base + place)
 
 
-def _damaged(path: Path, told: Told, at: int) -> None:
-    told.odd("a record that is cut off or damaged", "left out, with the rest of its block", f"{path.name}, byte {at:,}")
+def _damaged(path: Path, told: Anomalies, at: int) -> None:
+    told.note("a record that is cut off or damaged", "left out, with the rest of its block", f"{path.name}, byte {at:,}")
 
 
 _FOLDER = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-[\w-]+")
 _RECORDS_BEFORE_NAME = 200  # records among which the run says its name
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     return look.head.startswith(MAGIC)
 
 
@@ -124,24 +124,25 @@ def _folder(path: Path) -> bool:
     return bool(_FOLDER.fullmatch(path.name)) and _file_of(path) is not None
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[SourceRun]:
     """One run; it is called as it calls itself."""
     file = _file_of(path)
     name = "" if file is None else _name(file)
-    return [Part(name or (path.name if path.is_dir() else path.stem))]
+    return [SourceRun(name or (path.name if path.is_dir() else path.stem))]
 
 
 def _name(file: Path) -> str:
     try:
         found = next(
-            (each.run for each in islice(records(file, Told()), _RECORDS_BEFORE_NAME) if each.HasField("run")), None
+            (each.run for each in islice(records(file, Anomalies()), _RECORDS_BEFORE_NAME) if each.HasField("run")),
+            None,
         )
     except LogError:
         return ""  # reading says what is wrong
     return "" if found is None else str(found.display_name or found.run_id)
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     file = _file_of(path)
     if file is None:
         raise LogError(f"{path} has no file run-….wandb in it")
@@ -150,7 +151,7 @@ def _read(path: Path, _key: str, told: Told) -> Log:
     return log
 
 
-def _rows(file: Path, told: Told, log: Log) -> Iterator[Row]:
+def _rows(file: Path, told: Anomalies, log: Log) -> Iterator[Row]:
     read = found = 0
     for record in records(file, told):
         read += 1
@@ -171,11 +172,11 @@ def _rows(file: Path, told: Told, log: Log) -> Iterator[Row]:
         raise LogError(f"{file} has no history in it: the run logged nothing, or the file is cut off before it did")
 
 
-def _config(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
+def _config(items: Iterable[Any], told: Anomalies, file: Path) -> dict[str, Any]:
     return {name: held for name, held in _values(items, told, file).items() if name != "_wandb"}
 
 
-def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
+def _values(items: Iterable[Any], told: Anomalies, file: Path) -> dict[str, Any]:
     """Names and values of a record; nested names are joined."""
     found: dict[str, Any] = {}
     media: list[str] = []
@@ -184,7 +185,7 @@ def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
         try:
             held = json.loads(item.value_json)
         except (ValueError, RecursionError):
-            told.odd("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
+            told.note("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
             continue
         if name.endswith("/_type"):
             media.append(name.removesuffix("/_type"))
@@ -193,7 +194,7 @@ def _values(items: Iterable[Any], told: Told, file: Path) -> dict[str, Any]:
         else:
             found[name] = held
     for each in media:
-        told.odd("images, histograms, tables and the like", "left out", repr(each[:80]))
+        told.note("images, histograms, tables and the like", "left out", repr(each[:80]))
     folders = frozenset(media)
     return {name: held for name, held in found.items() if not _within(name, folders)} if media else found
 

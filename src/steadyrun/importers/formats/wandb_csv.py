@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.csvfile import detect, layout, names_of, rows
-from steadyrun.importers.log_rows import Format, Log, Look, Part, Rows
+from steadyrun.importers.log_rows import FileSample, Format, Log, LogRows, SourceRun
 
 _COLUMN = re.compile(r"^(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?$")
 
@@ -22,24 +22,26 @@ def _runs(names: list[str]) -> dict[str, dict[str, str]]:
     return runs
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     if not detect(look):
         return False
     names = names_of(look)
     return bool(_runs(names)) and any(name.endswith(("__MIN", "__MAX")) for name in names)
 
 
-def _parts(path: Path) -> list[Part]:
-    return [Part(run, run) for run in _runs(layout(path).names)]
+def _parts(path: Path) -> list[SourceRun]:
+    return [SourceRun(run, run) for run in _runs(layout(path).names)]
 
 
-def _read(path: Path, key: str, told: Told) -> Log:
+def _read(path: Path, key: str, told: Anomalies) -> Log:
     table = layout(path)
     runs = _runs(table.names)
     mine = runs.get(key) or (next(iter(runs.values())) if len(runs) == 1 else {})
     others = {name for name in table.names if _COLUMN.fullmatch(name) and name not in mine}
     return Log(
-        Rows(each.count, {mine.get(name, name): column for name, column in each.columns.items() if name not in others})
+        LogRows(
+            each.count, {mine.get(name, name): column for name, column in each.columns.items() if name not in others}
+        )
         for each in rows(path, table, told)
     )
 

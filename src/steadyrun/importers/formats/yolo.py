@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.csvfile import detect, layout, names_of, rows
-from steadyrun.importers.log_rows import Format, Log, Look
+from steadyrun.importers.log_rows import FileSample, Format, Log
 
 _PARTS = (
     "box_loss", "cls_loss", "dfl_loss", "obj_loss", "seg_loss", "pose_loss", "kobj_loss", "angle_loss", "giou_loss",
@@ -19,14 +19,14 @@ def _parts(names: list[str], split: str) -> tuple[str, ...]:
     return parts if len(parts) > 1 else ()
 
 
-def _detect(look: Look) -> bool:
+def _detect(look: FileSample) -> bool:
     if not detect(look):
         return False
     names = names_of(look)
     return "epoch" in names and bool(_parts(names, "train"))
 
 
-def _read(path: Path, _key: str, told: Told) -> Log:
+def _read(path: Path, _key: str, told: Anomalies) -> Log:
     table = layout(path)
     sums = {"loss": _parts(table.names, "train"), "val_loss": _parts(table.names, "val")}
     return Log(

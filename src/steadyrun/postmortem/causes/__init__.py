@@ -1,6 +1,6 @@
 """The catalogue of causes, in the order in which they are usual."""
 
-from steadyrun.postmortem.causes.hypothesis import Hypothesis, Look, weigh
+from steadyrun.postmortem.causes.hypothesis import Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.in_data import REPEATED_BATCH, UNUSUAL_BATCH
 from steadyrun.postmortem.causes.in_numerics import OPERATION, UPDATE
 from steadyrun.postmortem.causes.in_training import CHANCE, LEARNING_RATE, PRECISION, STATE
@@ -19,4 +19,4 @@ CATALOGUE = (
     EXCEPTION,
 )
 
-__all__ = ["CATALOGUE", "Hypothesis", "Look", "weigh"]
+__all__ = ["CATALOGUE", "Grounds", "Hypothesis", "weigh"]

@@ -35,7 +35,7 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Look:
+class Grounds:
     """What a cause is weighed on."""
 
     case: Case
@@ -85,7 +85,7 @@ class Look:
         return signs
 
 
-def examples(look: Look) -> str:
+def examples(look: Grounds) -> str:
     """The guilty rows of the batch with where they are from, as far as a replay named them; "" where it did not."""
     found = look.case.proofs.examples
     said = ", ".join(_example(each) for each in found[:_NAMED])
@@ -98,7 +98,7 @@ def _example(each: Mapping[str, Any]) -> str:
     return f"row {each['row']} of the batch{f' ({origin})' if origin else ''}"
 
 
-def raised_at(look: Look) -> str:
+def raised_at(look: Grounds) -> str:
     """The line of the program that raised."""
     found = part(look.case.proofs.incident, "code")
     return f"{found.get('file')}:{found.get('line')}" if found.get("file") else "the line of the traceback"
@@ -116,16 +116,18 @@ class Cause:
     title: str
     claim: str
     panel: int | None
-    weigh: Callable[[Look], list[Sign]]
-    sentence: Callable[[Look], str]
-    remedies: Callable[[Look], list[Remedy]]
-    lesson: Callable[[Look], str]
-    applies: Callable[[Look], bool] = lambda _look: True
+    weigh: Callable[[Grounds], list[Sign]]
+    sentence: Callable[[Grounds], str]
+    remedies: Callable[[Grounds], list[Remedy]]
+    lesson: Callable[[Grounds], str]
+    applies: Callable[[Grounds], bool] = lambda _look: True
     mechanism: bool = False
     prior: float = 0.0  # moves it among those of which little is known
-    named: Callable[[Look], tuple[str, str, int | None]] | None = None  # title, claim and panel, where a run gives them
+    named: Callable[[Grounds], tuple[str, str, int | None]] | None = (
+        None  # title, claim and panel, where a run gives them
+    )
 
-    def words(self, look: Look) -> tuple[str, str, int | None]:
+    def words(self, look: Grounds) -> tuple[str, str, int | None]:
         return (self.title, self.claim, self.panel) if self.named is None else self.named(look)
 
 
@@ -158,7 +160,7 @@ class Hypothesis:
         return [sign for sign in self.signs if sign.bearing in bearings]
 
 
-def weigh(causes: Iterable[Cause], look: Look) -> tuple[Hypothesis, ...]:
+def weigh(causes: Iterable[Cause], look: Grounds) -> tuple[Hypothesis, ...]:
     """The hypotheses that arise, the likeliest first; of equals the order of the catalogue."""
     found = [
         Hypothesis(cause, tuple(_once(cause.weigh(look))), *cause.words(look))

@@ -10,7 +10,7 @@ from steadyrun.postmortem.causes.hypothesis import (
     PROVES,
     RULES_OUT,
     Cause,
-    Look,
+    Grounds,
     Sign,
     examples,
     raised_at,
@@ -25,7 +25,7 @@ _AT_ONCE = 5  # steps after which a spike that hurt nothing is over
 _HARD = 1.5  # times the loss before: of a batch whose tokens are hard as a whole
 
 
-def _weigh_unusual(look: Look) -> list[Sign]:
+def _weigh_unusual(look: Grounds) -> list[Sign]:
     signs = look.experiments("data") + look.fault("D2.3", "long-tail-batch")
     if _not_finite(look):
         signs += look.sign("culprit", PROVES)
@@ -45,7 +45,7 @@ def _weigh_unusual(look: Look) -> list[Sign]:
     return signs + _weigh_losses(look)
 
 
-def _crowded(look: Look) -> bool:
+def _crowded(look: Grounds) -> bool:
     """Whether a token comes clearly more often than expected, and not just once where it is rare."""
     excess = [
         (to_number(each.get("in_batch")) or 0.0) - (to_number(each.get("expected")) or 0.0)
@@ -54,7 +54,7 @@ def _crowded(look: Look) -> bool:
     return max(excess, default=0.0) >= _CROWDED
 
 
-def _weigh_losses(look: Look) -> list[Sign]:
+def _weigh_losses(look: Grounds) -> list[Sign]:
     """A spike that is over at once was in the batch, not in the weights; its tokens are hard."""
     signs: list[Sign] = []
     spike, level = look.case.moment.spike, look.numbers.level
@@ -67,40 +67,40 @@ def _weigh_losses(look: Look) -> list[Sign]:
     return signs
 
 
-def _not_finite(look: Look) -> bool:
+def _not_finite(look: Grounds) -> bool:
     """Whether the batch itself held a NaN or an infinity when it came."""
     return text(look.case.proofs.culprit, "stage") == "data" and look.case.proofs.reproduced
 
 
-def _raised(look: Look) -> str:
+def _raised(look: Grounds) -> str:
     """The exception with which the step ended; "" where it did not."""
     return text(look.case.proofs.incident, "why") if look.case.moment.raised else ""
 
 
-def _rare(look: Look) -> str:
+def _rare(look: Grounds) -> str:
     """The rare or crowded tokens of the batch with which trouble began; "" where it is not about tokens."""
     found = look.case.proofs.unusual if look.case.batch_is_of_the_beginning else []
     finite = not _not_finite(look) and not _raised(look)
     return ", ".join(f"{text(each, 'text')!r} {each.get('in_batch')} times" for each in found[:3]) if finite else ""
 
 
-def _in_brackets(look: Look) -> str:
+def _in_brackets(look: Grounds) -> str:
     said = _rare(look) or examples(look)
     return f" ({said})" if said else ""
 
 
-def _batch(look: Look) -> str:
+def _batch(look: Grounds) -> str:
     step = look.case.trouble
     index = look.numbers.recorded("batch_index", step)
     return f"batch {index:.0f} (step {step})" if index is not None else f"the batch of step {step}"
 
 
-def _entry(look: Look) -> str:
+def _entry(look: Grounds) -> str:
     """The part of the batch that is not finite, by its name."""
     return text(look.case.proofs.culprit, "module") if _not_finite(look) else ""
 
 
-def _unusual_sentence(look: Look) -> str:
+def _unusual_sentence(look: Grounds) -> str:
     if _not_finite(look):
         named = f" in {_entry(look)!r}" if _entry(look) else ""
         return f"The data are not finite: {_batch(look)} holds a NaN or an infinity{named}{_in_brackets(look)}."
@@ -112,7 +112,7 @@ def _unusual_sentence(look: Look) -> str:
     return f"The data of {_batch(look)} caused it{_in_brackets(look)}{gradient}."
 
 
-def _unusual_remedies(look: Look) -> list[Remedy]:
+def _unusual_remedies(look: Grounds) -> list[Remedy]:
     if _not_finite(look):
         return [_guard(look)]
     if _rare(look):
@@ -126,7 +126,7 @@ def _unusual_remedies(look: Look) -> list[Remedy]:
     return [Remedy(FIX, said, f"steadyrun replay {run} --step {step} --export DIR   # writes them", why), *_clip(look)]
 
 
-def _guard(look: Look) -> Remedy:
+def _guard(look: Grounds) -> Remedy:
     """Leave out the examples that are not finite where they are read."""
     which = f": {examples(look)}" if examples(look) else ""
     said = f"Leave out what is not finite in {_batch(look)}{which}; or mend the data it is from."
@@ -136,7 +136,7 @@ def _guard(look: Look) -> Remedy:
     return Remedy(FIX, said, change, text(look.case.proofs.culprit, "message"))
 
 
-def _spread(look: Look) -> Remedy:
+def _spread(look: Grounds) -> Remedy:
     return Remedy(
         FIX,
         f"Look at the examples of {_batch(look)} and spread what is rare over all batches (steadyrun.data).",
@@ -145,22 +145,22 @@ def _spread(look: Look) -> Remedy:
     )
 
 
-def _clip(look: Look) -> list[Remedy]:
+def _clip(look: Grounds) -> list[Remedy]:
     return tried_clip(look.case, look.numbers) or lower_clip(look.case, look.numbers)
 
 
-def _sampler(look: Look) -> str:
+def _sampler(look: Grounds) -> str:
     size, seed = (look.case.signals.declared(name) for name in ("batch_size", "seed"))
     parts = ["batch_size=…" if size is None else f"batch_size={size:g}", *([] if seed is None else [f"seed={seed:g}"])]
     return ", ".join(parts)
 
 
-def _left(look: Look) -> str:
+def _left(look: Grounds) -> str:
     said = regular_clip(look.numbers)
     return f". {said}" if said else ""
 
 
-def _unusual_lesson(look: Look) -> str:
+def _unusual_lesson(look: Grounds) -> str:
     if _not_finite(look):
         part = f"{_entry(look)!r} of {_batch(look)}" if _entry(look) else _batch(look)
         return f"{part} held a NaN or an infinity{_in_brackets(look)}; check torch.isfinite when examples are read."
@@ -176,7 +176,7 @@ def _unusual_lesson(look: Look) -> str:
     return f"{_batch(look)}{_in_brackets(look)}{size}; {remedy}."
 
 
-def _unusual_words(look: Look) -> tuple[str, str, int | None]:
+def _unusual_words(look: Grounds) -> tuple[str, str, int | None]:
     if _not_finite(look):
         return "A batch that is not finite", "the data held a NaN or an infinity before the step began", None
     if look.case.moment.raised:
@@ -198,7 +198,7 @@ UNUSUAL_BATCH = Cause(
 )
 
 
-def _weigh_repeated(look: Look) -> list[Sign]:
+def _weigh_repeated(look: Grounds) -> list[Sign]:
     signs = look.fault("D2.3", "duplicate-batch")
     same = look.value("hash")
     if same is not None and not signs:
@@ -206,12 +206,12 @@ def _weigh_repeated(look: Look) -> list[Sign]:
     return signs
 
 
-def _from_walk(look: Look, code: str = "D2.3") -> str:
+def _from_walk(look: Grounds, code: str = "D2.3") -> str:
     asked = look.case.answer(code)
     return "" if asked is None else asked.answer.message
 
 
-def _repeated_remedies(look: Look) -> list[Remedy]:
+def _repeated_remedies(look: Grounds) -> list[Remedy]:
     asked = look.case.answer("D2.3")
     fix = asked.answer.fix if asked is not None else ""
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign, examples
+from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign, examples
 from steadyrun.postmortem.proofs import part, text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy
 
@@ -13,7 +13,7 @@ _GROWN_NUMBERS = frozenset({"float32-overflow", "bf16-overflow"})  # where it st
 _GROWN = 3.0  # times its mean before: panel 4's band
 
 
-def _weigh_operation(look: Look) -> list[Sign]:
+def _weigh_operation(look: Grounds) -> list[Sign]:
     proofs, signs = look.case.proofs, look.experiments("model", exhaustive=False)
     outcome = text(part(proofs.replay, "precision"), "outcome")
     if text(proofs.culprit, "stage") in _PROGRAM and proofs.reproduced:
@@ -28,14 +28,14 @@ def _weigh_operation(look: Look) -> list[Sign]:
     return signs + (look.sign("activation", FAVOURS) if (look.value("activation") or 0) > _GROWN else [])
 
 
-def _finite(look: Look) -> list[Sign]:
+def _finite(look: Grounds) -> list[Sign]:
     """A spike of finite numbers: no operation failed, though a layer may have grown."""
     grown = look.value("activation")
     signs = look.sign("loss", AGAINST, 2.0)
     return signs + (look.sign("activation", FAVOURS if grown > _GROWN else AGAINST) if grown is not None else [])
 
 
-def _operation_sentence(look: Look) -> str:
+def _operation_sentence(look: Grounds) -> str:
     culprit = look.case.proofs.culprit
     place = f" ({text(culprit, 'where')})" if text(culprit, "where") else ""
     said = text(culprit, "message").strip().removesuffix(".")
@@ -58,7 +58,7 @@ _STABLE = {
 }
 
 
-def _operation_remedies(look: Look) -> list[Remedy]:
+def _operation_remedies(look: Grounds) -> list[Remedy]:
     culprit = look.case.proofs.culprit
     operation, fix = text(culprit, "operation"), text(culprit, "fix")
     if not fix:
@@ -70,7 +70,7 @@ def _operation_remedies(look: Look) -> list[Remedy]:
     return [Remedy(FIX, fix, f"{place}: {_stable(look) or f'keep what {operation} is given in range, as above'}", why)]
 
 
-def _stable(look: Look) -> str:
+def _stable(look: Grounds) -> str:
     """The operation in a form that has a finite answer; "" where there is none to write down."""
     culprit = look.case.proofs.culprit
     if text(culprit, "cause").endswith("-overflow") and text(culprit, "cause") != "exp-overflow":
@@ -79,7 +79,7 @@ def _stable(look: Look) -> str:
     return known.format_map(_SAFE.get(text(culprit, "dtype"), _ELSEWHERE))
 
 
-def _operation_lesson(look: Look) -> str:
+def _operation_lesson(look: Grounds) -> str:
     culprit = look.case.proofs.culprit
     named = f"`{text(culprit, 'operation')}`" if text(culprit, "operation") else "an operation"
     where = text(culprit, "where") or text(culprit, "module") or "the model"
@@ -100,7 +100,7 @@ OPERATION = Cause(
 )
 
 
-def _weigh_update(look: Look) -> list[Sign]:
+def _weigh_update(look: Grounds) -> list[Sign]:
     violent = part(look.case.proofs.replay, "violent")
     ratio = to_number(violent.get("ratio"))
     destroyed = ratio is not None and not math.isfinite(ratio)
@@ -114,7 +114,7 @@ def _weigh_update(look: Look) -> list[Sign]:
     return signs
 
 
-def _update_sentence(look: Look) -> str:
+def _update_sentence(look: Grounds) -> str:
     said = f": {look.seen['violent'].text}" if "violent" in look.seen else ""
     return f"A destructive update wrote a non-finite value into a parameter{said}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Look, Sign
+from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign
 from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
 from steadyrun.questions.form import FAULT
@@ -18,7 +18,7 @@ _D3 = ("D3.1", "D3.2")
 _OVERFLOWED = frozenset({"overflow", "constant"})
 
 
-def _weigh_rate(look: Look) -> list[Sign]:
+def _weigh_rate(look: Grounds) -> list[Sign]:
     signs = look.experiments("learning-rate") + look.fault("D2.3", "lr-jump", "lr-jump-undeclared")
     for code in _SCHEDULE:  # such a fault has a hypothesis of its own, which it proves
         if any(asked.question.code == code for asked in look.case.faults):
@@ -32,14 +32,14 @@ def _weigh_rate(look: Look) -> list[Sign]:
     return signs
 
 
-def _rate_fault(look: Look) -> str:
+def _rate_fault(look: Grounds) -> str:
     """What the walk says of the learning rate at the spike, where it calls it a fault."""
     asked = look.case.answer("D2.3")
     jumped = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "lr-jump"
     return asked.answer.message if asked is not None and jumped and look.case.concerns(asked) else ""
 
 
-def _rate_sentence(look: Look) -> str:
+def _rate_sentence(look: Grounds) -> str:
     fault, rise = _rate_fault(look), look.numbers.rise
     if not fault:
         used = "" if look.numbers.rate is None else f" ({shown(look.numbers.rate)})"
@@ -48,7 +48,7 @@ def _rate_sentence(look: Look) -> str:
     return f"{fault[:1].upper()}{fault[1:]}{meant}"
 
 
-def _rate_remedies(look: Look) -> list[Remedy]:
+def _rate_remedies(look: Grounds) -> list[Remedy]:
     rise = look.numbers.rise
     if rise is not None and rise.share > _JUMP:
         meant = rise.declared if rise.declared is not None else rise.before
@@ -73,12 +73,12 @@ def _rate_remedies(look: Look) -> list[Remedy]:
     return [replace(lower, purpose=FIX, why=f"{removed[0].words} removes it") if removed else lower]
 
 
-def _longer(look: Look) -> str:
+def _longer(look: Grounds) -> str:
     warmup = look.case.signals.declared("warmup_steps")
     return f"{warmup:g} -> {warmup + _MORE:g}" if warmup is not None else f"{_MORE} more"
 
 
-def _rate_lesson(look: Look) -> str:
+def _rate_lesson(look: Grounds) -> str:
     rise, peak, level = look.numbers.rise, look.numbers.peak, look.numbers.level
     if rise is None or rise.share <= _JUMP:
         did = "let the weights grow until the loss was not finite" if look.case.moment.non_finite else "made a spike"
@@ -103,7 +103,7 @@ LEARNING_RATE = Cause(
 )
 
 
-def _weigh_state(look: Look) -> list[Sign]:
+def _weigh_state(look: Grounds) -> list[Sign]:
     signs = look.experiments("optimizer-state") + look.experiments("epsilon", exhaustive=False)
     signs += look.fault("D2.3", "optimizer-reset", "optimizer-begins-again")
     fell = look.value("counter")
@@ -112,14 +112,14 @@ def _weigh_state(look: Look) -> list[Sign]:
     return signs
 
 
-def _state_message(look: Look) -> str:
+def _state_message(look: Grounds) -> str:
     """What the walk says of the optimizer's state, where it calls it a fault."""
     asked = look.case.answer("D2.3")
     reset = asked is not None and asked.answer.kind == FAULT and asked.answer.outcome == "optimizer-reset"
     return asked.answer.message if asked is not None and reset and look.case.concerns(asked) else ""
 
 
-def _state_sentence(look: Look) -> str:
+def _state_sentence(look: Grounds) -> str:
     said = _state_message(look)
     return f"The optimizer's state was not what it should have been{f': {said}' if said else '.'}"
 
@@ -146,7 +146,7 @@ STATE = Cause(
 )
 
 
-def _weigh_precision(look: Look) -> list[Sign]:
+def _weigh_precision(look: Grounds) -> list[Sign]:
     signs = look.experiments("precision") + look.fault("D2.3", "fp16-overflow")
     signs += look.fault("D3.1", "overflow") + look.fault("D3.2", "constant")
     signs += look.sign("walk:D3.2", FAVOURS, 2.0)  # collapsed, or skipping: it overflows, and why is open
@@ -159,14 +159,14 @@ def _weigh_precision(look: Look) -> list[Sign]:
     return signs
 
 
-def _precision_sentence(look: Look) -> str:
+def _precision_sentence(look: Grounds) -> str:
     culprit = text(look.case.proofs.culprit, "message")
     found = [a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED]
     said = culprit or next(iter(found), "")
     return f"A number went past what {look.numbers.dtype or 'the format'} can hold{f': {said}' if said else '.'}"
 
 
-def _precision_remedies(look: Look) -> list[Remedy]:
+def _precision_remedies(look: Grounds) -> list[Remedy]:
     said = "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react."
     scale = "or: scaler = torch.amp.GradScaler(), and scaler.update() after every step"
     change = f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # {scale}"
@@ -186,7 +186,7 @@ PRECISION = Cause(
 )
 
 
-def _weigh_chance(look: Look) -> list[Sign]:
+def _weigh_chance(look: Grounds) -> list[Sign]:
     proofs = look.case.proofs
     if proofs.proof == "bit-equal":
         return look.sign("proof", RULES_OUT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Look, Sign, raised_at
+from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Grounds, Sign, raised_at
 from steadyrun.postmortem.proofs import text
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.report import phrases
@@ -143,7 +143,7 @@ def _has_entry(asked: Asked) -> bool:
     return asked.question.code in _OWN_ENTRY or asked.question.code.startswith(REPLAYED)
 
 
-def named_fault(look: Look) -> Asked | None:
+def named_fault(look: Grounds) -> Asked | None:
     """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
     others = [asked for asked in look.case.faults if not _has_entry(asked) and not is_symptom(asked)]
     near = [asked for asked in others if look.case.concerns(asked)]
@@ -151,13 +151,13 @@ def named_fault(look: Look) -> Asked | None:
     return next((asked for asked in others if asked is headline), next(iter(near or others), None))
 
 
-def says_the_same(look: Look, cause: str) -> bool:
+def says_the_same(look: Grounds, cause: str) -> bool:
     """Whether the fault that the walk names is what a cause of the catalogue means, in sharper words."""
     asked = named_fault(look)
     return asked is not None and asked.question.code in _SHARPER.get(cause, ())
 
 
-def _weigh_fault(look: Look) -> list[Sign]:
+def _weigh_fault(look: Grounds) -> list[Sign]:
     asked = named_fault(look)
     if asked is None:
         return []
@@ -167,7 +167,7 @@ def _weigh_fault(look: Look) -> list[Sign]:
     )
 
 
-def _fault_sentence(look: Look) -> str:
+def _fault_sentence(look: Grounds) -> str:
     asked = named_fault(look)
     if asked is None:
         return ""
@@ -175,7 +175,7 @@ def _fault_sentence(look: Look) -> str:
     return f"{meaning[:1].upper()}{meaning[1:]}: {asked.answer.message}"
 
 
-def _fault_remedies(look: Look) -> list[Remedy]:
+def _fault_remedies(look: Grounds) -> list[Remedy]:
     asked = named_fault(look)
     if asked is None:
         return []
@@ -189,12 +189,12 @@ def _fault_remedies(look: Look) -> list[Remedy]:
     ]
 
 
-def _fault_lesson(look: Look) -> str:
+def _fault_lesson(look: Grounds) -> str:
     asked = named_fault(look)
     return "" if asked is None else f"{asked.answer.message.removesuffix('.')}. {asked.answer.fix}"
 
 
-def _fault_words(look: Look) -> tuple[str, str, int | None]:
+def _fault_words(look: Grounds) -> tuple[str, str, int | None]:
     asked = named_fault(look)
     assert asked is not None  # it applies only where there is one
     name = phrases.one_line(asked.question.name)
@@ -215,11 +215,11 @@ NAMED_FAULT = Cause(
 )
 
 
-def _weigh_raised(look: Look) -> list[Sign]:
+def _weigh_raised(look: Grounds) -> list[Sign]:
     return look.sign("raised", PROVES) if look.case.proofs.reproduced else look.sign("raised", FAVOURS, 3.0)
 
 
-def _why(look: Look) -> str:
+def _why(look: Grounds) -> str:
     return text(look.case.proofs.incident, "why").removesuffix(".") or "An exception"
 
 

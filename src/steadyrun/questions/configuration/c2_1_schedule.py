@@ -15,7 +15,7 @@ from steadyrun.questions.configuration.schedule_faults import (
 )
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import agreement, distance, unknown_schedule
-from steadyrun.signals.learning_rates import ENOUGH, Seen, look
+from steadyrun.signals.learning_rates import ENOUGH, RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -39,7 +39,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return replace(found, measured=measured | dict(found.measured), may_pass=found.may_pass or guessed)
 
 
-def _against_scheduler(seen: Seen, limit: Limits) -> Finding:
+def _against_scheduler(seen: RecordedRates, limit: Limits) -> Finding:
     """Nothing is declared in full: the scheduler's own dry run is all there is to compare with."""
     rates = seen.rates
     warmup = seen.run.declared("warmup_steps") or 0

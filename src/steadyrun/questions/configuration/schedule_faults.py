@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.declared_schedule import (
-    Plan,
+    SchedulePlan,
     agreement,
     distance,
     horizon_factor,
@@ -16,7 +16,7 @@ from steadyrun.signals.declared_schedule import (
     stairs,
     time_factor,
 )
-from steadyrun.signals.learning_rates import ENOUGH, Seen
+from steadyrun.signals.learning_rates import ENOUGH, RecordedRates
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.smoothing import Floats
 from steadyrun.text import shown
@@ -28,7 +28,7 @@ _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
 FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
 
 
-def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def zero(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     if np.any(seen.rates.values):
         return None
     return Finding(
@@ -39,7 +39,7 @@ def zero(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     )
 
 
-def _young(seen: Seen, plan: Plan) -> bool:
+def _young(seen: RecordedRates, plan: SchedulePlan) -> bool:
     """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
 
     A warmup takes an epoch at least, and of two epochs one is over at half time.
@@ -48,7 +48,7 @@ def _young(seen: Seen, plan: Plan) -> bool:
     return seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
 
 
-def never_stepped(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def never_stepped(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     if not seen.constant:
         return None
     varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
@@ -71,12 +71,12 @@ def starts_at_peak(rates: Points, warmup: float, peak: float) -> bool:
     return len(early) >= 2 and bool(np.min(early) >= 0.9 * peak)
 
 
-def no_warmup(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def no_warmup(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     missing = plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup, plan.peak)
     return warmup_missing(seen, plan.warmup) if missing else None
 
 
-def warmup_missing(seen: Seen, warmup: float) -> Finding:
+def warmup_missing(seen: RecordedRates, warmup: float) -> Finding:
     first = float(seen.rates.values[0])
     return Finding(
         "no-warmup",
@@ -87,7 +87,7 @@ def warmup_missing(seen: Seen, warmup: float) -> Finding:
     )
 
 
-def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def agrees(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
     after = _after_warmup(seen, plan)
     if len(after) < ENOUGH:
@@ -105,7 +105,7 @@ def agrees(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     return _by_epochs(seen, plan, limit, words)
 
 
-def _by_epochs(seen: Seen, plan: Plan, limit: Limits, words: str) -> Finding | None:
+def _by_epochs(seen: RecordedRates, plan: SchedulePlan, limit: Limits, words: str) -> Finding | None:
     """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
     counts = seen.counts
     if counts is None or seen.dry is None or not plan.decays or not own_curve(seen, limit):
@@ -123,12 +123,12 @@ def _by_epochs(seen: Seen, plan: Plan, limit: Limits, words: str) -> Finding | N
     return Finding("pass", f"{message}; {plan.steps} are declared.", {"agreeing": 1.0})
 
 
-def _after_warmup(seen: Seen, plan: Plan) -> Points:
+def _after_warmup(seen: RecordedRates, plan: SchedulePlan) -> Points:
     """The rates behind the warmup: where it starts from and how long it takes is C2.2's question."""
     return seen.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
 
 
-def _still_warming(seen: Seen, plan: Plan, words: str) -> Finding | None:
+def _still_warming(seen: RecordedRates, plan: SchedulePlan, words: str) -> Finding | None:
     inside = seen.rates.values
     late = float(inside[-1]) < 0.9 * min(float(plan.rate(seen.rates.steps[-1:])[0]), plan.peak)
     if late or float(np.max(inside)) > 1.05 * plan.peak:
@@ -136,7 +136,7 @@ def _still_warming(seen: Seen, plan: Plan, words: str) -> Finding | None:
     return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
 
 
-def upside_down(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def upside_down(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The rate climbs where the declared curve falls, as far and in the same shape."""
     after = _after_warmup(seen, plan)
     if len(after) < ENOUGH or not plan.decays:
@@ -154,7 +154,7 @@ def upside_down(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
 
 
-def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def too_early(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
     changes = int(np.count_nonzero(np.diff(seen.rates.values)))
     over = float(np.max(seen.rates.values)) > 1.05 * plan.peak
@@ -163,7 +163,7 @@ def too_early(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     return Finding("too-early", f"the rate has changed {changes} times in {len(seen.rates)} steps: too few to compare.")
 
 
-def begun_elsewhere(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def begun_elsewhere(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
     first = seen.rates.where(slice(0, ENOUGH))
     if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
@@ -182,7 +182,7 @@ def steps_done(run: Signals, first: float) -> int:
     return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
 
 
-def restarted(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def restarted(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     for event in seen.run.events("resume"):
         after = seen.rates.from_step(event.step or 0)
         if event.step and len(after) >= ENOUGH:
@@ -206,7 +206,7 @@ def _speed(steps: Floats, counts: Floats) -> float:
     return float((counts[last] - counts[first]) / (steps[last] - steps[first]))
 
 
-def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
+def wrong_count(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     counts = seen.counts
     steps = seen.rates.steps
     if counts is not None and float(np.ptp(steps)) > 0:
@@ -232,7 +232,7 @@ def wrong_count(seen: Seen, plan: Plan, _limit: Limits) -> Finding | None:
     )
 
 
-def wrong_horizon(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def wrong_horizon(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     if not plan.decays:
         return None
     factor, fits = horizon_factor(seen.rates.steps, seen.rates.values, plan)
@@ -244,7 +244,7 @@ def wrong_horizon(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     return _reaches_floor_early(seen, plan, limit)
 
 
-def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def _reaches_floor_early(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
     low = plan.floor + 0.02 * (plan.peak - plan.floor)
     all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // 1000)).astype(float)
@@ -263,7 +263,7 @@ def _reaches_floor_early(seen: Seen, plan: Plan, limit: Limits) -> Finding | Non
     )
 
 
-def own_curve(seen: Seen, limit: Limits) -> bool:
+def own_curve(seen: RecordedRates, limit: Limits) -> bool:
     """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
     if seen.dry is None:
         return False
@@ -272,7 +272,7 @@ def own_curve(seen: Seen, limit: Limits) -> bool:
     return agreement(counts, seen.rates.values, seen.dry, seen.peak, limit["close"]) >= limit["share"]
 
 
-def jumps(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def jumps(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     jump = largest_jump(seen.rates.steps, seen.rates.values, plan.rate(seen.rates.steps), plan.peak)
     if jump is None or jump.size <= limit["jump"]:
         return None
@@ -285,7 +285,7 @@ def jumps(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     )
 
 
-def late_warmup(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
+def late_warmup(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The rate still rises when the warmup should be over: C2.2 says how far it has come."""
     rising = seen.rates.where(seen.rates.steps <= plan.warmup)
     if plan.warmup < 1 or len(rising) < 2:
@@ -307,7 +307,7 @@ def late_warmup(seen: Seen, plan: Plan, limit: Limits) -> Finding | None:
     )
 
 
-def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
+def other(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding:
     expected = plan.rate(seen.rates.steps)
     off = np.abs(seen.rates.values - expected) / plan.peak
     warming = (seen.rates.steps < 2 * plan.warmup) & (seen.rates.values <= 1.05 * plan.peak)
@@ -322,7 +322,7 @@ def other(seen: Seen, plan: Plan, limit: Limits) -> Finding:
     return Finding(outcome, message, {"far": far}, seen.rates.step_at(place))
 
 
-Diagnosis = Callable[[Seen, Plan, Limits], Finding | None]
+Diagnosis = Callable[[RecordedRates, SchedulePlan, Limits], Finding | None]
 
 IN_ORDER: tuple[Diagnosis, ...] = (
     zero,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import ENOUGH, Seen, look
+from steadyrun.signals.learning_rates import ENOUGH, RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import thinned
@@ -34,7 +34,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("flat", message, measured, step)
 
 
-def _meant_to_move(seen: Seen) -> float | None:
+def _meant_to_move(seen: RecordedRates) -> float | None:
     """How far the declared curve, or the scheduler's dry run, moves over the recorded steps, as a share of the peak."""
     places = thinned(len(seen.rates), _POINTS)
     steps = seen.rates.steps[places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import ENOUGH, SAME, Seen, look
+from steadyrun.signals.learning_rates import ENOUGH, SAME, RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -38,13 +38,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("early", message, measured, step)
 
 
-def _from(seen: Seen, lowest: float) -> int:
+def _from(seen: RecordedRates, lowest: float) -> int:
     """The place from which on the rate stays at the lowest."""
     above = np.flatnonzero(seen.rates.values > lowest + SAME * seen.peak)
     return int(above[-1]) + 1 if len(above) else 0
 
 
-def _planned(seen: Seen) -> float | None:
+def _planned(seen: RecordedRates) -> float | None:
     """The share of the recorded steps that the declared plan spends at its floor."""
     if seen.plan is None:
         return None

@@ -3,6 +3,6 @@
 
 
 from steadyrun.replay.experiments.sequence import OnRow, explain_incident
-from steadyrun.replay.experiments.table import Row, Why
+from steadyrun.replay.experiments.experiment_table import FactorRow, Why
 
-__all__ = ["OnRow", "Row", "Why", "explain_incident"]
+__all__ = ["OnRow", "FactorRow", "Why", "explain_incident"]

@@ -19,8 +19,8 @@ from steadyrun.replay.result import Replay
 from steadyrun.program.packing import Packed
 from steadyrun.replay.session import Session
 from steadyrun.replay.experiments.factors import Factor
-from steadyrun.replay.experiments.judge import Judge, Trial
-from steadyrun.replay.experiments.table import DATA, NEAR, Row
+from steadyrun.replay.experiments.judge import IncidentJudge, Trial
+from steadyrun.replay.experiments.experiment_table import DATA, NEAR, FactorRow
 from steadyrun.program.model_parts import clean
 from steadyrun.records import Series
 from steadyrun.store.reader import open_run
@@ -33,7 +33,7 @@ _EVERY = {"activations": 0, "blocks": 0, "moments": 1, "spectral": 0, "dead_unit
 
 
 @dataclass(frozen=True)
-class Plan:
+class WindowPlan:
     """Which steps: the first bad loss, the first that is changed, the last, and an earlier one (None: not kept).
 
     `starts` are those from which on a change of the updates is tried, the latest first. It acts on the bad step only
@@ -53,7 +53,7 @@ class Plan:
         return factor.by_updates and (self.in_loss or (self.in_weights and not factor.in_backward))
 
 
-def plan(result: Replay, judge: Judge) -> Plan:
+def plan(result: Replay, judge: IncidentJudge) -> WindowPlan:
     """Changes begin at the first violent change shortly before the bad loss, else at the step before it."""
     incident, violent = result.incident, result.violent
     moment = result.first_bad if result.first_bad is not None else judge.moment
@@ -70,7 +70,7 @@ def plan(result: Replay, judge: Judge) -> Plan:
     starts = _starts(near, near if earlier is None else earlier, farthest, moment)
     kept = [each for each in starts if each >= incident.first_step]
     tried = tuple(kept if result.first_bad is not None else kept[:1])
-    return Plan(moment, start, until, earlier, tried, in_loss, in_weights)
+    return WindowPlan(moment, start, until, earlier, tried, in_loss, in_weights)
 
 
 def _starts(near: int, earlier: int, farthest: int, moment: int) -> list[int]:
@@ -79,16 +79,16 @@ def _starts(near: int, earlier: int, farthest: int, moment: int) -> list[int]:
     return sorted({min(near, start) for start in (near, earlier, between, farthest)}, reverse=True)
 
 
-class Experiments:
+class ExperimentRunner:
     """A session with the states it needs in memory: before the first changed steps, the bad loss, an earlier step."""
 
-    def __init__(self, session: Session, judge: Judge, steps: Plan) -> None:
+    def __init__(self, session: Session, judge: IncidentJudge, steps: WindowPlan) -> None:
         self.session, self._judge, self._steps = session, judge, steps
         self.moment, self.start, self.until, self.earlier = steps.moment, steps.start, steps.until, steps.earlier
         self.on_start: Callable[[Factor, int], None] = lambda *_: None  # called before a factor is tried from a step on
         self._states = self._remembered()
 
-    def run(self, factor: Factor) -> Row:
+    def run(self, factor: Factor) -> FactorRow:
         """One row of the table."""
         if factor.softens or self._steps.through_weights(factor):
             return self._change_of_updates(factor)
@@ -100,7 +100,7 @@ class Experiments:
         start = min(batches, default=self.start)
         return self._row(factor, self.execute(factor, start, batches), (start,))
 
-    def _change_of_updates(self, factor: Factor) -> Row:
+    def _change_of_updates(self, factor: Factor) -> FactorRow:
         """From the latest start at which it changes the weights of the bad step; what softens goes on to the earliest.
 
         It stops with the first start that removes the incident.
@@ -121,12 +121,12 @@ class Experiments:
                 break
         return row
 
-    def _row(self, factor: Factor, trial: Trial, starts: tuple[int, ...]) -> Row:
+    def _row(self, factor: Factor, trial: Trial, starts: tuple[int, ...]) -> FactorRow:
         gone = self._judge.gone(trial, starts[-1])
         note = f"not tested: it raised {trial.raised}" if gone is None else trial.raised
         before = tuple(self.moment - start for start in starts)
         peaks = trial.peak_loss, trial.peak_grad_norm
-        return Row(factor.name, factor.group, factor.words, *peaks, gone, note, starts, before)
+        return FactorRow(factor.name, factor.group, factor.words, *peaks, gone, note, starts, before)
 
     def execute(self, factor: Factor | None, start: int, batches: dict[int, Any]) -> Trial:
         """The steps from `start` on, recorded in a folder of their own."""
@@ -171,7 +171,7 @@ class Experiments:
         donors = [step for step in near if step in incident.steps and step != self.moment]
         return {at: incident.batch(donors[0], self.session.device)} if donors else {}
 
-    def _batch_elsewhere(self, factor: Factor) -> Row:
+    def _batch_elsewhere(self, factor: Factor) -> FactorRow:
         """Whether the batch does it from another state, too: `gone` is False where it does."""
         if self.earlier is None:
             return _untested(factor, "no earlier step is kept")
@@ -187,7 +187,7 @@ class Experiments:
             return _untested(factor, f"at step {self.earlier} it raised {raised}")
         at = (self.earlier,), (self.moment - self.earlier,)
         note = f"at step {self.earlier}"
-        return Row(factor.name, factor.group, factor.words, loss, math.nan, not shows, note, *at)
+        return FactorRow(factor.name, factor.group, factor.words, loss, math.nan, not shows, note, *at)
 
     def examples_alone(self) -> tuple[Example, ...]:
         """The examples of the bad batch that show the incident alone, more than any of another batch does."""
@@ -242,8 +242,8 @@ class Experiments:
         return True
 
 
-def _untested(factor: Factor, why: str) -> Row:
-    return Row(factor.name, factor.group, factor.words, math.nan, math.nan, None, f"not tested: {why}")
+def _untested(factor: Factor, why: str) -> FactorRow:
+    return FactorRow(factor.name, factor.group, factor.words, math.nan, math.nan, None, f"not tested: {why}")
 
 
 def _finite(session: Session) -> bool:

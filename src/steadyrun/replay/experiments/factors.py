@@ -14,7 +14,7 @@ from steadyrun.replay.hunt import fp32
 from steadyrun.program.packing import unpack
 from steadyrun.replay.session import Session
 from steadyrun.program.task import Task
-from steadyrun.replay.experiments.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE
+from steadyrun.replay.experiments.experiment_table import DATA, MODEL, OPTIMIZER, PRECISION, RATE
 
 _WARMUP = 50  # steps over which more warmup brings the rate back
 _CLIP = 0.5

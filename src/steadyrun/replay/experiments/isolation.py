@@ -14,7 +14,7 @@ from steadyrun.replay.result import Replay
 from steadyrun.program.random_state import put
 from steadyrun.replay.session import Session
 from steadyrun.program.task import Task, build_task
-from steadyrun.replay.experiments.table import DATA, MODEL, OPTIMIZER, RATE, UNDECIDED, Axes, Row
+from steadyrun.replay.experiments.experiment_table import DATA, MODEL, OPTIMIZER, RATE, UNDECIDED, FailureAxes, FactorRow
 from steadyrun.questions.dynamics.run_spikes import SIGMAS
 
 _SIZES = re.compile(
@@ -25,7 +25,7 @@ _LEARNT = 1.3  # times the run's own loss
 _MOST = 800  # steps for a smaller model to get there
 
 
-def isolate(result: Replay, moment: int, verdict: str) -> Axes:
+def isolate(result: Replay, moment: int, verdict: str) -> FailureAxes:
     """Train a smaller model on the window's own batches, and this model on made-up ones.
 
     `verdict` is what changes of the optimizer have shown already.
@@ -34,14 +34,14 @@ def isolate(result: Replay, moment: int, verdict: str) -> Axes:
     rows = [row for row in (small, made_up) if row is not None]
     with_small, with_made_up = (None if row is None else row.gone for row in (small, made_up))
     if verdict in {RATE, OPTIMIZER}:
-        return Axes(rows, "optimizer", "a change of the optimizer alone removes it")
+        return FailureAxes(rows, "optimizer", "a change of the optimizer alone removes it")
     if with_small is False and with_made_up is True:
-        return Axes(rows, DATA, "a smaller model fails on the same batches, and made-up batches do no harm")
+        return FailureAxes(rows, DATA, "a smaller model fails on the same batches, and made-up batches do no harm")
     if with_made_up is False and with_small is True:
-        return Axes(rows, MODEL, "made-up batches fail, too, and a smaller model does not")
+        return FailureAxes(rows, MODEL, "made-up batches fail, too, and a smaller model does not")
     if with_small is False and with_made_up is False:
-        return Axes(rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share")
-    return Axes(rows, UNDECIDED, "a smaller model and made-up batches do not tell them apart")
+        return FailureAxes(rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share")
+    return FailureAxes(rows, UNDECIDED, "a smaller model and made-up batches do not tell them apart")
 
 
 def smaller(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def smaller(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _smaller(result: Replay, moment: int) -> Row | None:
+def _smaller(result: Replay, moment: int) -> FactorRow | None:
     """The same batches in the same order, from new weights, with half the size."""
     config = result.incident.view.manifest.get("config") or {}
     changed = smaller(config)
@@ -64,13 +64,13 @@ def _smaller(result: Replay, moment: int) -> Row | None:
     try:
         losses = _train(result, build_task(result.factory, changed), moment)
     except Exception as problem:
-        return Row("smaller-model", MODEL, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
-    return Row(
+        return FactorRow("smaller-model", MODEL, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+    return FactorRow(
         "smaller-model", MODEL, words, _last(losses), math.nan, _calm(losses), ", ".join(_changes(config, changed))
     )
 
 
-def _synthetic(result: Replay, moment: int) -> Row | None:
+def _synthetic(result: Replay, moment: int) -> FactorRow | None:
     """The same state, and batches of random numbers in place of the real ones; nothing of the moment's own batch."""
     session, words = result.session, "made-up batches with the same model"
     first = max(result.incident.first_step, moment - 2 * _LEAST)
@@ -83,8 +83,8 @@ def _synthetic(result: Replay, moment: int) -> Row | None:
             for step in range(first, moment + 1)
         ]
     except Exception as problem:
-        return Row("made-up-batches", DATA, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
-    return Row("made-up-batches", DATA, words, _last(losses), math.nan, _calm(losses))
+        return FactorRow("made-up-batches", DATA, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+    return FactorRow("made-up-batches", DATA, words, _last(losses), math.nan, _calm(losses))
 
 
 def _train(result: Replay, task: Task, moment: int) -> list[float]:

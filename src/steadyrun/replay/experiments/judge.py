@@ -78,7 +78,7 @@ class Trial:
         return _peak(self.series["grad_norm"].values.tolist()) if "grad_norm" in self.series else math.nan
 
 
-class Judge:
+class IncidentJudge:
     """Knows what the incident was."""
 
     def __init__(self, incident: Incident, first_bad: int | None, raised: str) -> None:

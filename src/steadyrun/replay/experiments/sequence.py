@@ -11,11 +11,11 @@ from steadyrun.replay.rendering import as_json
 from steadyrun.replay.result import Replay
 from steadyrun.replay.experiments.factors import REPEAT, Factor, factors_for
 from steadyrun.replay.experiments.isolation import isolate
-from steadyrun.replay.experiments.judge import Judge
+from steadyrun.replay.experiments.judge import IncidentJudge
 from steadyrun.replay.experiments.processes import run_in_processes
-from steadyrun.replay.experiments.table import DATA, NOT_REPRODUCIBLE, UNDECIDED, Row, Why
-from steadyrun.replay.experiments.attempt import Experiments, plan
-from steadyrun.replay.experiments.verdict import Rows, decide
+from steadyrun.replay.experiments.experiment_table import DATA, NOT_REPRODUCIBLE, UNDECIDED, FactorRow, Why
+from steadyrun.replay.experiments.attempt import ExperimentRunner, plan
+from steadyrun.replay.experiments.verdict import TriedRows, decide
 from steadyrun.store.jsonio import dumps, replace_file
 
 OnRow = Callable[[int, int, str], None]
@@ -55,11 +55,11 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
         differences = "; ".join(each.message for each in result.proof.differences) or "what differs is not known"
         why = f"the replay is not what was recorded: {differences}"
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
-    judge = Judge(incident, result.first_bad, result.raised)
+    judge = IncidentJudge(incident, result.first_bad, result.raised)
     if judge.cannot_tell:
         return Why(**at, **nowhere, verdict=UNDECIDED, why=judge.cannot_tell)
     steps = plan(result, judge)
-    experiments = Experiments(result.session, judge, steps)
+    experiments = ExperimentRunner(result.session, judge, steps)
     at |= {"moment": steps.moment, "start": steps.start, "until": steps.until}
     baseline = experiments.run(REPEAT)
     if baseline.gone:
@@ -75,7 +75,7 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     return _with_examples(found, result, experiments) if found.verdict == DATA else found
 
 
-def _with_examples(found: Why, result: Replay, experiments: Experiments) -> Why:
+def _with_examples(found: Why, result: Replay, experiments: ExperimentRunner) -> Why:
     """Which examples of the batch do it: those that are not finite, else those that do it alone."""
     if result.culprit is not None and result.culprit.examples:
         return replace(found, examples=result.culprit.examples)
@@ -86,31 +86,31 @@ def _with_examples(found: Why, result: Replay, experiments: Experiments) -> Why:
     return replace(found, examples=alone, why=why)
 
 
-def _closable(rows: Iterator[Row]) -> Generator[Row, None, None]:
+def _closable(rows: Iterator[FactorRow]) -> Generator[FactorRow, None, None]:
     yield from rows
 
 
 def _table(
     result: Replay,
     at: dict[str, Any],
-    baseline: Row,
+    baseline: FactorRow,
     usable: list[Factor],
     unusable: list[Factor],
-    results: Iterator[Row],
+    results: Iterator[FactorRow],
     everything: bool,
     on_row: OnRow,
 ) -> Why:
     structural = result.precision is None or result.precision.outcome == "structural"
-    rows: list[Row] = []
+    rows: list[FactorRow] = []
     decision = None
     for place, factor in enumerate(usable):
         left = [each.name for each in usable[place:]]
-        decision = decision or decide(Rows(rows, left), result.culprit, structural)
+        decision = decision or decide(TriedRows(rows, left), result.culprit, structural)
         if decision is not None and not everything:
             break
         on_row(place, len(usable), factor.words)
         rows.append(next(results))
-    decision = decision or decide(Rows(rows, []), result.culprit, structural)
+    decision = decision or decide(TriedRows(rows, []), result.culprit, structural)
     tried = {row.factor for row in rows}
     left_out = [factor.name for factor in (*usable, *unusable) if factor.name not in tried]
     verdict, why, interaction = decision or (UNDECIDED, _why_undecided(rows), None)
@@ -119,7 +119,7 @@ def _table(
     )
 
 
-def _why_undecided(rows: list[Row]) -> str:
+def _why_undecided(rows: list[FactorRow]) -> str:
     removing = [row.words for row in rows if row.gone]
     if removing:
         return f"the table does not separate: {', '.join(removing)} remove it"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from steadyrun.replay.bad_examples import in_words
 from steadyrun.replay.hunt import Culprit
 from steadyrun.replay.hunt.cause_table import CAUSES
-from steadyrun.replay.experiments.table import DATA, MODEL, OPTIMIZER, PRECISION, RATE, UNDECIDED, Row
+from steadyrun.replay.experiments.experiment_table import DATA, MODEL, OPTIMIZER, PRECISION, RATE, UNDECIDED, FactorRow
 
 Decision = tuple[str, str, str | None]
 """Verdict, why, and an interaction where there is one."""
@@ -16,14 +16,14 @@ _MOMENTS = ("earlier-moments", "moments-before-seam")
 _BATCHES = ("other-batch", "other-batch-before")
 
 
-class Rows:
+class TriedRows:
     """What has been tried so far."""
 
-    def __init__(self, rows: Sequence[Row], left: Sequence[str]) -> None:
+    def __init__(self, rows: Sequence[FactorRow], left: Sequence[str]) -> None:
         self._rows = {row.factor: row for row in rows}
         self._left = set(left)
 
-    def removed(self, *names: str) -> list[Row]:
+    def removed(self, *names: str) -> list[FactorRow]:
         return [row for name in names if (row := self._rows.get(name)) is not None and row.gone]
 
     def tried(self, *names: str) -> bool:
@@ -46,7 +46,7 @@ class Rows:
         return None if row is None or row.gone is None else not row.gone
 
 
-def decide(rows: Rows, culprit: Culprit | None, structural: bool) -> Decision | None:
+def decide(rows: TriedRows, culprit: Culprit | None, structural: bool) -> Decision | None:
     """The verdict that the rows carry so far; None where more of them are needed, or none does.
 
     A smaller rate that must begin long before the bad loss has trained another model by then. That is a cause of
@@ -86,7 +86,7 @@ def _grew(culprit: Culprit) -> bool:
     return culprit.cause in CAUSES and CAUSES[culprit.cause].overflow
 
 
-def _rates(rows: Rows) -> str:
+def _rates(rows: TriedRows) -> str:
     """What is known of smaller learning rates."""
     rate = rows.removed(*_RATES)
     if rate:
@@ -97,12 +97,12 @@ def _rates(rows: Rows) -> str:
     return f"smaller learning rates were {why}" if why else "smaller learning rates were not tested"
 
 
-def _not(rows: Rows, groups: Mapping[str, Sequence[str]]) -> str:
+def _not(rows: TriedRows, groups: Mapping[str, Sequence[str]]) -> str:
     kept = [words for words, names in groups.items() if rows.keep_it(*names)]
     return f"; {' and '.join(kept)} {'do' if len(kept) > 1 else 'does'} not" if kept else ""
 
 
-def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
+def _batch(rows: TriedRows, batch: list[FactorRow]) -> Decision | None:
     if rows.shows("batch-elsewhere"):
         return DATA, f"{_said(batch)} removes it, and the same batch does it at an earlier step, too", None
     if rows.shows("batch-elsewhere") is None:
@@ -113,7 +113,7 @@ def _batch(rows: Rows, batch: list[Row]) -> Decision | None:
     return UNDECIDED, words, words
 
 
-def _said(rows: Sequence[Row]) -> str:
+def _said(rows: Sequence[FactorRow]) -> str:
     row = rows[0]
     if not row.early:
         return row.words

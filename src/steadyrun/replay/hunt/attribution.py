@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from steadyrun.replay.hunt.cause_rules import Evidence, cause_of, softmax_like
+from steadyrun.replay.hunt.cause_rules import OperationEvidence, cause_of, softmax_like
 from steadyrun.replay.hunt.culprit import Range
 from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
-from steadyrun.replay.hunt.location import Place, is_custom
-from steadyrun.replay.hunt.operation_call import Call
+from steadyrun.replay.hunt.location import OperationPlace, is_custom
+from steadyrun.replay.hunt.operation_call import OperationCall
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint, earliest
 
 # An infinity that one of these makes was put there by the program.
@@ -38,20 +38,22 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """An input that is not finite."""
 
     bad: Bad
     taint: Taint
 
 
-class Judge:
+class ResultJudge:
     """Judges results one at a time; `before` holds the inputs that were overwritten, by the id of their tensor."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    def taint(self, call: Call, item: int, result: Tensor, place: Place, before: dict[int, Before]) -> Taint:
+    def taint(
+        self, call: OperationCall, item: int, result: Tensor, place: OperationPlace, before: dict[int, Before]
+    ) -> Taint:
         """The origins of what is not finite in a result."""
         bad = bad_values(result)
         inputs = list(call.inputs(item))
@@ -76,7 +78,9 @@ class Judge:
                 found.inf, found.mask = (None, origin) if origin.deliberate else (origin, None)
         return found
 
-    def _source(self, tensor: Tensor, name: str, place: Place, before: dict[int, Before]) -> Source | None:
+    def _source(
+        self, tensor: Tensor, name: str, place: OperationPlace, before: dict[int, Before]
+    ) -> InputSource | None:
         held = before.get(id(tensor))
         bad = held.bad if held is not None else bad_values(tensor)
         if not bad:
@@ -88,9 +92,9 @@ class Judge:
             self._memory.taint(tensor, taint)
         if not bad & Bad.INF:  # the memory holds infinities elsewhere
             taint = Taint(taint.nan)
-        return Source(bad, taint)
+        return InputSource(bad, taint)
 
-    def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: Place, known: Taint) -> Taint:
+    def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: OperationPlace, known: Taint) -> Taint:
         """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
 
         Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
@@ -99,7 +103,7 @@ class Judge:
         made = self._memory.unfilled(tensor)
         if made is not None and (origin := self._memory.suspect) is not None:
             return Taint(known.nan or origin, known.inf or origin, known.mask)
-        where = made or Place("data", "", "", place.operation, place.where, place.passes)
+        where = made or OperationPlace("data", "", "", place.operation, place.where, place.passes)
         cause = "uninitialised-memory" if made else "non-finite-input"
         origin = Origin(where, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=not made)
         nan = known.nan or (origin if bad & Bad.NAN else None)
@@ -107,7 +111,7 @@ class Judge:
         return Taint(nan, known.inf, mask)
 
 
-def _nan_origin(call: Call, sources: list[Source], place: Place) -> Origin | None:
+def _nan_origin(call: OperationCall, sources: list[InputSource], place: OperationPlace) -> Origin | None:
     """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
     found = earliest(each.taint.nan for each in sources if each.bad & Bad.NAN)
     if found is not None:
@@ -124,23 +128,23 @@ def _nan_origin(call: Call, sources: list[Source], place: Place) -> Origin | Non
     return None if call.name in _ELEMENTWISE and given.place.stage != "data" else given
 
 
-def _inf_origins(call: Call, bad: Bad, sources: list[Source]) -> tuple[Origin | None, Origin | None]:
+def _inf_origins(call: OperationCall, bad: Bad, sources: list[InputSource]) -> tuple[Origin | None, Origin | None]:
     if call.name in _KEEPS_SIGN and bad & Bad.UP and not any(each.bad & (Bad.UP | Bad.NAN) for each in sources):
         return None, None
     return earliest(each.taint.inf for each in sources), earliest(each.taint.mask for each in sources)
 
 
 def _new_origin(
-    call: Call,
+    call: OperationCall,
     inputs: list[tuple[str, Any]],
     bad: Bad,
     result: Tensor,
-    place: Place,
+    place: OperationPlace,
     before: dict[int, Before],
     masked: bool,
 ) -> Origin:
     ranges = tuple(_range(name, value, before) for name, value in inputs)
-    evidence = Evidence(
+    evidence = OperationEvidence(
         operation=call.name,
         value=worst(bad),
         dtype=dtype_name(result.dtype),

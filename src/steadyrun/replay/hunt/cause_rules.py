@@ -13,7 +13,7 @@ _SOFTMAX = ("softmax", "logsumexp", "logcumsumexp", "scaled_dot_product", "atten
 
 
 @dataclass(frozen=True)
-class Evidence:
+class OperationEvidence:
     """What is known where a non-finite number appeared.
 
     `operation` is what torch ran; `derived` is the forward operation that is being differentiated, or empty.
@@ -39,7 +39,7 @@ class Evidence:
         return self.inputs[0] if self.inputs else None
 
 
-def cause_of(seen: Evidence) -> str:
+def cause_of(seen: OperationEvidence) -> str:
     """The slug of the cause, one of `fixes.CAUSES`."""
     if seen.masked:
         return _from_mask(seen)
@@ -60,7 +60,7 @@ def overflow(dtype: str) -> str:
     return {"float16": "fp16-overflow", "bfloat16": "bf16-overflow"}.get(dtype, "float32-overflow")
 
 
-def _from_mask(seen: Evidence) -> str:
+def _from_mask(seen: OperationEvidence) -> str:
     if softmax_like(seen.operation, seen.derived):
         return "fully-masked-row"
     if seen.operation in ("mul", "div", "mm", "bmm", "addmm", "baddbmm", "addcmul", "xlogy", "lerp"):
@@ -68,7 +68,7 @@ def _from_mask(seen: Evidence) -> str:
     return "inf-minus-inf"
 
 
-def _in_update(seen: Evidence) -> str:
+def _in_update(seen: OperationEvidence) -> str:
     if _given_infinity(seen):
         return "non-finite-rate"
     if seen.operation.startswith("_fused_"):
@@ -77,7 +77,7 @@ def _in_update(seen: Evidence) -> str:
     return "optimizer-epsilon" if cause == "division-by-zero" else cause
 
 
-def _fused_epsilon(seen: Evidence) -> bool:
+def _fused_epsilon(seen: OperationEvidence) -> bool:
     second, eps = seen.input("exp_avg_sqs", "state_sums"), seen.input("eps")
     return second is not None and second.zeros > 0 and eps is not None and vanishes(eps.low or 0.0, second.dtype)
 
@@ -87,7 +87,7 @@ def vanishes(number: float, dtype: str) -> bool:
     return abs(number) < {"float16": 3e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45}.get(dtype, 5e-324)
 
 
-def _in_backward(seen: Evidence) -> str:
+def _in_backward(seen: OperationEvidence) -> str:
     if seen.spoiled:
         return "hidden-branch"
     if seen.derived == "embedding":
@@ -98,7 +98,7 @@ def _in_backward(seen: Evidence) -> str:
     return cause
 
 
-def _in_forward(seen: Evidence) -> str:
+def _in_forward(seen: OperationEvidence) -> str:
     if seen.value == "nan" and seen.operation != "mul" and _given_infinity(seen):
         return "non-finite-number"
     if seen.value == "nan" and any(each.empty for each in seen.inputs):
@@ -110,17 +110,17 @@ def _in_forward(seen: Evidence) -> str:
     return overflow(seen.dtype) if seen.value != "nan" or _large(seen) else "unknown"
 
 
-def _large(seen: Evidence) -> bool:
+def _large(seen: OperationEvidence) -> bool:
     """Whether products of the inputs may leave the dtype, with room for sums of many: what makes NaN an overflow."""
     limit = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 100
     return any(_above(each, limit) or _below(each, -limit) for each in seen.inputs if each.dtype != "number")
 
 
-def _given_infinity(seen: Evidence) -> bool:
+def _given_infinity(seen: OperationEvidence) -> bool:
     return any(each.dtype == "number" and each.nonfinite > 0 for each in seen.inputs)
 
 
-def _multiplied_infinity(seen: Evidence) -> bool:
+def _multiplied_infinity(seen: OperationEvidence) -> bool:
     return seen.value == "nan" and seen.operation == "mul" and _given_infinity(seen)
 
 
@@ -136,65 +136,65 @@ def _above(each: Range | None, limit: float) -> bool:
     return each is not None and each.high is not None and each.high > limit
 
 
-def _log(shift: float) -> Callable[[Evidence], str]:
-    def rule(seen: Evidence) -> str:
+def _log(shift: float) -> Callable[[OperationEvidence], str]:
+    def rule(seen: OperationEvidence) -> str:
         return "log-of-negative" if seen.value == "nan" and _below(seen.first, -shift) else "log-of-zero"
 
     return rule
 
 
-def _logit(seen: Evidence) -> str:
+def _logit(seen: OperationEvidence) -> str:
     return _domain(0.0, 1.0)(seen) or "log-of-zero"
 
 
-def _xlogy(seen: Evidence) -> str:
+def _xlogy(seen: OperationEvidence) -> str:
     return "log-of-negative" if _below(seen.input("other"), 0.0) else "log-of-zero"
 
 
-def _root(seen: Evidence) -> str:
+def _root(seen: OperationEvidence) -> str:
     return "sqrt-of-negative" if seen.value == "nan" and _below(seen.first, 0.0) else ""
 
 
-def _rsqrt(seen: Evidence) -> str:
+def _rsqrt(seen: OperationEvidence) -> str:
     return _root(seen) or ("division-by-zero" if _has_zero(seen.first) else "")
 
 
-def _divisor(*names: str) -> Callable[[Evidence], str]:
+def _divisor(*names: str) -> Callable[[OperationEvidence], str]:
     return lambda seen: "division-by-zero" if _has_zero(seen.input(*names)) else ""
 
 
-def _power(seen: Evidence) -> str:
+def _power(seen: OperationEvidence) -> str:
     base, exponent = seen.input("self"), seen.input("exponent")
     if _has_zero(base) and _below(exponent, 0.0):
         return "division-by-zero"
     return "sqrt-of-negative" if seen.value == "nan" and _below(base, 0.0) else ""
 
 
-def _domain(low: float, high: float) -> Callable[[Evidence], str]:
-    def rule(seen: Evidence) -> str:
+def _domain(low: float, high: float) -> Callable[[OperationEvidence], str]:
+    def rule(seen: OperationEvidence) -> str:
         return "out-of-domain" if _below(seen.first, low) or _above(seen.first, high) else ""
 
     return rule
 
 
-def _always(cause: str) -> Callable[[Evidence], str]:
+def _always(cause: str) -> Callable[[OperationEvidence], str]:
     return lambda _: cause
 
 
-def _variance(seen: Evidence) -> str:
+def _variance(seen: OperationEvidence) -> str:
     held = seen.first
     large = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 2
     return "" if _above(held, large) or _below(held, -large) else "variance-of-one"
 
 
-def _normalisation(seen: Evidence) -> str:
+def _normalisation(seen: OperationEvidence) -> str:
     eps, variance = seen.input("eps"), seen.input("running_var")
     if _below(variance, 0.0):
         return "sqrt-of-negative"
     return "division-by-zero" if eps is not None and vanishes(eps.low or 0.0, "float32") else ""
 
 
-_RULES: dict[str, Callable[[Evidence], str]] = {
+_RULES: dict[str, Callable[[OperationEvidence], str]] = {
     **dict.fromkeys(("log", "log2", "log10"), _log(0.0)),
     "log1p": _log(1.0),
     "logit": _logit,

@@ -9,7 +9,7 @@ from steadyrun.replay.hunt.cause_rules import vanishes
 from steadyrun.replay.hunt.cause_table import CAUSES
 from steadyrun.replay.hunt.culprit import Culprit, Range, Stage
 from steadyrun.replay.hunt.finite_range import dtype_name, worst
-from steadyrun.replay.hunt.location import Place
+from steadyrun.replay.hunt.location import OperationPlace
 from steadyrun.replay.hunt.origins import Origin
 from steadyrun.replay.hunt.sinks import Hit
 
@@ -49,7 +49,7 @@ def _behind(origin: Origin, hit: Hit) -> tuple[Origin, str]:
     return origin, origin.cause
 
 
-def _stage(place: Place, hit: Hit, cause: str, passes: int) -> Stage:
+def _stage(place: OperationPlace, hit: Hit, cause: str, passes: int) -> Stage:
     if place.stage in ("forward", "loss") and cause == "hidden-branch":
         return "backward"
     if place.stage == "update" and hit.sink in ("root", "loss"):  # the loss function in an optimizer's closure
@@ -59,10 +59,10 @@ def _stage(place: Place, hit: Hit, cause: str, passes: int) -> Stage:
     return place.stage
 
 
-def _unseen(hit: Hit) -> Place:
+def _unseen(hit: Hit) -> OperationPlace:
     stage: dict[str, Stage] = {"root": "loss", "loss": "loss", "gradient": "backward", "update": "update"}
     owner = hit.name.rpartition(".")[0] if hit.sink == "gradient" else ""
-    return Place(stage[hit.sink], owner, "", "", "", 0)
+    return OperationPlace(stage[hit.sink], owner, "", "", "", 0)
 
 
 def _message(origin: Origin, cause: str, stage: str, module: str, hit: Hit, task: Task) -> str:
@@ -79,7 +79,7 @@ def _tells_more(origin: Origin, cause: str) -> bool:
     return cause == "hidden-branch" and origin.cause not in ("hidden-branch", "unknown")
 
 
-def _subject(place: Place, stage: str, module: str) -> str:
+def _subject(place: OperationPlace, stage: str, module: str) -> str:
     """What the meaning of a cause is said of."""
     operation = place.operation or "something"
     if stage == "data":

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steadyrun.replay.hunt.attribution import Before, Judge
+from steadyrun.replay.hunt.attribution import Before, ResultJudge
 from steadyrun.replay.hunt.finite_range import bad_values, floating, measure
-from steadyrun.replay.hunt.location import Place, Places
-from steadyrun.replay.hunt.operation_call import UNINITIALISED, Call, describe
+from steadyrun.replay.hunt.location import OperationPlace, Places
+from steadyrun.replay.hunt.operation_call import UNINITIALISED, OperationCall, describe
 from steadyrun.replay.hunt.origins import Memory, Origin
 
 
@@ -26,7 +26,7 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, places: Places, memory: Memory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._places, self._memory, self._judge = places, memory, Judge(memory)
+        self._places, self._memory, self._judge = places, memory, ResultJudge(memory)
         self.resting = False
         self.number: Origin | None = None
         self.unscaled = False
@@ -41,7 +41,9 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._after(*begun, output)
         return output
 
-    def _before(self, func: Any, args: Any, kwargs: Any) -> tuple[Call, Place, dict[int, Before]] | None:
+    def _before(
+        self, func: Any, args: Any, kwargs: Any
+    ) -> tuple[OperationCall, OperationPlace, dict[int, Before]] | None:
         try:
             call = describe(func, args, kwargs)
             place = self._places.here(call.name)
@@ -49,7 +51,7 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Exception:
             return None
 
-    def _after(self, call: Call, place: Place, before: dict[int, Before], output: Any) -> None:
+    def _after(self, call: OperationCall, place: OperationPlace, before: dict[int, Before], output: Any) -> None:
         try:
             self._note(call)
             if call.name in UNINITIALISED:
@@ -61,7 +63,9 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Exception:
             return
 
-    def _check(self, call: Call, item: int, tensor: Tensor, place: Place, before: dict[int, Before]) -> None:
+    def _check(
+        self, call: OperationCall, item: int, tensor: Tensor, place: OperationPlace, before: dict[int, Before]
+    ) -> None:
         if not bad_values(tensor):
             self._memory.clean(tensor)
             return
@@ -71,14 +75,14 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if place.spoiled is not None and (torch.is_grad_enabled() or place.stage == "backward"):
             self._memory.suspect = place.spoiled
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: OperationCall) -> None:
         if call.name == "_amp_foreach_non_finite_check_and_unscale":
             self.unscaled = True
         elif call.name == "_local_scalar_dense" and (bad := bad_values(call.arguments["self"])):
             self.number = self._memory.taint_of(call.arguments["self"]).guilty(bad)
 
 
-def _overwritten(call: Call) -> dict[int, Before]:
+def _overwritten(call: OperationCall) -> dict[int, Before]:
     """The inputs that the operation is about to overwrite, measured while they are there."""
     written = {id(tensor) for _, tensor in call.written()}
     if not written:
@@ -91,5 +95,5 @@ def _overwritten(call: Call) -> dict[int, Before]:
     return found
 
 
-def _items(call: Call) -> int:
+def _items(call: OperationCall) -> int:
     return max((item + 1 for item, _ in call.written()), default=0) if call.signature.by_item else 1

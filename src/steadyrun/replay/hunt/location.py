@@ -89,7 +89,7 @@ _MARK = "steadyrun"
 
 
 @dataclass
-class Place:
+class OperationPlace:
     """Where one operation ran.
 
     In backward `node` is the node of the graph at work and `source` the place of the operation that made it. `spoiled`
@@ -103,7 +103,7 @@ class Place:
     where: str
     passes: int
     node: Any = None
-    source: Place | None = None
+    source: OperationPlace | None = None
     spoiled: Origin | None = None
 
 
@@ -121,7 +121,7 @@ class Places:
             id(each): self._named[id(module)] for _, module in named for each in module.parameters(recurse=False)
         }
         self._inside: dict[int, list[nn.Module]] = {}
-        self._kept: dict[int, dict[int, tuple[str, Place]]] = {}
+        self._kept: dict[int, dict[int, tuple[str, OperationPlace]]] = {}
         self._depth: dict[int, int] = {}
         self._doing: list[Stage] = []
         self.passes = 0
@@ -139,7 +139,7 @@ class Places:
             hooks.callback(register_optimizer_step_post_hook(self._step_ends).remove)
             yield
 
-    def here(self, operation: str) -> Place:
+    def here(self, operation: str) -> OperationPlace:
         """The place of an operation that runs now."""
         modules = self._inside.get(get_ident(), [])
         # A module that was entered since backward began is one that checkpointing runs again.
@@ -178,30 +178,30 @@ class Places:
                 node.metadata[_MARK] = self._made(node)
                 waiting += [each for each, _ in node.next_functions if each is not None]
 
-    def _in_code(self, operation: str, modules: list[nn.Module]) -> Place:
+    def _in_code(self, operation: str, modules: list[nn.Module]) -> OperationPlace:
         named = self._innermost()
         stage: Stage = "forward" if named else ("update" if self._doing[-1:] == ["update"] else "loss")
         path, kind = named or ("", type(modules[0]).__name__ if modules else "")
-        return Place(stage, path, kind, friendly(operation), calling_line(), self.passes)
+        return OperationPlace(stage, path, kind, friendly(operation), calling_line(), self.passes)
 
-    def _in_backward(self, node: Any) -> Place:
+    def _in_backward(self, node: Any) -> OperationPlace:
         """An operation in backward lies where the one that is differentiated lies."""
         held = node.metadata.get(_MARK) or self._made(node)
         operation = differentiated(node.name())
         if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
             path, kind = self._owners.get(id(getattr(node, "variable", None))) or self._innermost() or ("", "")
-            return Place("backward", path, kind, operation, calling_line(in_backward=True), self.passes, node)
+            return OperationPlace("backward", path, kind, operation, calling_line(in_backward=True), self.passes, node)
         if held.stage == "backward" and not is_custom(held.node):  # the gradient of a gradient
             operation = held.operation
         line = calling_line(in_backward=True) or held.where
-        return Place("backward", held.module, held.module_type, operation, line, self.passes, node, held)
+        return OperationPlace("backward", held.module, held.module_type, operation, line, self.passes, node, held)
 
     def _innermost(self) -> tuple[str, str] | None:
         """Path and type of the module that is being run, as far as it is the model's."""
         modules = self._inside.get(get_ident(), [])
         return next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
 
-    def _made(self, node: Any) -> Place | None:
+    def _made(self, node: Any) -> OperationPlace | None:
         number, name = node._sequence_nr(), node.name()
         mine = self._kept.get(get_ident(), {}).get(number)
         others = [kept[number] for kept in self._kept.values() if number in kept]

@@ -63,7 +63,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperationCall:
     """An operation with its arguments."""
 
     signature: Signature
@@ -95,10 +95,10 @@ class Call:
         return list(found.values())
 
 
-def describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperationCall:
     """A call as the dispatcher hands it over."""
     signature = signature_of(func)
-    return Call(signature, {**dict(zip(signature.arguments, args, strict=False)), **kwargs})
+    return OperationCall(signature, {**dict(zip(signature.arguments, args, strict=False)), **kwargs})
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from steadyrun.replay.hunt.culprit import Culprit, Stage
 from steadyrun.replay.hunt.culprit_report import culprit_of
 from steadyrun.replay.hunt.dispatch_mode import Checker
 from steadyrun.replay.hunt.finite_range import Bad, bad_values, dtype_name, measure, tensors_in
-from steadyrun.replay.hunt.location import Place, Places, plain_path, unwrapped
+from steadyrun.replay.hunt.location import OperationPlace, Places, plain_path, unwrapped
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint
 from steadyrun.replay.hunt.sinks import Hit, Sinks
 
@@ -128,7 +128,7 @@ def _note(memory: Memory, tensor: Tensor, stage: Stage, name: str, what: str, *,
     if not (bad := bad_values(tensor)):
         return
     cause = "non-finite-input" if stage == "data" else "non-finite-state"
-    place = Place(stage, name, "", what, "", 0)
+    place = OperationPlace(stage, name, "", what, "", 0)
     origin = Origin(place, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=meant)
     infinite = origin if bad & Bad.INF else None
     memory.taint(

@@ -13,7 +13,7 @@ from steadyrun.importers.formats.dialects import (
     llmc,
     megatron,
     nanogpt,
-    table,
+    printed_table,
 )
 from steadyrun.importers.formats.dialects.dialect import Dialect
 
@@ -30,7 +30,7 @@ DIALECTS: tuple[Dialect, ...] = (
     coqui.DIALECT,
     keras.DIALECT,
     boosting.DIALECT,
-    table.DIALECT,
+    printed_table.DIALECT,
     general.DIALECT,
 )
 

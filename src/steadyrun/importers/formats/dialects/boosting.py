@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -32,7 +32,7 @@ _LOSSES = (
 _LEARN = {*TRAIN, "learn", "validation_0"}
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     for number, line in lines:
         if not (found := _LINE.match(line)) or not _SURE.match(line):
             continue

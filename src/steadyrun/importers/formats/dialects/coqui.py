@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -16,7 +16,7 @@ _OTHER = re.compile(r"--> |^\s*> (?:EPOCH|TRAINING)")
 _FIELD = re.compile(rf"^\s*\| > ([\w./]+)\s*:\s*({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     """A block is a row; the fields of an evaluation are averages: `avg_loss` of it is the validation loss."""
     block: dict[str, float] = {}
     step, held_out = 0.0, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -21,7 +21,7 @@ _EPOCH = re.compile(rf"Epoch (\d+)/\d+ with loss ({ANY})", re.I)
 _PERPLEXITY = re.compile(rf"^\s*(?:ppl|perplexity): ({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     at, total, scale = 0.0, 0.0, None
     for number, line in lines:
         where = f"line {number:,}"

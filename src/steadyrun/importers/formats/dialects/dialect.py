@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import TooLargeError, number
 
@@ -24,23 +24,23 @@ class Dialect:
     name: str
     title: str
     pattern: re.Pattern[str]
-    rows: Callable[[Lines, Told, Log], Iterator[Row]]
+    rows: Callable[[Lines, Anomalies, Log], Iterator[Row]]
     kind: str = ""
     roles: Mapping[str, str] = field(default_factory=dict)
     sure: Callable[[list[str]], bool] = lambda _lines: True  # asked of lines in which the pattern was found
     last_resort: bool = False
 
 
-def read(text: str, told: Told, where: str) -> float | None:
+def read(text: str, told: Anomalies, where: str) -> float | None:
     """A number of a line."""
     try:
         return number(text)
     except TooLargeError as problem:
-        told.odd("numbers larger than any float", "left out", f"{where}: {problem}")
+        told.note("numbers larger than any float", "left out", f"{where}: {problem}")
         return None
 
 
-def pairs(found: list[tuple[str, str]], told: Told, line: int) -> dict[str, float]:
+def pairs(found: list[tuple[str, str]], told: Anomalies, line: int) -> dict[str, float]:
     """Names and numbers out of matches of (name, text)."""
     row: dict[str, float] = {}
     for name, text in found:

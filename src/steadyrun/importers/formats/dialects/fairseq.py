@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.formats.jsonlines import parsed
 from steadyrun.importers.formats.objects import row_of
@@ -18,14 +18,14 @@ _TEXT = re.compile(rf"{_FRONT}epoch\s++(\d++)\b(?=.*\bloss[ =])(.*\bnum_updates[
 _FIELD = re.compile(rf"\b([a-z]\w*)[ =]({ANY})(?=[\s,|%]|$)", re.I)
 
 
-def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
         if found := _ENTRY.search(line):
             held = parsed(found[2])
             if isinstance(held, dict):
                 yield _named(row_of(held, told, f"line {number:,}"), found[1])
             else:
-                told.odd("lines that are no JSON object", "left out", f"line {number:,}")
+                told.note("lines that are no JSON object", "left out", f"line {number:,}")
         elif found := _TEXT.search(line):
             yield _text_row(line, found[1], found[2], told, number)
 
@@ -37,7 +37,7 @@ def _named(row: dict[str, float], part: str) -> Row:
     return row
 
 
-def _text_row(line: str, epoch: str, rest: str, told: Told, number: int) -> Row:
+def _text_row(line: str, epoch: str, rest: str, told: Anomalies, number: int) -> Row:
     """A line of values since the last one has a place in the epoch (`: 450 / 1891`); one without sums an epoch up."""
     row = pairs([("epoch", epoch), *_FIELD.findall(rest)], told, number)
     if "valid on" in line:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
 from steadyrun.importers.formats.jsonlines import parsed
 from steadyrun.importers.formats.objects import row_of
@@ -163,7 +163,7 @@ _AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_
 class _Reader:
     """What is remembered from line to line."""
 
-    told: Told
+    told: Anomalies
     first: float | None = None  # the first epoch that was named
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
@@ -178,7 +178,7 @@ class _Reader:
         if self.block:
             yield from self.ended()
         if len(line) > _LONGEST:
-            self.told.odd(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
+            self.told.note(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
             return
         if not _HINT.search(line):
             return
@@ -254,7 +254,7 @@ def _held_out(name: str) -> str:
     return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
 
 
-def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     reader = _Reader(told)
     for number, line in lines:
         yield from reader.rows(number, line)
@@ -263,7 +263,7 @@ def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
 
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
-    found = list(islice(_rows(enumerate(lines, start=1), Told(), Log(iter(()))), 300))
+    found = list(islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), 300))
     kinds = Counter(_kind(row) for row in found)
     if not kinds:
         return False

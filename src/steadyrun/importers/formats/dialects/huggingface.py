@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain, islice, pairwise
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Log, Row
 
@@ -18,7 +18,7 @@ _TOTAL = re.compile(r"Total optimization steps\s*=\s*(\d[\d,]{0,15})\b")
 _AHEAD, _STALE = 20_000, 0.1
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     """Entries, with steps only where the bars keep up: a bar is drawn now and then, entries come when they come."""
     entries = _entries(lines, told, log)
     ahead = list(islice(entries, _AHEAD))
@@ -27,12 +27,12 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
     if stale <= _STALE * len(steps):
         yield from chain(ahead, entries)
         return
-    told.odd("progress bars that were drawn less often than values were printed", "not used for steps", count=stale)
+    told.note("progress bars that were drawn less often than values were printed", "not used for steps", count=stale)
     for row in chain(ahead, entries):
         yield {name: value for name, value in row.items() if name != "step"}
 
 
-def _entries(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _entries(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     total: int | None = None
     step: int | None = None
     for number, line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -16,7 +16,7 @@ _FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
 _LINE = re.compile(r"^\s*+\d++/(?:\d++|Unknown) (?:\[[=>. ]*+\]|[━╸╺ -]).* - (?:\w+_)?loss: \S")
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     epoch, last = 0.0, None
     row: dict[str, float] = {}
     for number, line in lines:
@@ -30,7 +30,7 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
             row = pairs(fields, told, number)
     if row and last is not None:
         if last["at"] != last["of"]:
-            told.odd(
+            told.note(
                 "an epoch that did not end", "its last line is kept: the mean so far", f"{last['at']}/{last['of']}"
             )
         yield {"epoch": epoch, **row}

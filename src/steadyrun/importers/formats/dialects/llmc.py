@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -19,7 +19,7 @@ _MAIN = re.compile(rf"^\s*s:(\d+) ((?:trl|tel|eval):{ANY}.*)$", re.I)
 _TOKEN = re.compile(rf"\b(\w++):({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     last = "0"
     for number, line in lines:
         if found := _STEP.search(line):
@@ -31,7 +31,7 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
             yield pairs([("step", last), ("val loss", found[1])], told, number)
 
 
-def _main_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _main_rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
         if found := _MAIN.search(line):
             yield pairs([("s", found[1]), *_TOKEN.findall(found[2])], told, number)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -23,7 +23,7 @@ _VALID = re.compile(
 _WRAPPED = 4  # lines that one entry may be wrapped over
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     entry: list[str] = []  # an entry's lines
     began, last = 0, None
     for number, line in lines:
@@ -55,7 +55,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             yield name[0], value[1]
 
 
-def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
+def _finished(text: str, line: int, last: float | None, told: Anomalies) -> Row:
     """An entry, and what it means: a norm of 0.000 was not measured, skipped iterations are a share, NaN is told."""
     found = _STEP.search(text)
     assert found is not None
@@ -64,7 +64,7 @@ def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
         row["lm loss"] = row.pop("lm_loss")
     if row.get("grad norm") == 0:
         del row["grad norm"]
-        told.odd("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
+        told.note("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
     steps = max(1.0, row["iteration"] - last if last is not None else 1.0)
     skipped = row.get("number of skipped iterations", math.nan)
     if math.isfinite(skipped):
@@ -75,7 +75,7 @@ def _finished(text: str, line: int, last: float | None, told: Told) -> Row:
     if lost >= steps or (lost and row.get("lm loss") == 0):  # the mean of no losses is printed as zero
         row["lm loss"] = math.nan
     elif lost:
-        told.odd(
+        told.note(
             "iterations with a NaN loss, left out of the printed mean", "the mean is kept", f"line {line:,}", int(lost)
         )
     return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -15,7 +15,7 @@ _EVAL = re.compile(rf"^\s*step (\d[\d,]*): train loss ({ANY})[^,]*+, val loss ({
 _REST = re.compile(rf"\b(time|mfu|lr|grad_norm|norm) ({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
         if found := _ITER.search(line):
             rest = [
@@ -31,7 +31,7 @@ _PLAIN = re.compile(rf"^(\d+) (train|val|hella) ({ANY})\s*$")
 _PLAIN_NAMES = {"train": "train loss", "val": "val loss", "hella": "hellaswag"}
 
 
-def _plain_rows(lines: Lines, told: Told, _log: Log) -> Iterator[Row]:
+def _plain_rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
         if found := _PLAIN.search(line):
             yield pairs([("step", found[1]), (_PLAIN_NAMES[found[2]], found[3])], told, number)
@@ -41,7 +41,7 @@ _MODDED = re.compile(r"^\s*+step:(\d{1,15})(?:/(\d{1,15}))?\s++(.*\b(?:train_los
 _TOKEN = re.compile(rf"(?<![\w./])([\w./]++):\s*+({ANY})(?:[a-zµ]*+)", re.I)
 
 
-def _modded_rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _modded_rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     for number, line in lines:
         if not (found := _MODDED.search(line)):
             continue

@@ -22,7 +22,7 @@ _LONGEST = 60  # characters of a value
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """A setting that is not the same in all runs; "" where a run does not have it."""
 
     part: str
@@ -52,7 +52,7 @@ def _chosen(number: int, panel: Panel, of_runs: Mapping[str, Panel]) -> Iterator
             yield line
 
 
-def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[SettingDifference]:
     """What is not the same in the manifests of all runs: declared first, then inferred, then where they ran."""
     found = []
     for part in _PARTS:
@@ -60,7 +60,9 @@ def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
         for name in sorted({name for each in settings for name in each}):
             values = tuple(each.get(name, "") for each in settings)
             if len(set(values)) > 1:
-                found.append(Difference(_NAMES.get(part, part), short(name), tuple(_cut(value) for value in values)))
+                found.append(
+                    SettingDifference(_NAMES.get(part, part), short(name), tuple(_cut(value) for value in values))
+                )
     return found[:_MOST_ROWS]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
 from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
@@ -21,7 +21,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _GAP.split(line.strip().strip("|").strip())]
 
 
-def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
     header = ""
     for number, line in lines:
         if _HEADER.match(line):
@@ -29,7 +29,7 @@ def _rows(lines: Lines, told: Told, log: Log) -> Iterator[Row]:
         elif header and _ROW.match(line):
             names, cells = _aligned(header, line)
             if not names:
-                told.odd("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
+                told.note("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
                 continue
             parts = tuple(name for name in names if name.lower().startswith("loss "))
             if parts:  # spaCy: a loss per component

@@ -13,7 +13,7 @@ NEAR = 10  # steps before the bad loss: a change that must begin earlier than th
 
 
 @dataclass(frozen=True)
-class Row:
+class FactorRow:
     """One change and what came of it. `gone` is None if it was not tested, and `note` says why.
 
     `starts` are the steps from which on it was tried, `before` how many steps before the bad loss each of them is; the
@@ -37,10 +37,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Axes:
+class FailureAxes:
     """The same data with a smaller model, the same model on made-up data; and which axis carries the failure."""
 
-    rows: list[Row]
+    rows: list[FactorRow]
     carries: str  # data, model, optimizer, or undecided
     why: str
 
@@ -56,11 +56,11 @@ class Why:
     moment: int
     start: int
     until: int
-    baseline: Row | None = None
-    table: list[Row] = field(default_factory=list)
+    baseline: FactorRow | None = None
+    table: list[FactorRow] = field(default_factory=list)
     interaction: str | None = None
     left_out: list[str] = field(default_factory=list)
-    isolation: Axes | None = None
+    isolation: FailureAxes | None = None
     examples: tuple[Example, ...] = ()  # of the batch that does it: those that do it alone, or are not finite
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Told
+from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
 from steadyrun.importers.log_lines import binary, decoded, lines, plain
-from steadyrun.importers.log_rows import Format, Log, Look, Row, packed
+from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19
@@ -19,7 +19,7 @@ _LONGEST_READ = 20_000  # of a line; what comes after it was not printed for peo
 _STRAY = 0.02  # of the lines with losses: as few may look like another program's by chance
 
 
-def best(look: Look) -> Dialect | None:
+def best(look: FileSample) -> Dialect | None:
     """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
     if binary(look.head):
         return None
@@ -54,18 +54,18 @@ def _sample(path: Path) -> bytes:
     return start
 
 
-def _detect(name: str, look: Look) -> bool:
+def _detect(name: str, look: FileSample) -> bool:
     found = best(look)
     return found is not None and found.name == name
 
 
-def _read(dialect: Dialect, path: Path, _key: str, told: Told) -> Log:
+def _read(dialect: Dialect, path: Path, _key: str, told: Anomalies) -> Log:
     log = Log(iter(()), kind=dialect.kind, roles=dict(dialect.roles))
     log.rows = packed(_checked(dialect, path, told, log))
     return log
 
 
-def _checked(dialect: Dialect, path: Path, told: Told, log: Log) -> Iterator[Row]:
+def _checked(dialect: Dialect, path: Path, told: Anomalies, log: Log) -> Iterator[Row]:
     found = False
     read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, told))
     for row in dialect.rows(read, told, log):
