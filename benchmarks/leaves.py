@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, Answer
 from steadyrun.records import Event, Series
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded

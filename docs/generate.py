@@ -28,8 +28,10 @@ from steadyrun.report.question_page import (
     section_of,
     tried,
 )
+from steadyrun.report.tree_drawing import HOW_TO_READ, drawn
 from steadyrun.store.series_catalogue import CATALOGUE
 from steadyrun.text import shown
+from steadyrun.trees import TREES
 
 HERE = Path(__file__).parent
 QUESTIONS = everything()
@@ -258,10 +260,19 @@ def _row(question: Question, threshold: Threshold) -> str:
     return " | ".join([f"| {link}", *(literal(cell) for cell in cells)]) + " |"
 
 
+def trees_page() -> str:
+    """The trees as they are walked; the same drawing as `steadyrun explain tree`."""
+    lines = ["# The trees", "", HOW_TO_READ, ""]
+    for tree in TREES:
+        lines += [f"## {tree.capitalize()}", "", "```", *drawn(tree), "```", ""]
+    return NOTE + "\n".join(lines)
+
+
 PAGES = {
     "series.md": series_page,
     "cli.md": cli_page,
     "thresholds.md": thresholds_page,
+    "trees.md": trees_page,
     "questions/README.md": index_page,
     **{f"questions/{code}.md": partial(markdown_page, question) for code, question in QUESTIONS.items()},
 }

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import (
     CANNOT_TELL,
     FAULT,
@@ -24,6 +23,7 @@ from steadyrun.questions.form import (
 from steadyrun.report import Report
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Walk
 
 HOSTILE = "[red]x[/red] </td><script>alert(1)</script> & | ` * @all \x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b"
@@ -55,11 +55,13 @@ ODD_RUNS: dict[str, Callable[[Path], None]] = {
 }
 """What one may find in a run directory, by what is odd about it: how to make a run so."""
 
-HIGH = Threshold("high", 5.0, "nats", "more than this", "5 at most", "as specified", "level")
+HIGH = Threshold(
+    name="high", value=5.0, unit="nats", meaning="more than this", seed="5 at most", decision="as specified", of="level"
+)
 OUTCOMES = (
-    Outcome("pass", PASS, "all is well"),
-    Outcome("off", NOTE, "a little off", "Look at it some day."),
-    Outcome("broken", FAULT, "it is broken", "Mend it.", edge=("C9",)),
+    Outcome(name="pass", answer=PASS, meaning="all is well"),
+    Outcome(name="off", answer=NOTE, meaning="a little off", fix="Look at it some day."),
+    Outcome(name="broken", answer=FAULT, meaning="it is broken", fix="Mend it."),
 )
 
 
@@ -71,6 +73,7 @@ def question(code: str = "C1.1", name: str = "first things", find: Any = None, *
         "panel": 2,
         "thresholds": (HIGH,),
         "outcomes": OUTCOMES,
+        "edges": {"broken": ("C9",)},
     }
     return Question(code, name, find=find or (lambda run, limit: Finding("pass", "fine")), **parts | changed)
 
@@ -123,7 +126,15 @@ def something_missing(run: Signals, limit: Limits) -> Finding:
 
 def few_questions(missing: bool = False) -> dict[str, Question]:
     """Questions that answer on real runs what a test wants to hear: bad-init is a fault, healthy is healthy."""
-    loud = Threshold("high", 20.0, "nats", "more than this", "", "between healthy and faulty", "level")
+    loud = Threshold(
+        name="high",
+        value=20.0,
+        unit="nats",
+        meaning="more than this",
+        seed="",
+        decision="between healthy and faulty",
+        of="level",
+    )
     last = something_missing if missing else None
     return {
         "C1.1": question("C1.1", "first loss", first_loss, thresholds=(loud,)),

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-from steadyrun.report.naming import everything
-from steadyrun.report.page import SECTIONS
-
 from steadyrun.errors import UsageError
-from steadyrun.questions import QUESTIONS
+from steadyrun.report.lookup import everything
+from steadyrun.report.question_page import SECTIONS
+from steadyrun.trees import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -31,18 +30,18 @@ class Places:
     """Where the questions of one letter live, from the root of the repository."""
 
     folder: str  # the files of the questions
-    table: str  # lists the modules, one to a line: where they are imported, and in the order of the walk
+    table: str  # the tree: which questions it imports, and the order in which it asks them
     cases: str  # the table of cases in the tests
 
 
-_FOLDER, _TABLE = "src/steadyrun/questions", "src/steadyrun/questions/__init__.py"
+_QUESTIONS, _TREES = "src/steadyrun/questions", "src/steadyrun/trees"
 PLACES = {
-    "C": Places(_FOLDER, _TABLE, "tests/questions/cases.py"),
-    "D": Places(_FOLDER, _TABLE, "tests/questions/dynamics_cases.py"),
-    "S": Places(_FOLDER, _TABLE, "tests/questions/signature_cases.py"),
-    "A": Places(_FOLDER, _TABLE, "tests/questions/audit_cases.py"),
+    "C": Places(f"{_QUESTIONS}/configuration", f"{_TREES}/configuration.py", "tests/questions/cases.py"),
+    "D": Places(f"{_QUESTIONS}/dynamics", f"{_TREES}/dynamics.py", "tests/questions/dynamics_cases.py"),
+    "S": Places(f"{_QUESTIONS}/signatures", f"{_TREES}/signatures.py", "tests/questions/signature_cases.py"),
+    "A": Places(f"{_QUESTIONS}/audits", f"{_TREES}/audits.py", "tests/questions/audit_cases.py"),
 }
-SECTIONS_TABLE = "src/steadyrun/report/page.py"
+SECTIONS_TABLE = "src/steadyrun/report/question_page.py"
 READING_ORDER = "tests/trees/test_walker.py"
 PAGES = "docs/generate.py"
 
@@ -50,8 +49,9 @@ TEMPLATE = '''"""{code}: {asks_small}"""
 
 from __future__ import annotations
 
-from steadyrun.questions.form import Finding, Limits, NotApplicable, Question
-from steadyrun.signals.run import Signals
+from steadyrun.questions.form import Finding, Limits, Question
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.run_signals import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:  # noqa: ARG001  until it is written
@@ -112,11 +112,16 @@ def _numbers(code: str) -> list[int]:
 
 
 def listed(table: str, module: str, after: str) -> str:
-    """The table with the module in a line of its own wherever its neighbour has one."""
-    line = re.compile(rf"^( *){re.escape(after)},\n", re.MULTILINE)
-    if not line.search(table):
-        raise UsageError(f"the table of questions has no line {after!r}; see PLACES in {Path(__file__).name}")
-    return line.sub(rf"\g<0>\g<1>{module},\n", table)
+    """The tree with the module behind its neighbour: where it is imported, and where it is asked."""
+    lines = {
+        rf"^    {re.escape(after)},\n": f"    {module},\n",
+        rf"^    node\({re.escape(after)}\.QUESTION.*?\),\n(?=    node|\)\n)": f"    node({module}.QUESTION),\n",
+    }
+    for pattern, line in lines.items():
+        table, count = re.subn(pattern, lambda found, line=line: found[0] + line, table, flags=re.MULTILINE | re.DOTALL)
+        if count != 1:
+            raise UsageError(f"the tree does not ask {after!r} once; see PLACES in {Path(__file__).name}")
+    return table
 
 
 def with_case(cases: str, code: str) -> str:

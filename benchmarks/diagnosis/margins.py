@@ -13,7 +13,7 @@ from leaves import rounded, summary
 
 import steadyrun
 from diagnosis.running import BUILD, ROOT
-from steadyrun.questions import QUESTIONS
+from steadyrun.trees import QUESTIONS
 
 MEASURED = ROOT / "src" / "steadyrun" / "questions" / "measured.json"
 AUDITED = [code for code in QUESTIONS if code.startswith("A") or code == "S1.4"]

@@ -15,10 +15,10 @@ import steadyrun
 from steadyrun.agents import run_tools, tools
 from steadyrun.agents.bounded_json import MOST
 from steadyrun.agents.tools import TOOLS, answer
-from steadyrun.questions import QUESTIONS
 from steadyrun.report.json_text import document
 from steadyrun.report.lookup import everything
 from steadyrun.store.discover import Root
+from steadyrun.trees import QUESTIONS
 
 Ask = Callable[..., dict[str, Any]]
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import steadyrun
 from steadyrun.cli import app
-from steadyrun.questions import QUESTIONS
+from steadyrun.trees import QUESTIONS
 
 runner = CliRunner()
 

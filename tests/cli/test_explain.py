@@ -74,3 +74,11 @@ def test_a_terminal_gets_lines_that_fit() -> None:
     assert "\x1b[1mC1.1 initial loss" in text
     assert max(map(len, text.splitlines())) <= 60
     assert "\x1b" not in in_terminal("explain", "C1.1", NO_COLOR="1")[1]
+
+
+def test_the_trees_can_be_seen() -> None:
+    shown = runner.invoke(app, ["explain", "tree"])
+    assert shown.exit_code == 0
+    assert "high → C5, C1.2" in shown.stdout
+    trees = json.loads(runner.invoke(app, ["explain", "tree", "--json"]).stdout)
+    assert trees["configuration"][0]["edges"]["high"] == ["C5", "C1.2"]

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.report.markdown import markdown
 from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
+from steadyrun.trees import QUESTIONS
 
 CONFIG = {"lr_max": 0.01, "warmup_steps": 30, "total_steps": 400, "schedule": "cosine", "num_classes": 3, "seed": 0}
 

@@ -15,8 +15,8 @@ from synthetic import Synthetic
 
 import steadyrun
 from steadyrun.panels.board import board_of, build
-from steadyrun.questions import QUESTIONS
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
 HERE = Path(__file__).parent / "golden"

@@ -11,9 +11,9 @@ from synthetic import Synthetic
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.incident_moment import choose
-from steadyrun.questions import QUESTIONS
 from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
 

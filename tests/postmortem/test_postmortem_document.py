@@ -19,10 +19,10 @@ from steadyrun.postmortem.document import Document, compose, to_dict
 from steadyrun.postmortem.document_files import add_lesson
 from steadyrun.postmortem.document_markdown import markdown
 from steadyrun.postmortem.remedies import lower_than
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, Answer
 from steadyrun.records import Event
 from steadyrun.report.json_text import dumps
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked
 
 SECTIONS = ("Symptoms", "Hypotheses", "Discriminating evidence", "Root cause", "Remediation", "Verification", "Lesson")

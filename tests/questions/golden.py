@@ -21,8 +21,8 @@ from typing import Any
 from steadyrun.signals.run import Signals
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded

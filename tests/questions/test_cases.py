@@ -17,10 +17,10 @@ from log_cases import CASES as LOGS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
+from steadyrun.trees import QUESTIONS
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS
 

@@ -9,9 +9,9 @@ from dynamics_cases import CASES as DYNAMICS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS
 

@@ -16,9 +16,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 
 WIDTH, LENGTH, VOCAB, STEPS = 32, 12, 20, 130
 

@@ -13,8 +13,8 @@ import pytest
 from golden import Seen, differences, rows, seen, updated
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS
 

@@ -17,9 +17,10 @@ from log_cases import CASES as LOGS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
 
-from steadyrun.questions import QUESTIONS, form
+from steadyrun.questions import form
 from steadyrun.questions.form import Limits, Question
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
 CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS

@@ -12,10 +12,10 @@ import pytest
 from cases import CONFIG, MANIFEST
 from synthetic import Synthetic
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
 Floats = npt.NDArray[np.float64]

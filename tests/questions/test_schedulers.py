@@ -12,9 +12,9 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import Answer
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 
 STEPS = 120
 

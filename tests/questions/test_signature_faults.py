@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.signals.run_signals import Signals
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 
 STEPS, SEED = 200, 3

@@ -33,10 +33,13 @@ steps = st.none() | st.integers(-1, 2**53)
 names = st.tuples(anything, anything)
 
 
+THRESHOLD = ("name", "unit", "meaning", "seed", "decision")
+
+
 @st.composite
 def walked(draw: st.DrawFn) -> Asked:
-    limits = draw(st.lists(st.builds(Threshold, anything, numbers, anything, anything, anything, anything), max_size=2))
-    outcome = draw(st.builds(Outcome, anything, st.just(FAULT), anything, anything))
+    limits = draw(st.lists(st.builds(Threshold, **dict.fromkeys(THRESHOLD, anything) | {"value": numbers}), max_size=2))
+    outcome = draw(st.builds(Outcome, name=anything, answer=st.just(FAULT), meaning=anything, fix=anything))
     question = Question(
         *draw(st.tuples(anything, anything, anything, anything)),
         needs=(),

@@ -2,10 +2,10 @@
 
 from samples import asked, fault_report, healthy_report, report
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, Answer
 from steadyrun.report import Report
 from steadyrun.report.comparison import compare, sentences
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked
 
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import steadyrun
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Outcome, Question
 from steadyrun.report.kept_answers import as_data, preflighted, replayed
 from steadyrun.report.ranking import SAME, ranked
 from steadyrun.report.report import Report
 from steadyrun.store.jsonio import jsonable
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Walk, walk
 
 
@@ -29,7 +29,9 @@ def never_asked(_run: Any, _limit: Any) -> Any:
 def asked(
     code: str, kind: str = FAULT, explains: tuple[str, ...] = (), *, outcome: str = "bad", proved: bool = False
 ) -> Asked:
-    told = Outcome(outcome, kind, f"{code} means this", "Do that.", explains=explains, proved=proved)
+    told = Outcome(
+        name=outcome, answer=kind, meaning=f"{code} means this", fix="Do that.", explains=explains, proved=proved
+    )
     question = Question(code, f"about {code}", "Is it?", "Because.", ("loss",), None, (), (told,), never_asked)
     return Asked(question, Answer(kind, outcome, f"{code} found 7", fix=told.fix), {})
 

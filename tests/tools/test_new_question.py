@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steadyrun.questions import QUESTIONS
+from steadyrun.trees import QUESTIONS
 
 ROOT = Path(__file__).parents[2]
 

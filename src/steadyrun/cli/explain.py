@@ -21,7 +21,8 @@ WIDEST = 100
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="A question such as C2.1 or P3.2, or a section such as C2; without it, all.")
+        str | None,
+        typer.Argument(help="A question such as C2.1 or P3.2, a section such as C2, or `tree`; without it, all."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
@@ -37,6 +38,7 @@ def explain(
       steadyrun explain C2.1       one question
       steadyrun explain P3.2       one probe of preflight
       steadyrun explain C2         the questions of one section
+      steadyrun explain tree       the trees with their edges, as they are walked
       steadyrun explain C2.1 --json | jq .thresholds
 
     \b
@@ -45,6 +47,9 @@ def explain(
     from steadyrun.report.lookup import everything, question_named
     from steadyrun.report.question_page import section
 
+    if code is not None and code.lower() in {"tree", "trees"}:
+        _show_trees(as_json)
+        return
     several = list(everything().values()) if code is None else section(code)
     if several:
         _show_list(several, as_json)
@@ -54,6 +59,21 @@ def explain(
         _show_page(question_named(code), as_json)
     except UsageError as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} explain")
+
+
+def _show_trees(as_json: bool) -> None:
+    from steadyrun.report.json_text import dumps
+    from steadyrun.report.tree_drawing import HOW_TO_READ, all_drawn
+    from steadyrun.trees import TREES
+
+    if as_json:
+        trees = {
+            name: [{"code": question.code, "name": question.name, "edges": question.edges} for question in tree]
+            for name, tree in TREES.items()
+        }
+        out(dumps(trees) + "\n")
+        return
+    out("\n".join([*_wrapped(HOW_TO_READ, "", ""), "", *all_drawn()]) + "\n")
 
 
 def _show_list(questions: list[Question], as_json: bool) -> None:

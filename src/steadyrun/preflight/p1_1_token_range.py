@@ -88,12 +88,12 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "every id has a row"),
+        Outcome(name="pass", answer=PASS, meaning="every id has a row"),
         Outcome(
-            "beyond-the-table",
-            FAULT,
-            "an id has no row in its table",
-            "Make the table as large as the vocabulary with its added tokens (model.resize_token_embeddings, "
+            name="beyond-the-table",
+            answer=FAULT,
+            meaning="an id has no row in its table",
+            fix="Make the table as large as the vocabulary with its added tokens (model.resize_token_embeddings, "
             "num_embeddings), a table of positions as long as the longest text, or mend the ids.",
             explains=("P1.2", "P1.9", "P3.3", "D1"),
         ),

@@ -66,22 +66,23 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "ends",
-            3,
-            "ends of texts",
-            "ends that do not count, while none does",
-            "",
-            "a text that is cut off has no end; three that are learned to their last token and not to their end are "
+            name="ends",
+            value=3,
+            unit="ends of texts",
+            meaning="ends that do not count, while none does",
+            seed="",
+            decision="a text that is cut off has no end; three that are learned to their last token and not to "
+            "their end are "
             "no chance",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the end of a text is learned"),
+        Outcome(name="pass", answer=PASS, meaning="the end of a text is learned"),
         Outcome(
-            "never-ends",
-            FAULT,
-            "the end of a text is masked wherever it comes",
-            "Use a padding token of its own, or mask by attention_mask in place of labels == pad_id.",
+            name="never-ends",
+            answer=FAULT,
+            meaning="the end of a text is masked wherever it comes",
+            fix="Use a padding token of its own, or mask by attention_mask in place of labels == pad_id.",
         ),
     ),
     find=find,

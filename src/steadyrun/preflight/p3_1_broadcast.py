@@ -52,12 +52,12 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "each prediction meets its own target"),
+        Outcome(name="pass", answer=PASS, meaning="each prediction meets its own target"),
         Outcome(
-            "broadcast",
-            FAULT,
-            "each prediction is compared with every target",
-            "Give both one shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
+            name="broadcast",
+            answer=FAULT,
+            meaning="each prediction is compared with every target",
+            fix="Give both one shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
             explains=("C3", "C4", "S", "P3.5", "P6"),
         ),
     ),

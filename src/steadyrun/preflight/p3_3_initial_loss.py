@@ -117,7 +117,7 @@ def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 def _as_recorded(name: str, answer: str) -> Outcome:
     told = RECORDED.outcome(name)
-    return Outcome(name, answer, told.meaning, told.fix)
+    return Outcome(name=name, answer=answer, meaning=told.meaning, fix=told.fix)
 
 
 QUESTION = Question(
@@ -130,29 +130,34 @@ QUESTION = Question(
     panel=None,
     thresholds=RECORDED.thresholds,
     outcomes=(
-        Outcome("pass", PASS, "the first loss is what it should be, as far as that is known"),
-        Outcome("off", NOTE, "the first loss is somewhat off that of a guess"),
+        Outcome(name="pass", answer=PASS, meaning="the first loss is what it should be, as far as that is known"),
+        Outcome(name="off", answer=NOTE, meaning="the first loss is somewhat off that of a guess"),
         Outcome(
-            "high",
-            NOTE,
-            "the loss starts far above a guess: weights too large, a head bias; a margin explains it, too",
-            "Look at how the output layer, its bias and a tied embedding are initialised (std 0.02).",
+            name="high",
+            answer=NOTE,
+            meaning="the loss starts far above a guess: weights too large, a head bias; a margin explains it, too",
+            fix="Look at how the output layer, its bias and a tied embedding are initialised (std 0.02).",
         ),
         Outcome(
-            "weights",
-            FAULT,
-            "weights drawn too wide, or a bias, put the first loss far above that of a guess (the rules of C5.1)",
-            "Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
+            name="weights",
+            answer=FAULT,
+            meaning="weights drawn too wide, or a bias, put the first loss far above that of a guess (the rules "
+            "of C5.1)",
+            fix="Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
             explains=("C1", "C5", "C3", "S4", "S5"),
         ),
-        Outcome("low", NOTE, "the loss starts far below a guess: learned weights, or a bias that knows the classes"),
+        Outcome(
+            name="low",
+            answer=NOTE,
+            meaning="the loss starts far below a guess: learned weights, or a bias that knows the classes",
+        ),
         _as_recorded("already-trained", FAULT),
         _as_recorded("counts-too-little", FAULT),
         Outcome(
-            "not-finite",
-            FAULT,
-            "the first loss is not a number",
-            "Look for a division by 0, the logarithm of 0, or a batch without labels that count (P1.2).",
+            name="not-finite",
+            answer=FAULT,
+            meaning="the first loss is not a number",
+            fix="Look for a division by 0, the logarithm of 0, or a batch without labels that count (P1.2).",
             explains=("D1", "D2", "D3", "C1", "C3", "C4", "S"),
         ),
     ),

@@ -139,34 +139,37 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "steps",
-            20,
-            "steps",
-            "on one batch before its loss is compared with that of other inputs (deep)",
-            "",
-            "enough for most to tell the rows of one batch apart; with fewer the loss falls for all inputs alike",
+            name="steps",
+            value=20,
+            unit="steps",
+            meaning="on one batch before its loss is compared with that of other inputs (deep)",
+            seed="",
+            decision="enough for most to tell the rows of one batch apart; with fewer the loss falls for all "
+            "inputs alike",
         ),
         Threshold(
-            "learned",
-            0.2,
-            "of the first loss",
-            "by which it must have fallen before other inputs are tried (deep)",
-            "",
-            "below it, healthy models of the zoo learn how often each answer comes before they learn from the inputs",
+            name="learned",
+            value=0.2,
+            unit="of the first loss",
+            meaning="by which it must have fallen before other inputs are tried (deep)",
+            seed="",
+            decision="below it, healthy models of the zoo learn how often each answer comes before they learn "
+            "from the inputs",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "outputs change with the inputs"),
+        Outcome(name="pass", answer=PASS, meaning="outputs change with the inputs"),
         Outcome(
-            "not-used-yet",
-            NOTE,
-            "the loss is no worse with the inputs of other examples: little is learned from the inputs so far",
+            name="not-used-yet",
+            answer=NOTE,
+            meaning="the loss is no worse with the inputs of other examples: little is learned from the inputs so far",
         ),
         Outcome(
-            "inputs-ignored",
-            FAULT,
-            "the outputs do not depend on the inputs at all",
-            "Follow an input through forward(): look for a variable that is overwritten, a mask over everything, units "
+            name="inputs-ignored",
+            answer=FAULT,
+            meaning="the outputs do not depend on the inputs at all",
+            fix="Follow an input through forward(): look for a variable that is overwritten, a mask over "
+            "everything, units "
             "that are all dead.",
             explains=("C3", "C4", "C5", "S1", "P4", "P6.1", "P6.5"),
         ),

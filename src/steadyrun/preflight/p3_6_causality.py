@@ -176,30 +176,47 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "moved",
-            1e-5,
-            "of the largest output",
-            "an earlier output that moves by more has seen the change",
-            "",
-            "nothing moves at all in causal transformers, GRUs and left-padded convolutions (measured 0); in a GPT of "
+            name="moved",
+            value=1e-5,
+            unit="of the largest output",
+            meaning="an earlier output that moves by more has seen the change",
+            seed="",
+            decision="nothing moves at all in causal transformers, GRUs and left-padded convolutions (measured "
+            "0); in a GPT of "
             "fresh weights that sees everything, one later token of 512 moves an output by 1e-4, all of them by more",
         ),
         Threshold(
-            "aligned",
-            0.9,
-            "share of targets",
-            "from this share on targets are the next tokens",
-            "",
-            "a shifted text has 1 or just below (masked targets do not count); other tasks stay far below one half",
+            name="aligned",
+            value=0.9,
+            unit="share of targets",
+            meaning="from this share on targets are the next tokens",
+            seed="",
+            decision="a shifted text has 1 or just below (masked targets do not count); other tasks stay far "
+            "below one half",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "no output sees a later position"),
+        Outcome(name="pass", answer=PASS, meaning="no output sees a later position"),
         Outcome(
-            "not-causal", FAULT, "an output sees later positions, against what is declared", _FIX, explains=_FOLLOWS
+            name="not-causal",
+            answer=FAULT,
+            meaning="an output sees later positions, against what is declared",
+            fix=_FIX,
+            explains=_FOLLOWS,
         ),
-        Outcome("sees-target", FAULT, "an output sees the token it has to predict", _FIX, explains=_FOLLOWS),
-        Outcome("declared-open", NOTE, "outputs see later positions, as declared; targets are the next tokens", _FIX),
+        Outcome(
+            name="sees-target",
+            answer=FAULT,
+            meaning="an output sees the token it has to predict",
+            fix=_FIX,
+            explains=_FOLLOWS,
+        ),
+        Outcome(
+            name="declared-open",
+            answer=NOTE,
+            meaning="outputs see later positions, as declared; targets are the next tokens",
+            fix=_FIX,
+        ),
     ),
     find=find,
 )

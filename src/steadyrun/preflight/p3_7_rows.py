@@ -175,28 +175,36 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "moved",
-            1e-5,
-            "of the largest output",
-            "another example's output that moves by more has seen the change",
-            "",
-            "nothing moves in MLPs, CNNs, GRUs and transformers (measured 0 to 3e-7, where packed lengths change the "
+            name="moved",
+            value=1e-5,
+            unit="of the largest output",
+            meaning="another example's output that moves by more has seen the change",
+            seed="",
+            decision="nothing moves in MLPs, CNNs, GRUs and transformers (measured 0 to 3e-7, where packed "
+            "lengths change the "
             "shape of a product); mixing by softmax, view or batch_first moves outputs by 1e-2 and more. Times 4000 in "
             "fp16 and bf16",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "examples do not know of each other"),
+        Outcome(name="pass", answer=PASS, meaning="examples do not know of each other"),
         Outcome(
-            "rows-mix",
-            FAULT,
-            "the output of one example depends on the others",
-            "Look for a softmax or norm over dimension 0, a view or reshape where permute is meant, and a recurrent or "
+            name="rows-mix",
+            answer=FAULT,
+            meaning="the output of one example depends on the others",
+            fix="Look for a softmax or norm over dimension 0, a view or reshape where permute is meant, and a "
+            "recurrent or "
             "attention layer whose batch_first is wrong.",
             explains=("C1", "C4", "S", "D4", "P6"),
         ),
-        Outcome("may-mix", NOTE, "rows of the output depend on each other; a graph or a set does this by design"),
-        Outcome("by-design", NOTE, "rows of the output depend on each other through a part made for it"),
+        Outcome(
+            name="may-mix",
+            answer=NOTE,
+            meaning="rows of the output depend on each other; a graph or a set does this by design",
+        ),
+        Outcome(
+            name="by-design", answer=NOTE, meaning="rows of the output depend on each other through a part made for it"
+        ),
     ),
     find=find,
 )

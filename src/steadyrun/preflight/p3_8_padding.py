@@ -149,19 +149,31 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "moved",
-            1e-5,
-            "of the largest output",
-            "an output at a real position that moves by more has read the padding",
-            "",
-            "masked attention moves nothing at all; unmasked attention over a quarter of padding moves outputs by "
+            name="moved",
+            value=1e-5,
+            unit="of the largest output",
+            meaning="an output at a real position that moves by more has read the padding",
+            seed="",
+            decision="masked attention moves nothing at all; unmasked attention over a quarter of padding moves "
+            "outputs by "
             "1e-2 and more",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "padding does not matter"),
-        Outcome("attended", FAULT, "attention reads the padding", _FIX, explains=("C1", "C4", "S", "P6")),
-        Outcome("read", NOTE, "a model without attention reads its padding: lengths change what it says", _FIX),
+        Outcome(name="pass", answer=PASS, meaning="padding does not matter"),
+        Outcome(
+            name="attended",
+            answer=FAULT,
+            meaning="attention reads the padding",
+            fix=_FIX,
+            explains=("C1", "C4", "S", "P6"),
+        ),
+        Outcome(
+            name="read",
+            answer=NOTE,
+            meaning="a model without attention reads its padding: lengths change what it says",
+            fix=_FIX,
+        ),
     ),
     find=find,
 )

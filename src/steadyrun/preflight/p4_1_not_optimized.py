@@ -89,11 +89,25 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "the optimizer holds every parameter that learns"),
-        Outcome("stale", FAULT, "the optimizer holds tensors of a model that was", _FIX, explains=_FOLLOWS),
-        Outcome("left-out", FAULT, "random weights that nothing will ever move", _FIX, explains=_FOLLOWS),
-        Outcome("not-optimized", NOTE, "nothing moves these; where that is meant, freeze them", _FIX),
-        Outcome("others", NOTE, "another optimizer moves these; give preflight all of them"),
+        Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that learns"),
+        Outcome(
+            name="stale",
+            answer=FAULT,
+            meaning="the optimizer holds tensors of a model that was",
+            fix=_FIX,
+            explains=_FOLLOWS,
+        ),
+        Outcome(
+            name="left-out",
+            answer=FAULT,
+            meaning="random weights that nothing will ever move",
+            fix=_FIX,
+            explains=_FOLLOWS,
+        ),
+        Outcome(
+            name="not-optimized", answer=NOTE, meaning="nothing moves these; where that is meant, freeze them", fix=_FIX
+        ),
+        Outcome(name="others", answer=NOTE, meaning="another optimizer moves these; give preflight all of them"),
     ),
     find=find,
 )

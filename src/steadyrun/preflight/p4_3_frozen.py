@@ -70,10 +70,22 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "nothing is frozen"),
-        Outcome("nothing-learns", FAULT, "nothing that is optimized can learn", _FIX, explains=("C4", "S", "P4", "P6")),
-        Outcome("random-output", FAULT, "a random output layer that never learns", _FIX, explains=("C4", "S", "P6")),
-        Outcome("part", NOTE, "a part is frozen, as in fine-tuning"),
+        Outcome(name="pass", answer=PASS, meaning="nothing is frozen"),
+        Outcome(
+            name="nothing-learns",
+            answer=FAULT,
+            meaning="nothing that is optimized can learn",
+            fix=_FIX,
+            explains=("C4", "S", "P4", "P6"),
+        ),
+        Outcome(
+            name="random-output",
+            answer=FAULT,
+            meaning="a random output layer that never learns",
+            fix=_FIX,
+            explains=("C4", "S", "P6"),
+        ),
+        Outcome(name="part", answer=NOTE, meaning="a part is frozen, as in fine-tuning"),
     ),
     find=find,
 )

@@ -68,15 +68,15 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "the model knows its weights"),
+        Outcome(name="pass", answer=PASS, meaning="the model knows its weights"),
         Outcome(
-            "unregistered",
-            FAULT,
-            "weights that no optimizer moves and no checkpoint holds",
-            "Use nn.ModuleList, nn.ModuleDict or nn.Parameter in the place of a list, a dictionary or a tensor.",
+            name="unregistered",
+            answer=FAULT,
+            meaning="weights that no optimizer moves and no checkpoint holds",
+            fix="Use nn.ModuleList, nn.ModuleDict or nn.Parameter in the place of a list, a dictionary or a tensor.",
             explains=("C1", "C4", "S", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
         ),
-        Outcome("outside", NOTE, "weights outside of the model's parameters take part in the loss"),
+        Outcome(name="outside", answer=NOTE, meaning="weights outside of the model's parameters take part in the loss"),
     ),
     find=find,
 )

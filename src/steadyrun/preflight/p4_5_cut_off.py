@@ -154,32 +154,37 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "changed",
-            1e-6,
-            "of the loss",
-            "a larger change proves that the parameters take part in the loss",
-            "",
-            "the same pass with the same draws is the same number bit for bit on a CPU; an encoder disturbed by a "
+            name="changed",
+            value=1e-6,
+            unit="of the loss",
+            meaning="a larger change proves that the parameters take part in the loss",
+            seed="",
+            decision="the same pass with the same draws is the same number bit for bit on a CPU; an encoder "
+            "disturbed by a "
             "third of its own deviation moves a loss by 1e-3 and more",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "gradients reach everything that is optimized"),
+        Outcome(name="pass", answer=PASS, meaning="gradients reach everything that is optimized"),
         Outcome(
-            "cut-off",
-            FAULT,
-            "the graph is cut between these parameters and the loss",
-            "Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
+            name="cut-off",
+            answer=FAULT,
+            meaning="the graph is cut between these parameters and the loss",
+            fix="Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
             "take them out of the optimizer.",
             explains=("C4", "S", "P6"),
         ),
         Outcome(
-            "left-as-is",
-            NOTE,
-            "a part that does not learn, called within no_grad or pretrained, is in the optimizer",
-            "Freeze it with requires_grad_(False), and give the optimizer only what learns.",
+            name="left-as-is",
+            answer=NOTE,
+            meaning="a part that does not learn, called within no_grad or pretrained, is in the optimizer",
+            fix="Freeze it with requires_grad_(False), and give the optimizer only what learns.",
         ),
-        Outcome("unused", NOTE, "optimized parameters that the loss does not use, such as an unused pooler"),
+        Outcome(
+            name="unused",
+            answer=NOTE,
+            meaning="optimized parameters that the loss does not use, such as an unused pooler",
+        ),
     ),
     find=find,
 )

@@ -117,14 +117,14 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "tied weights are tied"),
+        Outcome(name="pass", answer=PASS, meaning="tied weights are tied"),
         Outcome(
-            "two-tensors",
-            FAULT,
-            "weights that are declared tied are two tensors",
-            "Tie after everything that replaces weights (loading, .to, resizing): head.weight = embedding.weight.",
+            name="two-tensors",
+            answer=FAULT,
+            meaning="weights that are declared tied are two tensors",
+            fix="Tie after everything that replaces weights (loading, .to, resizing): head.weight = embedding.weight.",
         ),
-        Outcome("default", NOTE, "the model's configuration says tied, its class ties nothing"),
+        Outcome(name="default", answer=NOTE, meaning="the model's configuration says tied, its class ties nothing"),
     ),
     find=find,
 )

@@ -108,22 +108,48 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "same",
-            1e-3,
-            "relative",
-            "two norms that differ by less are the same",
-            "",
-            "a norm summed in another order differs by 1e-6; clip_grad_norm_ itself divides by the norm plus 1e-6",
+            name="same",
+            value=1e-3,
+            unit="relative",
+            meaning="two norms that differ by less are the same",
+            seed="",
+            decision="a norm summed in another order differs by 1e-6; clip_grad_norm_ itself divides by the norm "
+            "plus 1e-6",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the clip is in its place"),
-        Outcome("within", PASS, "the declared clip has nothing to do here"),
-        Outcome("after-step", FAULT, "the clip comes too late", _FIX, explains=("C3", "D2", "S")),
-        Outcome("before-backward", FAULT, "the clip comes too early", _FIX, explains=("C3", "D2", "S")),
-        Outcome("before-unscale", FAULT, "the clip sees scaled gradients", _FIX, explains=("C3", "C4", "S")),
-        Outcome("not-clipped", FAULT, "a clip is declared and not done", _FIX, explains=("C3", "D2", "S")),
-        Outcome("other-threshold", NOTE, "the gradient is clipped at another threshold than declared", _FIX),
+        Outcome(name="pass", answer=PASS, meaning="the clip is in its place"),
+        Outcome(name="within", answer=PASS, meaning="the declared clip has nothing to do here"),
+        Outcome(
+            name="after-step", answer=FAULT, meaning="the clip comes too late", fix=_FIX, explains=("C3", "D2", "S")
+        ),
+        Outcome(
+            name="before-backward",
+            answer=FAULT,
+            meaning="the clip comes too early",
+            fix=_FIX,
+            explains=("C3", "D2", "S"),
+        ),
+        Outcome(
+            name="before-unscale",
+            answer=FAULT,
+            meaning="the clip sees scaled gradients",
+            fix=_FIX,
+            explains=("C3", "C4", "S"),
+        ),
+        Outcome(
+            name="not-clipped",
+            answer=FAULT,
+            meaning="a clip is declared and not done",
+            fix=_FIX,
+            explains=("C3", "D2", "S"),
+        ),
+        Outcome(
+            name="other-threshold",
+            answer=NOTE,
+            meaning="the gradient is clipped at another threshold than declared",
+            fix=_FIX,
+        ),
     ),
     find=find,
 )

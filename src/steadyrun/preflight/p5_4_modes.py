@@ -176,24 +176,38 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "moved",
-            1e-5,
-            "of the largest output",
-            "two passes in evaluation mode that differ by more are random",
-            "",
-            "a deterministic model differs by exactly 0; one dropout of 0.1 moves outputs by 1e-2 and more",
+            name="moved",
+            value=1e-5,
+            unit="of the largest output",
+            meaning="two passes in evaluation mode that differ by more are random",
+            seed="",
+            decision="a deterministic model differs by exactly 0; one dropout of 0.1 moves outputs by 1e-2 and more",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "evaluation mode is deterministic"),
-        Outcome("functional", FAULT, "dropout is on in evaluation mode", _FIX, explains=("D4", "S7")),
-        Outcome("unreached", FAULT, "dropout that eval() does not reach is on", _FIX, explains=("D4", "S7")),
+        Outcome(name="pass", answer=PASS, meaning="evaluation mode is deterministic"),
         Outcome(
-            "trains-in-eval", NOTE, "training steps run in evaluation mode: without dropout, on running statistics"
+            name="functional", answer=FAULT, meaning="dropout is on in evaluation mode", fix=_FIX, explains=("D4", "S7")
         ),
-        Outcome("stays", NOTE, "eval() leaves a part of the model in training"),
-        Outcome("on-purpose", NOTE, "dropout is switched on by hand in evaluation mode, as for Monte Carlo estimates"),
-        Outcome("samples", NOTE, "the model draws in evaluation mode, as a variational one does"),
+        Outcome(
+            name="unreached",
+            answer=FAULT,
+            meaning="dropout that eval() does not reach is on",
+            fix=_FIX,
+            explains=("D4", "S7"),
+        ),
+        Outcome(
+            name="trains-in-eval",
+            answer=NOTE,
+            meaning="training steps run in evaluation mode: without dropout, on running statistics",
+        ),
+        Outcome(name="stays", answer=NOTE, meaning="eval() leaves a part of the model in training"),
+        Outcome(
+            name="on-purpose",
+            answer=NOTE,
+            meaning="dropout is switched on by hand in evaluation mode, as for Monte Carlo estimates",
+        ),
+        Outcome(name="samples", answer=NOTE, meaning="the model draws in evaluation mode, as a variational one does"),
     ),
     find=find,
 )

@@ -36,22 +36,22 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "rounding",
-            1e-3,
-            "relative",
-            "a difference up to this is the order of sums on a GPU",
-            "",
-            "on a CPU the two are equal bit for bit; atomic additions on a GPU differ by 1e-6 to 1e-4",
+            name="rounding",
+            value=1e-3,
+            unit="relative",
+            meaning="a difference up to this is the order of sums on a GPU",
+            seed="",
+            decision="on a CPU the two are equal bit for bit; atomic additions on a GPU differ by 1e-6 to 1e-4",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "a step is repeatable"),
-        Outcome("rounding", NOTE, "a step repeats up to rounding, as on a GPU"),
+        Outcome(name="pass", answer=PASS, meaning="a step is repeatable"),
+        Outcome(name="rounding", answer=NOTE, meaning="a step repeats up to rounding, as on a GPU"),
         Outcome(
-            "differs",
-            NOTE,
-            "something that preflight cannot see changes from step to step",
-            "Look for a random generator of its own, a counter, a cache, the time, or operations that are not "
+            name="differs",
+            answer=NOTE,
+            meaning="something that preflight cannot see changes from step to step",
+            fix="Look for a random generator of its own, a counter, a cache, the time, or operations that are not "
             "deterministic (torch.use_deterministic_algorithms tells).",
         ),
     ),

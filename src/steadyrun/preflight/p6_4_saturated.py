@@ -41,25 +41,30 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "ends",
-            0.9,
-            "share of outputs",
-            "outputs within 0.01 of an end of the range",
-            "",
-            "fresh tanh and sigmoid layers with scaled inputs have 0%; a tanh layer with pixels of 0 to 255 has 98%",
+            name="ends",
+            value=0.9,
+            unit="share of outputs",
+            meaning="outputs within 0.01 of an end of the range",
+            seed="",
+            decision="fresh tanh and sigmoid layers with scaled inputs have 0%; a tanh layer with pixels of 0 to "
+            "255 has 98%",
             of="saturated",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "units are in the middle of their range"),
+        Outcome(name="pass", answer=PASS, meaning="units are in the middle of their range"),
         Outcome(
-            "saturated",
-            FAULT,
-            "random weights with which a tanh layer is at its ends",
-            "Scale the inputs to a deviation of about 1, and use an init made for tanh (xavier).",
+            name="saturated",
+            answer=FAULT,
+            meaning="random weights with which a tanh layer is at its ends",
+            fix="Scale the inputs to a deviation of about 1, and use an init made for tanh (xavier).",
             explains=("C4", "S", "P6.2"),
         ),
-        Outcome("at-the-ends", NOTE, "a layer of units at the ends of their range; gates may be so by design"),
+        Outcome(
+            name="at-the-ends",
+            answer=NOTE,
+            meaning="a layer of units at the ends of their range; gates may be so by design",
+        ),
     ),
     find=find,
 )

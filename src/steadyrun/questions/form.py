@@ -21,7 +21,11 @@ Changes = Mapping[str, Mapping[str, float]]
 """Thresholds the user changed: question code, threshold name, value."""
 
 
-@dataclass(frozen=True)
+Edges = Mapping[str, tuple[str, ...]]
+"""By outcome: the sections or questions in which the cause of such a symptom is looked for first."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Threshold:
     """One limit: its value here, what it limits, what the specification says, and why the value stands."""
 
@@ -40,12 +44,12 @@ class Threshold:
         return "measured on healthy runs" if self.of else "decided, see the question's page"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """One way to answer.
 
-    `edge` names sections or questions where the cause is looked for first. `may_pass` marks a fault about the
-    run's present state, which more training may undo: the live monitor does not call it certain before the end.
+    `may_pass` marks a fault about the run's present state, which more training may undo: the live monitor does not
+    call it certain before the end.
     `explains` names sections, questions or answers ("C4.2:gap") that follow from this one: where both are found, this
     is the cause.
     """
@@ -54,7 +58,6 @@ class Outcome:
     answer: str
     meaning: str
     fix: str = ""
-    edge: tuple[str, ...] = ()
     may_pass: bool = False
     panel: int | None = None  # where it is seen, if not on the question's panel
     explains: tuple[str, ...] = ()
@@ -125,6 +128,7 @@ class Question:
     outcomes: tuple[Outcome, ...]
     find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
     always: bool = False  # asked behind a fault, too: it proves or rules out a cause
+    edges: Edges = field(default_factory=dict)  # set by its tree
 
     def ask(self, run: Any, changed: Mapping[str, float] | None = None, everywhere: Changes | None = None) -> Answer:
         """The answer; what is missing or does not apply is an answer too.
@@ -149,13 +153,20 @@ class Question:
             finding.measured,
             finding.step,
             finding.fix or outcome.fix,
-            outcome.edge,
+            self.edges.get(outcome.name, ()),
             panel=outcome.panel,
             may_pass=outcome.may_pass or finding.may_pass,
         )
 
     def outcome(self, name: str) -> Outcome:
         return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+
+def node(question: Question, edges: Edges | None = None) -> Question:
+    """A question as it stands in a tree: with the edges that lead on from it."""
+    if unknown := sorted(set(edges or {}) - {outcome.name for outcome in question.outcomes}):
+        raise ValueError(f"{question.code} has no outcome {unknown[0]!r}")
+    return replace(question, edges=edges or {})
 
 
 def _how(run: Any, missing: MissingSignal) -> str:

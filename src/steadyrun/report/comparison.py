@@ -105,8 +105,8 @@ def _is_gone(leaf: Asked, before: Mapping[str, Asked], after: Mapping[str, Asked
 
 
 def _leads(asked: Asked, code: str) -> bool:
-    outcome = next((each for each in asked.question.outcomes if each.name == asked.answer.outcome), None)
-    return outcome is not None and any(code == edge or code.startswith(f"{edge}.") for edge in outcome.edge)
+    edges = asked.question.edges.get(asked.answer.outcome, ())
+    return any(code == edge or code.startswith(f"{edge}.") for edge in edges)
 
 
 def _same(one: Asked, other: Asked | None) -> bool:

@@ -75,10 +75,10 @@ def _asked(entry: dict[str, Any]) -> Asked:
     limits = entry.get("thresholds")
     explains = entry.get("explains")
     outcome = Outcome(
-        text["outcome"],
-        entry["answer"],
-        text["meaning"],
-        text["fix"],
+        name=text["outcome"],
+        answer=entry["answer"],
+        meaning=text["meaning"],
+        fix=text["fix"],
         explains=tuple(map(str, explains)) if isinstance(explains, list) else (),
         symptom=entry.get("symptom") is True,
     )
@@ -109,7 +109,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
 
 def _threshold(name: str, value: Any) -> Threshold:
     pair = value if isinstance(value, list) and len(value) == 2 else [value, ""]
-    return Threshold(name, _float(pair[0]), str(pair[1]), "", "", "")
+    return Threshold(name=name, value=_float(pair[0]), unit=str(pair[1]), meaning="", seed="", decision="")
 
 
 def _float(value: Any) -> float:
@@ -150,7 +150,7 @@ def _culprit(replay: dict[str, Any]) -> Asked | None:
     step = culprit.get("step")
     fix = str(culprit.get("fix", ""))
     meaning = "the first number that is not finite, found by executing the moment again"
-    outcome = Outcome(cause, FAULT, meaning, fix, explains=_FOLLOWS)
+    outcome = Outcome(name=cause, answer=FAULT, meaning=meaning, fix=fix, explains=_FOLLOWS)
     question = Question(
         f"{REPLAYED}1.1",
         "the moment, executed again",

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from steadyrun.errors import UsageError
 from steadyrun.preflight import PROBES
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import Question
+from steadyrun.trees import QUESTIONS
 
 
 def everything() -> dict[str, Question]:

@@ -139,7 +139,7 @@ def question_page(question: Question) -> list[PagePart]:
         PagePart("Why", f"{question.why}{panel}"),
         PagePart("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
         PagePart("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
-        PagePart("Answers", items=tuple(_outcome(outcome) for outcome in question.outcomes)),
+        PagePart("Answers", items=tuple(_outcome(question, outcome) for outcome in question.outcomes)),
     ]
     return [part for part in parts if part.text or part.items]
 
@@ -188,8 +188,15 @@ def page_as_dict(question: Question) -> dict[str, Any]:
         "panel": question.panel,
         "needs": [{"name": need, "how_to_record": _how(question, need)} for need in question.needs],
         "thresholds": [_threshold_as_dict(question, threshold) for threshold in question.thresholds],
-        "outcomes": [vars(outcome) for outcome in question.outcomes],
+        "outcomes": [_outcome_as_dict(question, outcome) for outcome in question.outcomes],
     }
+
+
+def _outcome_as_dict(question: Question, outcome: Outcome) -> dict[str, Any]:
+    parts = vars(outcome)
+    first = ("name", "answer", "meaning", "fix")
+    edge = question.edges.get(outcome.name, ())
+    return {name: parts[name] for name in first} | {"edge": edge} | {n: parts[n] for n in parts if n not in first}
 
 
 def _threshold_as_dict(question: Question, threshold: Threshold) -> dict[str, Any]:
@@ -231,12 +238,12 @@ def fault_words(found: Measured) -> str:
     return ", ".join(f"{name} {shown(value)}" for name, value in found.faults.items())
 
 
-def _outcome(outcome: Outcome) -> Item:
+def _outcome(question: Question, outcome: Outcome) -> Item:
     details = []
     if outcome.fix:
         details.append(f"fix: {outcome.fix}")
-    if outcome.edge:
-        details.append(f"asked first: {', '.join(outcome.edge)}; a fault found there is the cause")
+    if edge := question.edges.get(outcome.name):
+        details.append(f"asked first: {', '.join(edge)}; a fault found there is the cause")
     if outcome.may_pass:
         details.append(
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"

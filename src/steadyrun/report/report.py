@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
 from steadyrun.report import limits as chosen
 from steadyrun.report.announced_faults import Announced, announced
@@ -18,6 +17,7 @@ from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.reader import RunReader, open_run
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
 
 SCHEMA = 1

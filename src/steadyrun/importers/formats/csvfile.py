@@ -200,7 +200,7 @@ def rows(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
 
 
 def _blocks(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
-    def note(row: Any) -> str:
+    def odd(row: Any) -> str:
         where = f"line {row.number:,}" if row.number is not None else ""
         told.note(f"rows that do not have {row.expected_columns} cells", "left out", where)
         return "skip"

@@ -100,7 +100,9 @@ def _in_block(path: Path, block: bytes, place: int, base: int, told: Anomalies) 
 
 
 def _damaged(path: Path, told: Anomalies, at: int) -> None:
-    told.note("a record that is cut off or damaged", "left out, with the rest of its block", f"{path.name}, byte {at:,}")
+    told.note(
+        "a record that is cut off or damaged", "left out, with the rest of its block", f"{path.name}, byte {at:,}"
+    )
 
 
 _FOLDER = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-[\w-]+")

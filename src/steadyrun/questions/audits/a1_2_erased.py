@@ -49,15 +49,22 @@ QUESTION = Question(
     needs=("grad_norm_used", "grad_norm"),
     panel=3,
     thresholds=(
-        Threshold("steps", 3, "sampled steps", "how many must show it", "", "in a row; three are no accident"),
+        Threshold(
+            name="steps",
+            value=3,
+            unit="sampled steps",
+            meaning="how many must show it",
+            seed="",
+            decision="in a row; three are no accident",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "gradients are there when the optimizer steps"),
+        Outcome(name="pass", answer=PASS, meaning="gradients are there when the optimizer steps"),
         Outcome(
-            "erased",
-            FAULT,
-            "gradients are erased before the optimizer uses them",
-            "Move optimizer.zero_grad() behind optimizer.step(), or before backward().",
+            name="erased",
+            answer=FAULT,
+            meaning="gradients are erased before the optimizer uses them",
+            fix="Move optimizer.zero_grad() behind optimizer.step(), or before backward().",
             explains=("C", "D4", "S", "A4"),
         ),
     ),

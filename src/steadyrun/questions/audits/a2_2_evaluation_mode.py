@@ -51,20 +51,25 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         Threshold(
-            "validations", 2, "validations in a row", "how many must show it, or all there are", "", "not a trial"
+            name="validations",
+            value=2,
+            unit="validations in a row",
+            meaning="how many must show it, or all there are",
+            seed="",
+            decision="not a trial",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the model is validated in evaluation mode"),
+        Outcome(name="pass", answer=PASS, meaning="the model is validated in evaluation mode"),
         Outcome(
-            "in-training",
-            FAULT,
-            "the model is validated in training mode",
-            "Call model.eval() before validating, and model.train() after. Where it is meant, declare "
+            name="in-training",
+            answer=FAULT,
+            meaning="the model is validated in training mode",
+            fix="Call model.eval() before validating, and model.train() after. Where it is meant, declare "
             'config={"val_mode": "train"}.',
             explains=("C4.2", "S1.3"),
         ),
-        Outcome("mixed", NOTE, "some passes between training and validation ran in training mode"),
+        Outcome(name="mixed", answer=NOTE, meaning="some passes between training and validation ran in training mode"),
     ),
     find=find,
     always=True,

@@ -30,19 +30,19 @@ def judged(squashed: str, probabilities: bool, *, chooses: bool) -> Finding:
 
 
 _OUTCOMES = (
-    Outcome("pass", PASS, "the loss is given logits"),
+    Outcome(name="pass", answer=PASS, meaning="the loss is given logits"),
     Outcome(
-        "squashed-twice",
-        FAULT,
-        "the loss squashes scores that are squashed already",
-        "Return the raw scores (logits) from the model; squash them only where probabilities are read.",
+        name="squashed-twice",
+        answer=FAULT,
+        meaning="the loss squashes scores that are squashed already",
+        fix="Return the raw scores (logits) from the model; squash them only where probabilities are read.",
         explains=("C1", "C3", "C4", "D4", "S"),
     ),
     Outcome(
-        "not-logarithms",
-        FAULT,
-        "the loss expects logarithms of probabilities",
-        "Use log_softmax before nll_loss, or cross_entropy on the raw scores.",
+        name="not-logarithms",
+        answer=FAULT,
+        meaning="the loss expects logarithms of probabilities",
+        fix="Use log_softmax before nll_loss, or cross_entropy on the raw scores.",
         explains=("C1", "C3", "C4", "D4", "S"),
     ),
 )

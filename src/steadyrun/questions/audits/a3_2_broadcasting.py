@@ -31,12 +31,12 @@ QUESTION = Question(
     panel=1,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "shapes match"),
+        Outcome(name="pass", answer=PASS, meaning="shapes match"),
         Outcome(
-            "broadcast",
-            FAULT,
-            "each prediction is compared with every target of the batch",
-            "Give both the same shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
+            name="broadcast",
+            answer=FAULT,
+            meaning="each prediction is compared with every target of the batch",
+            fix="Give both the same shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
             explains=("C1", "C3", "C4", "D4", "S"),
         ),
     ),

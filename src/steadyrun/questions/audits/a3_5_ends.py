@@ -39,16 +39,21 @@ QUESTION = Question(
     panel=None,
     thresholds=(
         Threshold(
-            "ends", 20, "ends in the sampled inputs", "fewer say nothing", "", "one batch may have none by chance"
+            name="ends",
+            value=20,
+            unit="ends in the sampled inputs",
+            meaning="fewer say nothing",
+            seed="",
+            decision="one batch may have none by chance",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the model is taught to stop"),
+        Outcome(name="pass", answer=PASS, meaning="the model is taught to stop"),
         Outcome(
-            "never-asked",
-            FAULT,
-            "the end of a text is always masked",
-            "Use a padding token of its own, or mask by the attention mask instead of by the id.",
+            name="never-asked",
+            answer=FAULT,
+            meaning="the end of a text is always masked",
+            fix="Use a padding token of its own, or mask by the attention mask instead of by the id.",
             may_pass=True,
         ),
     ),

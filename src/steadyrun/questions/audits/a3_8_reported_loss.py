@@ -44,12 +44,12 @@ QUESTION = Question(
     panel=1,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "the reported loss hides nothing"),
+        Outcome(name="pass", answer=PASS, meaning="the reported loss hides nothing"),
         Outcome(
-            "filtered",
-            FAULT,
-            "a NaN was filtered out of the reported loss",
-            "Report the loss before any filter (logging_nan_inf_filter=False), and look for the first NaN.",
+            name="filtered",
+            answer=FAULT,
+            meaning="a NaN was filtered out of the reported loss",
+            fix="Report the loss before any filter (logging_nan_inf_filter=False), and look for the first NaN.",
             explains=("C4", "D3", "S"),
         ),
     ),

@@ -28,10 +28,20 @@ def find(run: Signals, _limit: Limits) -> Finding:
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
 _FOLLOWS = ("C1", "C3", "C4", "S", "A4.3", "A4.6", "P4", "P6")
 _OUTCOMES = (
-    Outcome("pass", PASS, "the optimizer holds every parameter that learns"),
-    Outcome("stale", FAULT, "the optimizer holds tensors of a model that was", _FIX, explains=_FOLLOWS),
-    Outcome("left-out", FAULT, "random weights that nothing will ever move", _FIX, explains=_FOLLOWS),
-    Outcome("not-optimized", NOTE, "nothing moves these; where that is meant, freeze them", _FIX),
+    Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that learns"),
+    Outcome(
+        name="stale",
+        answer=FAULT,
+        meaning="the optimizer holds tensors of a model that was",
+        fix=_FIX,
+        explains=_FOLLOWS,
+    ),
+    Outcome(
+        name="left-out", answer=FAULT, meaning="random weights that nothing will ever move", fix=_FIX, explains=_FOLLOWS
+    ),
+    Outcome(
+        name="not-optimized", answer=NOTE, meaning="nothing moves these; where that is meant, freeze them", fix=_FIX
+    ),
 )
 _WHY = (
     "What the optimizer does not hold never moves. It happens when a layer is replaced, or the model moved to another "

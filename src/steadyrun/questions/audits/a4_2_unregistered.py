@@ -28,12 +28,12 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "all parameters are registered"),
+        Outcome(name="pass", answer=PASS, meaning="all parameters are registered"),
         Outcome(
-            "unregistered",
-            FAULT,
-            "parameters that the model does not know of, and that nothing trains",
-            "Hold layers in nn.ModuleList or nn.ModuleDict, tensors in nn.Parameter or nn.ParameterList.",
+            name="unregistered",
+            answer=FAULT,
+            meaning="parameters that the model does not know of, and that nothing trains",
+            fix="Hold layers in nn.ModuleList or nn.ModuleDict, tensors in nn.Parameter or nn.ParameterList.",
             explains=("C1", "C4", "S", "A2", "A4", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
         ),
     ),

@@ -37,30 +37,38 @@ QUESTION = Question(
     needs=("objective",),
     panel=3,
     thresholds=(
-        Threshold("samples", 2, "sampled steps", "how often it was looked at", "", "the first alone may differ"),
+        Threshold(
+            name="samples",
+            value=2,
+            unit="sampled steps",
+            meaning="how often it was looked at",
+            seed="",
+            decision="the first alone may differ",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the gradient reaches everything that is to learn"),
+        Outcome(name="pass", answer=PASS, meaning="the gradient reaches everything that is to learn"),
         Outcome(
-            "cut-off",
-            FAULT,
-            "the graph is cut: the first part of the model gets no gradient",
-            "Remove the detach() (or .data, no_grad, numpy) between that part and the loss; freeze the part if it is "
+            name="cut-off",
+            answer=FAULT,
+            meaning="the graph is cut: the first part of the model gets no gradient",
+            fix="Remove the detach() (or .data, no_grad, numpy) between that part and the loss; freeze the part "
+            "if it is "
             "meant.",
             explains=("C1", "C3", "C4", "S", "A4.6", "P4", "P6"),
         ),
         Outcome(
-            "nothing-reached",
-            FAULT,
-            "the gradient reaches nothing that is optimized",
-            "Differentiate the loss itself: no .item(), torch.tensor(loss), .data or no_grad before backward().",
+            name="nothing-reached",
+            answer=FAULT,
+            meaning="the gradient reaches nothing that is optimized",
+            fix="Differentiate the loss itself: no .item(), torch.tensor(loss), .data or no_grad before backward().",
             explains=("C", "S", "A1", "A4", "P4", "P6"),
         ),
         Outcome(
-            "unused",
-            NOTE,
-            "parameters that the loss does not use",
-            "Leave them out of the optimizer, or see whether a part of the model was meant to be used.",
+            name="unused",
+            answer=NOTE,
+            meaning="parameters that the loss does not use",
+            fix="Leave them out of the optimizer, or see whether a part of the model was meant to be used.",
         ),
     ),
     find=find,

@@ -50,24 +50,28 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "what is optimized can move"),
+        Outcome(name="pass", answer=PASS, meaning="what is optimized can move"),
         Outcome(
-            "nothing-trainable",
-            FAULT,
-            "everything that is optimized is frozen",
-            "Unfreeze what is to learn (requires_grad_(True)), and build the optimizer on it.",
+            name="nothing-trainable",
+            answer=FAULT,
+            meaning="everything that is optimized is frozen",
+            fix="Unfreeze what is to learn (requires_grad_(True)), and build the optimizer on it.",
             explains=("C", "S", "A4", "P4", "P6"),
         ),
         Outcome(
-            "frozen-at-random",
-            FAULT,
-            "random weights were frozen although they are optimized, and the run declares that it starts from random "
+            name="frozen-at-random",
+            answer=FAULT,
+            meaning="random weights were frozen although they are optimized, and the run declares that it starts "
+            "from random "
             "ones",
-            "Unfreeze them (requires_grad_(True)), or leave them out of the optimizer if it is meant.",
+            fix="Unfreeze them (requires_grad_(True)), or leave them out of the optimizer if it is meant.",
             explains=("C4", "S", "P4", "P6"),
         ),
         Outcome(
-            "some-frozen", NOTE, "some optimized parameters are frozen", "Leave frozen parameters out of the optimizer."
+            name="some-frozen",
+            answer=NOTE,
+            meaning="some optimized parameters are frozen",
+            fix="Leave frozen parameters out of the optimizer.",
         ),
     ),
     find=find,

@@ -49,31 +49,40 @@ QUESTION = Question(
     panel=5,
     thresholds=(
         Threshold(
-            "share",
-            0.9,
-            "of the weights with a gradient",
-            "unchanged by a step",
-            "",
-            "healthy runs in fp32 leave next to none; in pure bf16 those that learn leave up to 0.8, and at 0.94 "
+            name="share",
+            value=0.9,
+            unit="of the weights with a gradient",
+            meaning="unchanged by a step",
+            seed="",
+            decision="healthy runs in fp32 leave next to none; in pure bf16 those that learn leave up to 0.8, "
+            "and at 0.94 "
             "none does",
-            "stalled",
+            of="stalled",
         ),
         Threshold(
-            "samples", 3, "sampled steps in a row", "how many must show it", "", "the first of a warmup may do it"
+            name="samples",
+            value=3,
+            unit="sampled steps in a row",
+            meaning="how many must show it",
+            seed="",
+            decision="the first of a warmup may do it",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "updates arrive"),
+        Outcome(name="pass", answer=PASS, meaning="updates arrive"),
         Outcome(
-            "rounded-away",
-            FAULT,
-            "most updates are rounded away",
-            "Keep the weights in fp32 and use autocast for the arithmetic, or raise the learning rate.",
+            name="rounded-away",
+            answer=FAULT,
+            meaning="most updates are rounded away",
+            fix="Keep the weights in fp32 and use autocast for the arithmetic, or raise the learning rate.",
             explains=("C3", "C4", "S", "P4.6", "P6"),
             may_pass=True,
         ),
         Outcome(
-            "tiny", NOTE, "updates are too small to change the weights", "Raise the learning rate, or see Adam's eps."
+            name="tiny",
+            answer=NOTE,
+            meaning="updates are too small to change the weights",
+            fix="Raise the learning rate, or see Adam's eps.",
         ),
     ),
     find=find,

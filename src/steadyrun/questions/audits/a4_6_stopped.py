@@ -36,13 +36,21 @@ QUESTION = Question(
     panel=5,
     thresholds=(
         Threshold(
-            "samples", 3, "sampled steps", "how long a block must stand still", "", "gradual unfreezing is the reverse"
+            name="samples",
+            value=3,
+            unit="sampled steps",
+            meaning="how long a block must stand still",
+            seed="",
+            decision="gradual unfreezing is the reverse",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "what moved still moves"),
+        Outcome(name="pass", answer=PASS, meaning="what moved still moves"),
         Outcome(
-            "stopped", NOTE, "a part of the model stopped moving", "See what changed at that step, if it was not meant."
+            name="stopped",
+            answer=NOTE,
+            meaning="a part of the model stopped moving",
+            fix="See what changed at that step, if it was not meant.",
         ),
     ),
     find=find,

@@ -32,12 +32,13 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "the tie holds"),
+        Outcome(name="pass", answer=PASS, meaning="the tie holds"),
         Outcome(
-            "untied",
-            FAULT,
-            "weights that are declared tied are two tensors",
-            "Tie them again after building or loading: head.weight = embedding.weight (or model.tie_weights()), and "
+            name="untied",
+            answer=FAULT,
+            meaning="weights that are declared tied are two tensors",
+            fix="Tie them again after building or loading: head.weight = embedding.weight (or "
+            "model.tie_weights()), and "
             "build the optimizer after that.",
             explains=("C1", "C4", "C5", "S", "P4.8"),
         ),

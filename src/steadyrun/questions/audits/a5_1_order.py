@@ -55,19 +55,29 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         Threshold(
-            "batches", 4, "batches per epoch", "with fewer there is little to shuffle", "", "full batches repeat"
+            name="batches",
+            value=4,
+            unit="batches per epoch",
+            meaning="with fewer there is little to shuffle",
+            seed="",
+            decision="full batches repeat",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "batches come in a new order"),
+        Outcome(name="pass", answer=PASS, meaning="batches come in a new order"),
         Outcome(
-            "not-reshuffled",
-            FAULT,
-            "data that is to be shuffled comes in the same order every epoch",
-            "Call sampler.set_epoch(epoch) at the start of each epoch, or let the loader's generator go on.",
+            name="not-reshuffled",
+            answer=FAULT,
+            meaning="data that is to be shuffled comes in the same order every epoch",
+            fix="Call sampler.set_epoch(epoch) at the start of each epoch, or let the loader's generator go on.",
             explains=("S1.3", "C4.2"),
         ),
-        Outcome("fixed", NOTE, "every epoch has the same batches in the same order", "Shuffle, if it is not meant."),
+        Outcome(
+            name="fixed",
+            answer=NOTE,
+            meaning="every epoch has the same batches in the same order",
+            fix="Shuffle, if it is not meant.",
+        ),
     ),
     find=find,
     always=True,

@@ -58,20 +58,35 @@ QUESTION = Question(
     needs=("val_loss", "batches"),
     panel=1,
     thresholds=(
-        Threshold("examples", 32, "examples", "fewer labels may agree by chance", "", "two classes, 2^-32"),
-        Threshold("classes", 2, "classes", "labels of one class say nothing", "", "all labels would be the same"),
+        Threshold(
+            name="examples",
+            value=32,
+            unit="examples",
+            meaning="fewer labels may agree by chance",
+            seed="",
+            decision="two classes, 2^-32",
+        ),
+        Threshold(
+            name="classes",
+            value=2,
+            unit="classes",
+            meaning="labels of one class say nothing",
+            seed="",
+            decision="all labels would be the same",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "validation data is steady"),
+        Outcome(name="pass", answer=PASS, meaning="validation data is steady"),
         Outcome(
-            "changed",
-            FAULT,
-            "validation inputs are changed at random",
-            "Give validation a transform of its own, without randomness. Where it is meant (an attack, noise), declare "
+            name="changed",
+            answer=FAULT,
+            meaning="validation inputs are changed at random",
+            fix="Give validation a transform of its own, without randomness. Where it is meant (an attack, "
+            "noise), declare "
             'config={"val_augmented": True}.',
             explains=("C4.2", "S1.3"),
         ),
-        Outcome("drawn", NOTE, "validation uses other examples each time"),
+        Outcome(name="drawn", answer=NOTE, meaning="validation uses other examples each time"),
     ),
     find=find,
     always=True,

@@ -46,16 +46,21 @@ QUESTION = Question(
     panel=3,
     thresholds=(
         Threshold(
-            "factor", 4, "times", "between the last scale before and the first after", "", "one step moves it by 2"
+            name="factor",
+            value=4,
+            unit="times",
+            meaning="between the last scale before and the first after",
+            seed="",
+            decision="one step moves it by 2",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the scale was restored"),
+        Outcome(name="pass", answer=PASS, meaning="the scale was restored"),
         Outcome(
-            "lost",
-            FAULT,
-            "the scaler was not restored",
-            "Save scaler.state_dict() with the checkpoint and load it at the resume.",
+            name="lost",
+            answer=FAULT,
+            meaning="the scaler was not restored",
+            fix="Save scaler.state_dict() with the checkpoint and load it at the resume.",
             explains=("D2", "D3", "S1", "S3"),
         ),
     ),

@@ -37,21 +37,21 @@ QUESTION = Question(
     thresholds=(),
     outcomes=(
         Outcome(
-            "token-out-of-range",
-            FAULT,
-            "a token id is larger than the embedding",
-            "Resize the embedding to the tokenizer (model.resize_token_embeddings), or use the tokenizer that "
+            name="token-out-of-range",
+            answer=FAULT,
+            meaning="a token id is larger than the embedding",
+            fix="Resize the embedding to the tokenizer (model.resize_token_embeddings), or use the tokenizer that "
             "belongs to it.",
             explains=("C", "D", "S"),
         ),
         Outcome(
-            "label-out-of-range",
-            FAULT,
-            "a label is outside of the classes",
-            "Count the classes from 0 and give the output layer one score for each; mask with ignore_index.",
+            name="label-out-of-range",
+            answer=FAULT,
+            meaning="a label is outside of the classes",
+            fix="Count the classes from 0 and give the output layer one score for each; mask with ignore_index.",
             explains=("C", "D", "S"),
         ),
-        Outcome("exception", NOTE, "an exception ended the run"),
+        Outcome(name="exception", answer=NOTE, meaning="an exception ended the run"),
     ),
     find=find,
     always=True,

@@ -65,19 +65,33 @@ QUESTION = Question(
     needs=("lr/*", "warmup_steps", "lr_max"),
     panel=2,
     thresholds=(
-        Threshold("close", 0.05, "share of lr_max", "distance that still passes", "5%", "as specified", "-share"),
         Threshold(
-            "half", 0.5, "share of lr_max", "below this the warmup is wrong", "0.5 lr_max", "as specified", "-share"
+            name="close",
+            value=0.05,
+            unit="share of lr_max",
+            meaning="distance that still passes",
+            seed="5%",
+            decision="as specified",
+            of="-share",
+        ),
+        Threshold(
+            name="half",
+            value=0.5,
+            unit="share of lr_max",
+            meaning="below this the warmup is wrong",
+            seed="0.5 lr_max",
+            decision="as specified",
+            of="-share",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the warmup ends at the peak"),
-        Outcome("off", NOTE, "near the peak but not at it"),
+        Outcome(name="pass", answer=PASS, meaning="the warmup ends at the peak"),
+        Outcome(name="off", answer=NOTE, meaning="near the peak but not at it"),
         Outcome(
-            "not-reached",
-            FAULT,
-            "the warmup is far from its peak when it should be over",
-            "Check the warmup formula ((t + 1) / W with t counted from 0) and that W counts optimizer steps, not "
+            name="not-reached",
+            answer=FAULT,
+            meaning="the warmup is far from its peak when it should be over",
+            fix="Check the warmup formula ((t + 1) / W with t counted from 0) and that W counts optimizer steps, not "
             "batches, micro-batches or epochs.",
         ),
     ),

@@ -107,36 +107,39 @@ QUESTION = Question(
     panel=4,
     thresholds=(
         Threshold(
-            "usual",
-            3,
-            "times",
-            "growth worth a note",
-            "1.5 per layer, 3 between residual blocks",
-            "healthy runs of the tutor stay below 2.5",
-            "times",
+            name="usual",
+            value=3,
+            unit="times",
+            meaning="growth worth a note",
+            seed="1.5 per layer, 3 between residual blocks",
+            decision="healthy runs of the tutor stay below 2.5",
+            of="times",
         ),
         Threshold(
-            "times",
-            10,
-            "times",
-            "growth of a broken block",
-            "10 times its input",
-            "as specified, between residual blocks; the final norm's output is ten times its input when healthy",
-            "times",
+            name="times",
+            value=10,
+            unit="times",
+            meaning="growth of a broken block",
+            seed="10 times its input",
+            decision="as specified, between residual blocks; the final norm's output is ten times its input when "
+            "healthy",
+            of="times",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "activations stay within bounds"),
-        Outcome("steep", NOTE, "activations grow more than usual from one block to the next"),
-        Outcome("large", NOTE, "activations grow very much, but these are no untrained residual blocks"),
+        Outcome(name="pass", answer=PASS, meaning="activations stay within bounds"),
+        Outcome(name="steep", answer=NOTE, meaning="activations grow more than usual from one block to the next"),
         Outcome(
-            "dead-block", NOTE, "a block gives next to nothing, so that the next one seems to grow", edge=("S4.2",)
+            name="large", answer=NOTE, meaning="activations grow very much, but these are no untrained residual blocks"
         ),
         Outcome(
-            "growing",
-            FAULT,
-            "a block multiplies what it gets: normalisation is missing or broken",
-            "Put a LayerNorm or RMSNorm before attention and before the feed-forward layer of every block.",
+            name="dead-block", answer=NOTE, meaning="a block gives next to nothing, so that the next one seems to grow"
+        ),
+        Outcome(
+            name="growing",
+            answer=FAULT,
+            meaning="a block multiplies what it gets: normalisation is missing or broken",
+            fix="Put a LayerNorm or RMSNorm before attention and before the feed-forward layer of every block.",
         ),
     ),
     find=find,

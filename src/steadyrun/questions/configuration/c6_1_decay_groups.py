@@ -79,13 +79,17 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("pass", PASS, "decay touches what it should"),
-        Outcome("vectors-decayed", NOTE, "one-dimensional parameters are decayed; nothing says whether that is meant"),
+        Outcome(name="pass", answer=PASS, meaning="decay touches what it should"),
         Outcome(
-            "declared-exempt",
-            FAULT,
-            "parameters that the run declares exempt have weight decay",
-            "Build two param groups: tensors with two or more dimensions with weight_decay, the others with 0.",
+            name="vectors-decayed",
+            answer=NOTE,
+            meaning="one-dimensional parameters are decayed; nothing says whether that is meant",
+        ),
+        Outcome(
+            name="declared-exempt",
+            answer=FAULT,
+            meaning="parameters that the run declares exempt have weight decay",
+            fix="Build two param groups: tensors with two or more dimensions with weight_decay, the others with 0.",
         ),
     ),
     find=find,

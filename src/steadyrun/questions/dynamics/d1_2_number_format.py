@@ -37,9 +37,9 @@ QUESTION = Question(
     panel=None,
     thresholds=(),
     outcomes=(
-        Outcome("fp16", NOTE, "half precision overflows easily", edge=("D3",)),
-        Outcome("bf16", NOTE, "as in fp32, with noisier gradients"),
-        Outcome("fp32", NOTE, "full precision: an operation without a finite answer"),
+        Outcome(name="fp16", answer=NOTE, meaning="half precision overflows easily"),
+        Outcome(name="bf16", answer=NOTE, meaning="as in fp32, with noisier gradients"),
+        Outcome(name="fp32", answer=NOTE, meaning="full precision: an operation without a finite answer"),
     ),
     find=find,
 )

@@ -90,34 +90,35 @@ QUESTION = Question(
     thresholds=(),
     outcomes=(
         Outcome(
-            "loss-first",
-            FAULT,
-            "the loss has no finite value",
-            "Compute it with log_softmax (cross_entropy takes logits) instead of the log of a softmax, and guard means "
+            name="loss-first",
+            answer=FAULT,
+            meaning="the loss has no finite value",
+            fix="Compute it with log_softmax (cross_entropy takes logits) instead of the log of a softmax, and "
+            "guard means "
             "over nothing (0 / 0 when every target is masked).",
         ),
         Outcome(
-            "gradient-first",
-            FAULT,
-            "the loss is finite and its gradient is not",
-            "Look for sqrt, norm or division at zero and for where() over a branch that is not finite; clipping "
+            name="gradient-first",
+            answer=FAULT,
+            meaning="the loss is finite and its gradient is not",
+            fix="Look for sqrt, norm or division at zero and for where() over a branch that is not finite; clipping "
             "gradients "
             "by value (±100) contains it.",
             panel=3,
         ),
         Outcome(
-            "activation-first",
-            FAULT,
-            "a layer's output is not finite",
-            "Look at that layer: normalisation missing, weights grown too large, a mask that leaves nothing to "
+            name="activation-first",
+            answer=FAULT,
+            meaning="a layer's output is not finite",
+            fix="Look at that layer: normalisation missing, weights grown too large, a mask that leaves nothing to "
             "attend to.",
             panel=4,
         ),
         Outcome(
-            "parameter-first",
-            FAULT,
-            "parameters were destroyed before the loss showed it",
-            "The update before that step did it: a learning rate too high, an optimizer state that is not finite.",
+            name="parameter-first",
+            answer=FAULT,
+            meaning="parameters were destroyed before the loss showed it",
+            fix="The update before that step did it: a learning rate too high, an optimizer state that is not finite.",
             panel=5,
         ),
     ),

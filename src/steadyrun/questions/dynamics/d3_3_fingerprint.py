@@ -40,8 +40,8 @@ QUESTION = Question(
     panel=3,
     thresholds=(),
     outcomes=(
-        Outcome("overflow", NOTE, "the fingerprint of an fp16 overflow"),
-        Outcome("structural", NOTE, "the fingerprint of a bug that fp32 has, too"),
+        Outcome(name="overflow", answer=NOTE, meaning="the fingerprint of an fp16 overflow"),
+        Outcome(name="structural", answer=NOTE, meaning="the fingerprint of a bug that fp32 has, too"),
     ),
     find=find,
 )

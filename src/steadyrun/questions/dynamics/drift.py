@@ -72,12 +72,12 @@ def surely_worse(run: Signals, stretch: Stretch, limit: float) -> str:
 
 
 WORSE = Threshold(
-    "worse",
-    0.03,
-    "share of the best validation loss",
-    "how far validation must have risen with the loss",
-    "",
-    "dropout, a temperature or data that get harder lift the training loss alone",
+    name="worse",
+    value=0.03,
+    unit="share of the best validation loss",
+    meaning="how far validation must have risen with the loss",
+    seed="",
+    decision="dropout, a temperature or data that get harder lift the training loss alone",
 )
 
 

@@ -67,31 +67,67 @@ QUESTION = Question(
     panel=1,
     thresholds=(
         Threshold(
-            "share", 0.985, "of the loss of guessing", "what neither training nor validation gets below", "", "noise"
+            name="share",
+            value=0.985,
+            unit="of the loss of guessing",
+            meaning="what neither training nor validation gets below",
+            seed="",
+            decision="noise",
         ),
         Threshold(
-            "worse", 1.1, "of the loss of guessing", "above this something else is wrong", "", "an exploded loss"
+            name="worse",
+            value=1.1,
+            unit="of the loss of guessing",
+            meaning="above this something else is wrong",
+            seed="",
+            decision="an exploded loss",
         ),
-        Threshold("steps", 300, "steps", "fewer say nothing", "", "some tasks begin with a plateau"),
         Threshold(
-            "rounds", 3, "times through the data", "fewer say nothing", "", "a large task may need its first epoch"
+            name="steps",
+            value=300,
+            unit="steps",
+            meaning="fewer say nothing",
+            seed="",
+            decision="some tasks begin with a plateau",
         ),
-        Threshold("moves", 1e-4, "of a block's size per step", "less is no learning", "", "healthy runs move more"),
-        Threshold("entropy", 0.3, "nats", "less is nearly one class", "", "there is nothing to be told apart"),
+        Threshold(
+            name="rounds",
+            value=3,
+            unit="times through the data",
+            meaning="fewer say nothing",
+            seed="",
+            decision="a large task may need its first epoch",
+        ),
+        Threshold(
+            name="moves",
+            value=1e-4,
+            unit="of a block's size per step",
+            meaning="less is no learning",
+            seed="",
+            decision="healthy runs move more",
+        ),
+        Threshold(
+            name="entropy",
+            value=0.3,
+            unit="nats",
+            meaning="less is nearly one class",
+            seed="",
+            decision="there is nothing to be told apart",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the inputs tell something about the labels"),
+        Outcome(name="pass", answer=PASS, meaning="the inputs tell something about the labels"),
         Outcome(
-            "unrelated",
-            FAULT,
-            "the model has seen everything several times and knows the class frequencies alone",
-            "Look at examples with their labels: permute inputs and labels together, and join them by a key. Where "
+            name="unrelated",
+            answer=FAULT,
+            meaning="the model has seen everything several times and knows the class frequencies alone",
+            fix="Look at examples with their labels: permute inputs and labels together, and join them by a key. Where "
             "they belong together, divide lr_max by ten, and look for dead units: a model thrown far away stays here, "
             "too.",
             may_pass=True,
             symptom=True,
         ),
-        Outcome("nothing-yet", NOTE, "nothing is learned from the inputs yet"),
+        Outcome(name="nothing-yet", answer=NOTE, meaning="nothing is learned from the inputs yet"),
     ),
     find=find,
 )

@@ -62,18 +62,18 @@ QUESTION = Question(
     panel=2,
     thresholds=(
         Threshold(
-            "moves",
-            0.05,
-            "share of the peak",
-            "how far the intended curve moves over the recorded steps",
-            "a flat line where the cosine should be",
-            "the limit of C2.1 for a rate that agrees",
-            "meant",
+            name="moves",
+            value=0.05,
+            unit="share of the peak",
+            meaning="how far the intended curve moves over the recorded steps",
+            seed="a flat line where the cosine should be",
+            decision="the limit of C2.1 for a rate that agrees",
+            of="meant",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the rate moves, or is meant to stay"),
-        Outcome("flat", NOTE, "a flat line where a schedule should be"),
+        Outcome(name="pass", answer=PASS, meaning="the rate moves, or is meant to stay"),
+        Outcome(name="flat", answer=NOTE, meaning="a flat line where a schedule should be"),
     ),
     find=find,
 )

@@ -47,19 +47,27 @@ QUESTION = Question(
     panel=3,
     thresholds=(
         Threshold(
-            "far",
-            2,
-            "times the largest norm",
-            "a threshold out of reach",
-            "no clipping engagement at all",
-            "a threshold just above the largest norm is a guard that was not needed; healthy ones lie within 1.5",
-            "-highest",
+            name="far",
+            value=2,
+            unit="times the largest norm",
+            meaning="a threshold out of reach",
+            seed="no clipping engagement at all",
+            decision="a threshold just above the largest norm is a guard that was not needed; healthy ones lie "
+            "within 1.5",
+            of="-highest",
         ),
-        Threshold("steps", 100, "steps", "how long it may stay idle", "", "spikes that it is for are rare"),
+        Threshold(
+            name="steps",
+            value=100,
+            unit="steps",
+            meaning="how long it may stay idle",
+            seed="",
+            decision="spikes that it is for are rare",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "clipping engages, or stands ready"),
-        Outcome("never", NOTE, "the clip threshold is out of reach of every gradient of this run"),
+        Outcome(name="pass", answer=PASS, meaning="clipping engages, or stands ready"),
+        Outcome(name="never", answer=NOTE, meaning="the clip threshold is out of reach of every gradient of this run"),
     ),
     find=find,
 )

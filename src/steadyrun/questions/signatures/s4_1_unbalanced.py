@@ -56,19 +56,20 @@ QUESTION = Question(
     panel=4,
     thresholds=(
         Threshold(
-            "times",
-            3,
-            "times the middle of the other blocks",
-            "a block outside the band",
-            "within 3 times of each other",
-            "as specified; healthy tutors with up to six blocks stay within 2.5, deep models grow further along the "
+            name="times",
+            value=3,
+            unit="times the middle of the other blocks",
+            meaning="a block outside the band",
+            seed="within 3 times of each other",
+            decision="as specified; healthy tutors with up to six blocks stay within 2.5, deep models grow "
+            "further along the "
             "stream: a note",
-            "times",
+            of="times",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the blocks are balanced"),
-        Outcome("outside", NOTE, "a block is outside the band of the others"),
+        Outcome(name="pass", answer=PASS, meaning="the blocks are balanced"),
+        Outcome(name="outside", answer=NOTE, meaning="a block is outside the band of the others"),
     ),
     find=find,
 )

@@ -54,27 +54,29 @@ QUESTION = Question(
     panel=5,
     thresholds=(
         Threshold(
-            "times",
-            12,
-            "times the larger of its start and 1 + sqrt(out / in)",
-            "growth worth a note",
-            "2 times the initial value",
-            "healthy output matrices grow to 16 times a start of N(0, 0.02), which is 3.6 times what their shape lets "
+            name="times",
+            value=12,
+            unit="times the larger of its start and 1 + sqrt(out / in)",
+            meaning="growth worth a note",
+            seed="2 times the initial value",
+            decision="healthy output matrices grow to 16 times a start of N(0, 0.02), which is 3.6 times what "
+            "their shape lets "
             "one expect; 4.6 after 10,000 steps, 9.2 in a regression on raw numbers; runs that diverge come to 17",
-            "times",
+            of="times",
         ),
         Threshold(
-            "usual",
-            2,
-            "times its start",
-            "growth that is counted",
-            "2 times the initial value",
-            "as specified: said in the answer, no more, since every healthy run of the tutor has such matrices",
+            name="usual",
+            value=2,
+            unit="times its start",
+            meaning="growth that is counted",
+            seed="2 times the initial value",
+            decision="as specified: said in the answer, no more, since every healthy run of the tutor has such "
+            "matrices",
         ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "no matrix has run away"),
-        Outcome("growing", NOTE, "a matrix has grown far past its start"),
+        Outcome(name="pass", answer=PASS, meaning="no matrix has run away"),
+        Outcome(name="growing", answer=NOTE, meaning="a matrix has grown far past its start"),
     ),
     find=find,
 )

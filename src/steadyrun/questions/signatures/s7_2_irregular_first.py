@@ -34,20 +34,36 @@ QUESTION = Question(
     panel=7,
     thresholds=(
         Threshold(
-            "before",
-            0.02,
-            "of the regular loss",
-            "how far the irregular loss is below the regular one, on average",
-            "irregular collapses faster than regular",
-            "healthy runs, however short, stay above -0.5%; a broken mask comes to -3.3%",
-            "-lag",
+            name="before",
+            value=0.02,
+            unit="of the regular loss",
+            meaning="how far the irregular loss is below the regular one, on average",
+            seed="irregular collapses faster than regular",
+            decision="healthy runs, however short, stay above -0.5%; a broken mask comes to -3.3%",
+            of="-lag",
         ),
-        Threshold("leads", 0.2, "of the run", "how long the regular class is ahead at most", "", "a lead, no tangle"),
-        Threshold("steps", 200, "steps", "when the curves are judged", "step 200", "as in S1.1"),
+        Threshold(
+            name="leads",
+            value=0.2,
+            unit="of the run",
+            meaning="how long the regular class is ahead at most",
+            seed="",
+            decision="a lead, no tangle",
+        ),
+        Threshold(
+            name="steps",
+            value=200,
+            unit="steps",
+            meaning="when the curves are judged",
+            seed="step 200",
+            decision="as in S1.1",
+        ),
     ),
     outcomes=(
-        Outcome("pass", PASS, "the irregular class is not ahead"),
-        Outcome("irregular-first", NOTE, "irregular forms fall first: a leak, or an answer that is seen"),
+        Outcome(name="pass", answer=PASS, meaning="the irregular class is not ahead"),
+        Outcome(
+            name="irregular-first", answer=NOTE, meaning="irregular forms fall first: a leak, or an answer that is seen"
+        ),
     ),
     find=find,
 )

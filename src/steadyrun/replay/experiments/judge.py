@@ -10,7 +10,7 @@ from steadyrun.store.reader import RunReader
 import math
 from dataclasses import dataclass
 from steadyrun.replay.incident import Incident
-from steadyrun.questions import QUESTIONS
+from steadyrun.trees import QUESTIONS
 from steadyrun.questions.form import FAULT
 from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
 from steadyrun.records import Series
