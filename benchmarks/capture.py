@@ -26,8 +26,8 @@ def measure(name: str, steps: int) -> dict[str, object]:
     loop, copies, writing = Clock(), Clock(), []
     with tempfile.TemporaryDirectory() as folder:
         copy = WORKLOADS[name](Path(folder) / "run")
-        copy.run._outbox.stop_monitor()
-        capture = copy.run._outbox.capture
+        copy.run._flusher.stop_monitor()
+        capture = copy.run._flusher.capture
         _timed(capture, "step_ended", loop)
         _timed(capture._checkpointing, "take", copies)
         capture._boundary._crossed = _timing(capture._crossed, loop)

@@ -63,7 +63,7 @@ class Gpt2:
 
     def segment(self) -> float:
         if self.run is not None:
-            self.run._watcher.prepare(self.run._steps.next)
+            self.run._attachment.watcher.prepare(self.run._steps.next)
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(SEGMENT):
@@ -71,14 +71,14 @@ class Gpt2:
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         if self.run is not None:
-            self.run._watcher._forward.disarm()
+            self.run._attachment.watcher._forward.disarm()
         return seconds
 
 
 def overhead(folder: Path, *, compiled: bool) -> dict[str, Any]:
     copies = [("bare", None), ("recorded", folder), ("control", None)]
     built = [(name, Gpt2(path, compiled=compiled)) for name, path in copies]
-    built[1][1].run._outbox.stop_monitor()  # it goes by the clock, which here counts the other copies, too
+    built[1][1].run._flusher.stop_monitor()  # it goes by the clock, which here counts the other copies, too
     for _, copy in built:
         copy.segment()
     times: dict[str, float] = dict.fromkeys(("bare", "recorded", "control"), 0.0)
@@ -104,7 +104,7 @@ def overhead(folder: Path, *, compiled: bool) -> dict[str, Any]:
 def monitor_share(folder: Path, *, compiled: bool) -> dict[str, Any]:
     """One recorded copy alone: the time in which the live monitor looks."""
     copy = Gpt2(folder, compiled=compiled)
-    monitor, looks = copy.run._outbox._monitor, []
+    monitor, looks = copy.run._flusher._monitor, []
     look = monitor.look
 
     def timed(step: int, turn: int) -> None:
@@ -122,9 +122,9 @@ def waiting_calls(copy: Gpt2) -> dict[str, int]:
     """Calls that make the host wait, in 20 steps that no probe samples but that flush; first as an error."""
     if copy.run is not None:
         copy.run._steps.next = 10_021
-        copy.run._watcher.prepare(10_021)
+        copy.run._attachment.watcher.prepare(10_021)
         copy.run.flush()
-        copy.run._outbox._flush_steps = 4
+        copy.run._flusher._flush_steps = 4
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     for _ in range(5):

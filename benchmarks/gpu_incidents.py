@@ -44,14 +44,14 @@ class Captured(Gpt2):
 def cost(folder: Path) -> dict[str, Any]:
     copies = {"recorded": Gpt2(folder / "plain", compiled=False), "captured": Captured(folder / "captured")}
     for copy in copies.values():
-        copy.run._outbox.stop_monitor()
+        copy.run._flusher.stop_monitor()
         copy.segment()
     times = dict.fromkeys(copies, 0.0)
     for _ in range(2 * ROUNDS):
         for name, copy in copies.items():
             times[name] += copy.segment()
     waits = {name: waiting_calls(copy) for name, copy in copies.items()}
-    capture = copies["captured"].run._outbox.capture
+    capture = copies["captured"].run._flusher.capture
     began = time.perf_counter()
     for copy in copies.values():
         copy.run.close()

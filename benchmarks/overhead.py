@@ -113,7 +113,7 @@ def measure(name: str, steps: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         build = WORKLOADS[name]
         bare, recorded, control = build(None), build(Path(folder) / "run"), build(None)
-        recorded.run._outbox.stop_monitor()
+        recorded.run._flusher.stop_monitor()
         clocks = {"bare": Clock(), "recorded": Clock(), "control": Clock()}
         copies = [("bare", bare), ("recorded", recorded), ("control", control)]
         for _ in range(5):
@@ -137,7 +137,7 @@ def measure_monitor(name: str, steps: int) -> dict[str, object]:
     looks, ordinary = Clock(), Clock()
     with tempfile.TemporaryDirectory() as folder:
         copy = WORKLOADS[name](Path(folder) / "run")
-        monitor = copy.run._outbox._monitor
+        monitor = copy.run._flusher._monitor
         look, due = monitor.look, monitor.due
         monitor.look = lambda step, turn: looks.time(lambda: look(step, turn))
         began = time.perf_counter()
@@ -172,11 +172,11 @@ def _one_step(copy: Tutor | Gpt17m) -> None:
 
 def _take_turn(copy: Tutor | Gpt17m) -> None:
     """Global forward hooks live while a sampled step runs; they must not see the bare copies' steps."""
-    copy.run._watcher.prepare(copy.run._steps.next)
+    copy.run._attachment.watcher.prepare(copy.run._steps.next)
 
 
 def _leave_turn(copy: Tutor | Gpt17m) -> None:
-    copy.run._watcher._forward.disarm()
+    copy.run._attachment.watcher._forward.disarm()
 
 
 def _result(name: str, steps: int, series: int, clocks: dict[str, Clock]) -> dict[str, object]:

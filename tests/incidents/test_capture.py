@@ -185,7 +185,7 @@ def test_the_ring_keeps_to_its_budget_and_checkpoints_come_more_often(tmp_path: 
     loop = cnn(watch={"capture": {"batch_bytes": 50 * (32_768 + 16 * 64 * 4 + 128)}})
     with steadyrun.record(tmp_path / "run") as run:
         watched(run, loop.task, **loop.watch)
-        ring = run._outbox.capture._ring  # type: ignore[union-attr]
+        ring = run._flusher.capture._ring  # type: ignore[union-attr]
         for step in range(200):
             loop.one(run, step)
             assert ring.nbytes <= 50 * (32_768 + 16 * 64 * 4 + 128)

@@ -140,7 +140,7 @@ def test_a_moment_before_the_seam_that_is_noticed_after_it_ends_there(tmp_path: 
     with steadyrun.record(tmp_path / "run") as run:
         watched(run, loop.task, every=20, incidents=8)
         loop.train(run, 70)
-        run._outbox.capture.open("asked", "noticed late", 45)  # type: ignore[union-attr]
+        run._flusher.capture.open("asked", "noticed late", 45)  # type: ignore[union-attr]
         loop.train(run, 30)
     incident = choose(tmp_path / "run", 45)
     assert (incident.missing, incident.steps[-1]) == ("", 50)

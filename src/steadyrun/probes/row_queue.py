@@ -39,6 +39,7 @@ class ProbeRow:
     late: list[tuple[Tensor, Unpack]] = field(default_factory=list)
     coming: dict[str, Any] = field(default_factory=dict)  # arrays of JAX
     work: list[Callable[[Values], None]] = field(default_factory=list)
+    shown: bool = False  # to the monitor and to capture
 
     def put(self, name: str, value: float | Tensor | None) -> None:
         """Set one value, now or when its tensor arrives; None is missing and leaves no trace."""

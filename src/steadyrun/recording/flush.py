@@ -30,7 +30,7 @@ class Flusher:
         self._examples: ExampleProbe | None = None
         self._monitor: Monitor | None = None
         self.capture: Capture | None = None
-        self._outward: Forwarding | None = None
+        self._forwarding: Forwarding | None = None
         self._unflushed = 0
         self._flushed_at = time.perf_counter()
 
@@ -52,7 +52,8 @@ class Flusher:
 
     def add(self, row: ProbeRow, *, last: bool = True) -> None:
         """Take a row; `last` marks the one that completes a step."""
-        self._show(row)
+        if "loss" in row.values:
+            self._show(row)
         self._pending.add(row)
         self._unflushed += last
 
@@ -88,12 +89,12 @@ class Flusher:
     def stop_monitor(self) -> None:
         self._monitor = None
 
-    def go_outward(self, outward: Forwarding | None, config: dict[str, Any]) -> None:
+    def start_forwarding(self, forwarding: Forwarding | None, config: dict[str, Any]) -> None:
         """Let trackers and alerts follow the run's files, if any were asked for."""
-        if outward is not None:
+        if forwarding is not None:
             with self._problems.contained("forwarding and alerts", "failed"):
-                outward.start(self._writer, config)
-                self._outward = outward
+                forwarding.start(self._writer, config)
+                self._forwarding = forwarding
 
     def conclude(self, step: int, *, failed: bool) -> None:
         """The end state is on disk: the monitor's last look, what is left of incidents, then those who follow."""
@@ -103,21 +104,23 @@ class Flusher:
         if self.capture is not None:
             with self._problems.contained("incident capture"):
                 self.capture.close(failed=failed)
-        if self._outward is not None:
+        if self._forwarding is not None:
             with self._problems.contained("forwarding and alerts", "failed"):
-                self._outward.close()
+                self._forwarding.close()
 
     def let_go(self) -> None:
         """After the end: keep nothing of the program alive."""
-        self._monitor = self.capture = self._outward = None
+        self._monitor = self.capture = self._forwarding = None
 
     def _store(self, row: ProbeRow) -> None:
-        self._show(row)
+        if not row.shown:
+            self._show(row)
         put = self._writer.merge if row.table == "log" else self._writer.append
         put(row.table, row.step, row.values, row.at)
 
     def _show(self, row: ProbeRow) -> None:
         """Let others see a loss as soon as its value is here: at once on the CPU, else when it arrives."""
+        row.shown = True
         if row.table != "steps":
             return
         if self._monitor is not None:

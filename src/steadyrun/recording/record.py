@@ -113,7 +113,7 @@ def record(
     if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
         raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
     my_rank = _rank(rank)
-    outward = _outward(forward, alert, my_rank)
+    forwarding = _forwarding(forward, alert, my_rank)
     _close_earlier(root, my_rank)
     run = Run(
         root,
@@ -124,13 +124,13 @@ def record(
         last_step=_last_recorded_step(root, my_rank, resume=resume),
         first_step=first_step,
         rank=my_rank,
-        outward=outward,
+        forwarding=forwarding,
     )
     _open_runs[(root.resolve(), my_rank)] = run
     return run
 
 
-def _outward(forward: Any, alert: Any, rank: int) -> Forwarding | None:
+def _forwarding(forward: Any, alert: Any, rank: int) -> Forwarding | None:
     """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
     if rank != 0 or (forward is None and alert is None):
         return None

@@ -6,16 +6,17 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from steadyrun.errors import UsageError
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
-from steadyrun.recording.attaching import Attaching
+from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.flush import Flusher
 from steadyrun.recording.loop_loaders import loaders_near
@@ -23,13 +24,16 @@ from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from steadyrun.forwarding.forwarding import Forwarding
-    from steadyrun.probes.probe_set import Watcher
+    from steadyrun.monitor.monitor import OnFault
+    from steadyrun.replay.result import Replay
 
 _ALIASES = {"lr": "lr/0"}
 
 
-class Run(Attaching):
+class Run:
     """A run being recorded. Use it as a context manager, or call `close()` at the end."""
 
     def __init__(
@@ -43,7 +47,7 @@ class Run(Attaching):
         last_step: int | None,
         first_step: int | None,
         rank: int,
-        outward: Forwarding | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         self.path = root
         self.config = config
@@ -51,23 +55,21 @@ class Run(Attaching):
         self._pid = os.getpid()
         self._closed = False
         self._steps_are_called = False
-        self._turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
         self._stepped_at = time.perf_counter()
         self._batches = 0
-        self._watcher: Watcher | None = None
-        self._program: Callable[[], tuple[Any, ...]] | None = None
         self._problems = Problems(lambda kind, **fields: self._writer.event(kind, self._steps.next, **fields))
         self._writer = RunWriter(root, rank, lambda what, problem: self._problems.report(what, problem))
         self._steps = Steps(self._writer, last_step, first_step)
-        self._outbox = Flusher(
+        self._flusher = Flusher(
             self._writer,
             self._problems,
             pad_id=config.get("pad_id"),
             flush_steps=flush_steps,
             flush_seconds=flush_seconds,
         )
-        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, outward)
-        self._outbox.go_outward(outward, config)
+        self._attachment = Attachment(self._writer, self._problems, self._steps, self._flusher, config, every)
+        self._write_first_manifest({"steps": flush_steps, "seconds": flush_seconds}, forwarding)
+        self._flusher.start_forwarding(forwarding, config)
         atexit.register(self._at_exit)
 
     # -- what users call --------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class Run(Attaching):
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
             self._problems.report("run.step", problem)
-        if (stop := self._outbox.take_stop()) is not None:
+        if (stop := self._flusher.take_stop()) is not None:
             raise stop
 
     def val(
@@ -131,11 +133,11 @@ class Run(Attaching):
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
-            modes = {} if self._watcher is None else {"modes": self._watcher.validated()}
+            modes = {} if self._attachment.watcher is None else {"modes": self._attachment.watcher.validated()}
             seen = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):
-                    seen = {"data": self._outbox.examples.validation(batches, at)}
+                    seen = {"data": self._flusher.examples.validation(batches, at)}
             self._writer.event("validation", at, values=shown, **modes, **seen)
 
     def log(self, step: int | None = None, **values: Any) -> None:
@@ -169,7 +171,7 @@ class Run(Attaching):
         """Write everything recorded so far to disk now; on an accelerator this waits for it."""
         if self._usable():
             with self._problems.contained("flush"):
-                self._outbox.flush()
+                self._flusher.flush()
 
     def close(self, failure: BaseException | None = None) -> None:
         """End the recording: state `finished`, or `crashed` with the failure. Safe to call twice."""
@@ -177,10 +179,10 @@ class Run(Attaching):
             return
         with self._problems.contained("close"):
             self.unwatch()
-            self._outbox.flush()
+            self._flusher.flush()
         with self._problems.contained("incident capture"):
-            if self._outbox.capture is not None and failure is not None and closing.is_crash(failure):
-                self._outbox.capture.raised(failure)
+            if self._flusher.capture is not None and failure is not None and closing.is_crash(failure):
+                self._flusher.capture.raised(failure)
         with self._problems.contained("close"):
             self._closed = True
             atexit.unregister(self._at_exit)
@@ -188,10 +190,116 @@ class Run(Attaching):
                 self._writer,
                 self._steps.last,
                 failure,
-                lambda: self._outbox.conclude(self._steps.last, failed=failure is not None),
+                lambda: self._flusher.conclude(self._steps.last, failed=failure is not None),
             )
         with self._problems.contained("close"):
-            self._let_go()
+            self._attachment.let_go()
+            self._flusher.let_go()
+
+    def watch(
+        self,
+        model: nn.Module,
+        optimizer: Any = None,
+        *,
+        scheduler: Any | None = None,
+        loss_fn: Any | None = None,
+        scaler: Any | None = None,
+        tokenizer: Any | None = None,
+        blocks: Sequence[str] | None = None,
+        collectives: bool = False,
+        monitor: bool = True,
+        on_fault: OnFault | str | None = None,
+        capture: bool | Mapping[str, Any] = True,
+        loader: Any | None = None,
+        factory: str | None = None,
+        preflight: bool | Sequence[Any] = False,
+    ) -> None:
+        """Attach the probes to a torch model and its optimizer (or a list of optimizers; None if there is none).
+
+        Call it before the first forward pass, and again after a resume or when the optimizer was rebuilt.
+        `blocks` names the modules to follow (patterns such as "encoder.layer.*") where the automatic choice
+        does not suit. `collectives=True` lets the norms of sharded parameters (FSDP2, tensor parallel) be added
+        up over the ranks: every rank must record then.
+
+        The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
+        in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
+        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`.
+
+        With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, so that `steadyrun replay` can
+        execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
+        the batch. `loader` is a data loader with a `state_dict`, kept in the checkpoints. `factory`, such as
+        "train:task", is suggested to whoever replays.
+
+        `preflight=True` tries model, loss and optimizer on the first batches of `loader` before training (or on those
+        given: `preflight=[batch, …]`), puts everything back bit for bit, and keeps what it found with the run.
+        """
+        from steadyrun.recording.capture_setup import check_options
+
+        check_options(on_fault, monitor, factory, capture)
+        watched = Watched(model, optimizer, scheduler, loss_fn, scaler, tokenizer)
+        self._attachment.try_before(watched, preflight, loader, on_fault)
+        self._attachment.attach_probes(watched, blocks, collectives)
+        self._attachment.attach_capture(watched, capture, loader, factory)
+        with self._problems.contained("monitor", "failed"):
+            if monitor:
+                self._flusher.start_monitor(on_fault, self._attachment.turn)
+            else:
+                self._flusher.stop_monitor()
+
+    def monitor(self, on_fault: OnFault | str | None = None) -> None:
+        """Ask the questions of `steadyrun check` while the run goes on; `watch` does so by itself."""
+        from steadyrun.recording.capture_setup import check_options
+
+        check_options(on_fault, True, None, False)
+        with self._problems.contained("monitor", "failed"):
+            self._flusher.start_monitor(on_fault, self._steps.next)
+
+    def infer(self, **facts: Any) -> None:
+        """Keep with the run what was read off a program that is not watched, such as the learning rates to expect."""
+        with self._problems.contained("manifest"):
+            self._writer.save_manifest(inferred={**self._writer.manifest.get("inferred", {}), **facts})
+
+    def unwatch(self) -> None:
+        """Take every hook off again; recording of what is handed to `step`, `val` and `log` goes on."""
+        self._attachment.detach()
+
+    def incident(self, why: str) -> None:
+        """Keep this moment: an incident folder at the last recorded step, as for a NaN or a fault."""
+        if self._usable():
+            with self._problems.contained("run.incident"):
+                self._attachment.incident(str(why))
+
+    def rollback(self, before: int | None = None) -> int:
+        """Go back to the last good checkpoint and on with the batches that come next; returns the checkpoint's step.
+
+        if not torch.isfinite(loss):
+            run.rollback()
+            continue
+
+        Model, optimizer, scheduler and scaler are as they were before that step, bit for bit; gradients are cleared.
+        The data loader and the random states are left as they are: the batches since then are skipped, and no dropout
+        mask that went wrong comes again. Steps are counted on, so that nothing recorded is lost. `before` asks
+        for a checkpoint of a step up to this one, where the loss went wrong long before it was noticed.
+
+        It needs capture (`run.watch` with a `loss_fn`). After three rollbacks to one checkpoint it takes the one
+        before; then it raises `UsageError`, as it does where there is no good checkpoint.
+        """
+        if not self._usable():
+            raise UsageError("run.rollback: the run is closed")
+        self.flush()
+        done = self._attachment.roll_back(before)
+        self._batches += done.given_up
+        self._stepped_at = time.perf_counter()
+        return done.to
+
+    def replay(self, step: int | None = None, **options: Any) -> Replay | None:
+        """Execute an incident again (the gravest one, or the one at `step`) with the objects being watched.
+
+        They are as before afterwards, bit for bit. The options are those of `steadyrun.replay`. A run without
+        incidents has nothing to replay: a line says so, and None is returned.
+        """
+        self.flush()
+        return self._attachment.replay(self.path, step, options)
 
     def __enter__(self) -> Run:
         return self
@@ -229,20 +337,20 @@ class Run(Attaching):
         self._put_losses(row, loss, class_losses)
         if batch is not None and not self._problems.failed("batch"):
             with self._problems.contained("batch"):
-                self._outbox.examples.training(batch, row)
-        if self._watcher is not None:
+                self._flusher.examples.training(batch, row)
+        if self._attachment.watcher is not None:
             with self._problems.contained("watched objects"):
-                for sample in self._watcher.fill(row):
-                    self._outbox.add(sample, last=False)
-        if self._outbox.capture is not None and not self._problems.failed("incident capture"):
+                for sample in self._attachment.watcher.fill(row):
+                    self._flusher.add(sample, last=False)
+        if self._flusher.capture is not None and not self._problems.failed("incident capture"):
             with self._problems.contained("incident capture"):
-                self._outbox.capture.step_ended(row, batch, token_losses)
-        self._outbox.add(row)
+                self._flusher.capture.step_ended(row, batch, token_losses)
+        self._flusher.add(row)
         self._steps.next = at + 1
-        self._turn += 1
-        self._outbox.flush_if_due(now, at, self._turn)
-        if self._watcher is not None:
-            self._watcher.prepare(self._turn)
+        self._attachment.turn += 1
+        self._flusher.flush_if_due(now, at, self._attachment.turn)
+        if self._attachment.watcher is not None:
+            self._attachment.watcher.prepare(self._attachment.turn)
 
     def _numbered(self, call: str, given: Any, otherwise: int) -> int | None:
         """The number of a step; None where what was given is none, and then that row alone is left out."""
@@ -281,12 +389,12 @@ class Run(Attaching):
             if value is not None:
                 with self._problems.contained(f"run.log {name}"):
                     row.put(_ALIASES.get(name, name), scalar(value, name))
-        self._outbox.add(row)
+        self._flusher.add(row)
         if not self._steps_are_called and ("loss" in values or at > self._steps.next):
             self._steps.next = at + 1
-        self._outbox.flush_if_due(time.perf_counter(), at, self._turn)
+        self._flusher.flush_if_due(time.perf_counter(), at, self._attachment.turn)
 
-    def _write_first_manifest(self, flush: dict[str, float], outward: Forwarding | None) -> None:
+    def _write_first_manifest(self, flush: dict[str, float], forwarding: Forwarding | None) -> None:
         earlier = closing.earlier_attempts(self.path) if self._steps.resumed else []
         kept = closing.kept_of_the_beginning(self.path) if self._steps.resumed else {}
         told = {"config": self.config, **describe_environment()}
@@ -297,7 +405,7 @@ class Run(Attaching):
             every=dict(self._every),
             flush=flush,
             **kept,
-            **(told if outward is None else outward.without_secrets(told)),
+            **(told if forwarding is None else forwarding.without_secrets(told)),
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")

@@ -1,0 +1,182 @@
+"""The program that a run watches: its probes, its capture, and how one of its moments is executed again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.problems import Problems, say
+from steadyrun.recording.flush import Flusher
+from steadyrun.recording.step_counter import Steps
+from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.capture.rollback import Rollback
+    from steadyrun.errors import FaultFound
+    from steadyrun.probes.probe_set import Watcher
+    from steadyrun.replay.result import Replay
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The objects that `run.watch` was given."""
+
+    model: Any
+    optimizer: Any
+    scheduler: Any | None
+    loss_fn: Any | None
+    scaler: Any | None
+    tokenizer: Any | None
+
+
+class Attachment:
+    """What is attached to a program, from `run.watch` to `run.unwatch` or the next `run.watch`."""
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        problems: Problems,
+        steps: Steps,
+        flusher: Flusher,
+        config: dict[str, Any],
+        every: Mapping[str, int],
+    ) -> None:
+        self._writer, self._problems, self._steps, self._flusher = writer, problems, steps, flusher
+        self._config, self._every = config, every
+        self._program: Callable[[], tuple[Any, ...]] | None = None
+        self.watcher: Watcher | None = None
+        self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
+
+    def try_before(self, watched: Watched, preflight: bool | Sequence[Any], loader: Any, on_fault: Any) -> None:
+        """Preflight, where it is asked for; raises what ends the run."""
+        if preflight is False:
+            self.detach_probes()
+            return
+        from steadyrun.recording.preflight_in_run import preflight_run, wanted
+
+        stop: FaultFound | None = None
+        batches = wanted(preflight, watched.loss_fn, loader)
+        self.detach_probes()
+        if batches is None:
+            return
+        with self._problems.contained("preflight", "failed"):
+            objects = vars(watched) | {"config": self._config}
+            stop = preflight_run(self._writer, objects, batches, on_fault, self._steps.next)
+        if stop is not None:
+            raise stop
+
+    def attach_probes(self, watched: Watched, blocks: Sequence[str] | None, collectives: bool) -> None:
+        """Probes on the objects, from the next step on."""
+        from steadyrun.probes.watch_setup import begin_watching
+
+        with self._problems.contained("first step after resume"):
+            self._steps.infer_from(watched.optimizer)
+        self.watcher = begin_watching(
+            self._writer,
+            **vars(watched),
+            blocks=blocks,
+            collectives=collectives,
+            config=self._config,
+            cadence=Cadence(self._every, self._steps.next),
+            problems=self._problems,
+            fresh=not (self._steps.begun or self._steps.resumed),
+        )
+        self.turn = self._steps.next
+        if self.watcher is not None:
+            self.watcher.attach(self.turn)
+
+    def attach_capture(self, watched: Watched, capture: Any, loader: Any, factory: str | None) -> None:
+        """Capture of what the probes are attached to, and the objects for `replay`."""
+        if self.watcher is None:
+            return
+        from steadyrun.recording.capture_setup import begin_capture
+
+        watcher, loss_fn = self.watcher, watched.loss_fn
+        self._program = lambda: (*watcher.program, loss_fn)
+        if factory is not None:
+            self._writer.save_manifest(factory=factory)
+        with self._problems.contained("incident capture", "failed"):
+            self._flusher.capture = begin_capture(
+                self._writer,
+                self._problems,
+                watcher,
+                self._flusher.capture,
+                wanted=capture,
+                loss_fn=loss_fn,
+                tokenizer=watched.tokenizer,
+                loader=loader,
+                step=self._steps.next,
+            )
+
+    def detach_probes(self) -> None:
+        if self.watcher is not None:
+            self.watcher.detach()
+            self.watcher = None
+
+    def detach(self) -> None:
+        """Take every hook off."""
+        if self._flusher.capture is not None:
+            self._flusher.capture.unwatch()
+        self.detach_probes()
+
+    def incident(self, why: str) -> None:
+        """An incident at the last recorded step."""
+        if self._flusher.capture is not None:
+            self._flusher.capture.open("asked", why, self._steps.last)
+            return
+        self._writer.event("incident", self._steps.last, cause="asked", why=why, replayable=False)
+        say(
+            "the incident is noted, but nothing is captured: give run.watch a loss_fn; where it has one, the "
+            "run's not-recorded events say why"
+        )
+
+    def roll_back(self, before: int | None) -> Rollback:
+        """Put the last good checkpoint back; the next step has the number of the seam."""
+        from steadyrun.recording.capture_setup import roll_back
+
+        capture = self._flusher.capture
+        done = roll_back(self._writer, self._problems, capture, self.watcher, before, self.turn)
+        self._steps.next = done.seam
+        return done
+
+    def replay(self, path: Path, step: int | None, options: dict[str, Any]) -> Replay | None:
+        """Execute an incident with the program's own objects, with nothing attached to them meanwhile."""
+        from steadyrun.recording.record import record
+        from steadyrun.replay.in_process import replay_live
+
+        watcher, capture = self.watcher, self._flusher.capture
+        if watcher is not None:
+            watcher.detach()
+        if capture is not None:
+            capture.pause()
+        try:
+            return replay_live(path, self._program, step, record, **options)
+        finally:
+            if watcher is not None:
+                watcher.attach(self.turn)
+            if capture is not None and watcher is not None:
+                capture.go_on()
+
+    def let_go(self) -> None:
+        """The run is closed: what it watched belongs to the program alone. `replay` works while that is there."""
+        if self._program is not None:
+            references = [_weakly(object_) for object_ in self._program()]
+            self._program = lambda: tuple(reference() for reference in references)
+
+
+def _weakly(referred: Any) -> Callable[[], Any]:
+    """A reference that keeps nothing alive, as far as there can be one."""
+    if isinstance(referred, list):  # of optimizers
+        references = [_weakly(optimizer) for optimizer in referred]
+        return lambda: [alive for reference in references if (alive := reference()) is not None]
+    if isinstance(referred, FunctionType) and not referred.__closure__:  # a lambda that refers to its module alone
+        return lambda: referred
+    try:
+        return weakref.WeakMethod(referred) if isinstance(referred, MethodType) else weakref.ref(referred)
+    except TypeError:  # None, and what knows no weak references
+        return lambda: referred
