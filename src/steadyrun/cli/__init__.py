@@ -1,4 +1,8 @@
-"""The command line: one file per command, each importing what is heavy only when it runs."""
+"""Job: the command line: one file per command, each importing what is heavy when it runs.
+May import: everything; typer, rich.
+Entry point: `main`.
+Output: data on stdout, messages on stderr, an exit code.
+"""
 
 import sys
 import traceback

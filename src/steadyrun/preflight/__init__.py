@@ -1,7 +1,8 @@
-"""Every probe of preflight by its code, in the order in which they are tried.
-
-P1 the data, P2 the loaders, P3 the loss and the model, P4 the parameters, P5 the step, P6 learning. A probe is a
-question whose answer is found by trying it on live objects.
+"""Job: the probes of preflight by their codes, in the order in which they are tried: P1 the data, P2 the loaders, P3
+    the loss and the model, P4 the parameters, P5 the step, P6 learning.
+May import: trees and below, program, probes; torch when a probe is tried.
+Entry point: `PROBES`, `runner.tried`; users call `report/preflight.py`.
+Output: a `Walk` over live objects, which are put back bit for bit.
 """
 
 from steadyrun.preflight import (

@@ -1,4 +1,8 @@
-"""One file per kind of log, and the table of them: detection goes from top to bottom."""
+"""Job: one file per kind of log, and the table of them; detection goes from top to bottom.
+May import: the rest of importers.
+Entry point: `FORMATS`.
+Output: rows under the names of the log.
+"""
 
 from __future__ import annotations
 

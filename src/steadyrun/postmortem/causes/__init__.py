@@ -1,4 +1,8 @@
-"""The catalogue of causes, in the order in which they are usual."""
+"""Job: the catalogue of causes, in the order in which they are usual.
+May import: the rest of postmortem.
+Entry point: `CATALOGUE`, `weigh`.
+Output: hypotheses with what speaks for and against them.
+"""
 
 from steadyrun.postmortem.causes.hypothesis import Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.in_data import REPEATED_BATCH, UNUSUAL_BATCH

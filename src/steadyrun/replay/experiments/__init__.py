@@ -1,6 +1,8 @@
-"""The cause by experiment: the same moment again, with one thing changed at a time."""
-
-
+"""Job: the cause by experiment: the same moment again, with one thing changed at a time.
+May import: the rest of replay.
+Entry point: `sequence.explain_incident`.
+Output: a `Why`: a row per change, and the verdict.
+"""
 
 from steadyrun.replay.experiments.sequence import OnRow, explain_incident
 from steadyrun.replay.experiments.experiment_table import FactorRow, Why

@@ -1,4 +1,8 @@
-"""The hunt for the operation that made the first guilty NaN or infinity of a step."""
+"""Job: finds the operation that made the first guilty NaN or infinity of a step.
+May import: program and below; torch.
+Entry point: `search.hunt`.
+Output: a `Culprit`.
+"""
 
 from steadyrun.replay.hunt.culprit import Culprit, Range
 from steadyrun.replay.hunt.float32_rerun import as_float32, fp32

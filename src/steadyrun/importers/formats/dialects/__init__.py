@@ -1,4 +1,8 @@
-"""The dialects of training programs: which lines they print, and what stands in them."""
+"""Job: one file per program that prints lines: which lines, and what stands in them.
+May import: the rest of importers.
+Entry point: `DIALECTS`.
+Output: rows under the names of the lines.
+"""
 
 from __future__ import annotations
 
