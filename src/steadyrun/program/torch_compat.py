@@ -1,23 +1,31 @@
-"""Wrap a function of another library, and leave that library as it was.
+"""Every patch of torch and every private name of it that steadyrun uses: when torch changes, this file does.
 
 One policy for every patch. On top, the wrapper is taken off and what was found there is put back. If another tool
 has wrapped it meanwhile, it stays inside theirs and only passes calls on; the next user finds it there and uses it
 again, so it never stands in the chain twice. A wrapper always calls what it was put around and nothing else, so the
 chain cannot become a circle.
+
+Behind each name stand the versions of torch with which it was tried. What a version lacks is None, or a patch point
+that does not exist, and who uses it does without.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.utils import clip_grad
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # 2.11, 2.13
 
 Around = Callable[..., Any]
 """Called as `around(call, *args, **options)` in the place of the function, which is `call`."""
@@ -139,11 +147,104 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
     return [*closed, *vars(function).values(), *names, function.__defaults__, function.__kwdefaults__]
 
 
+@dataclass(frozen=True)
+class PatchPoint:
+    """A function of torch that is looked up by its name at every call, so that a wrapper is seen."""
+
+    owner: Any
+    name: str
+
+    @property
+    def exists(self) -> bool:
+        return hasattr(self.owner, self.name)
+
+    def wrap(self, around: Around) -> Wrapping:
+        return wrap(self.owner, self.name, around)
+
+    def wrapped(self, around: Around) -> AbstractContextManager[None]:
+        return wrapped(self.owner, self.name, around)
+
+
+BACKWARD = PatchPoint(torch.autograd, "backward")  # 2.11, 2.13: what Tensor.backward calls
+GRAD = PatchPoint(torch.autograd, "grad")  # 2.11, 2.13
+TOTAL_NORM = PatchPoint(clip_grad, "_get_total_norm")  # 2.11, 2.13: the two halves of clip_grad_norm_
+CLIP_WITH_NORM = PatchPoint(clip_grad, "_clip_grads_with_norm_")  # 2.11, 2.13
+ENTER_AUTOCAST = PatchPoint(torch.autocast, "__enter__")  # 2.11, 2.13
+UNSCALE = PatchPoint(torch.amp.GradScaler, "_unscale_grads_")  # 2.11, 2.13: whether unscale_ or step asks for it
+
+# Arithmetic on many tensors at once.
+foreach_norm = torch._foreach_norm  # 2.11, 2.13
+foreach_sub = torch._foreach_sub  # 2.11, 2.13
+foreach_copy_ = torch._foreach_copy_  # 2.11, 2.13
+
+# The autograd engine and its graph.
+backward_id: Callable[[], int] = torch._C._current_graph_task_id  # 2.11, 2.13: of the backward pass under way
+current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)  # 2.11, 2.13
+sequence_number: Callable[[], int] | None = getattr(torch.autograd, "_get_sequence_nr", None)  # 2.11, 2.13
+SAVED = "_saved_"  # 2.11, 2.13: what a node has kept for its backward, as attributes
+
+Dropout = nn.modules.dropout._DropoutNd  # 2.11, 2.13: what all dropouts of torch.nn are
+hooks_with_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})  # 2.11, 2.13
+COMPILED = "_orig_mod"  # 2.11, 2.13: the user's module inside of what torch.compile returns
+PATH_PARTS = (COMPILED, "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # 2.11, 2.13: put into parameter names
+_STAGES = "_per_optimizer_states"  # 2.11, 2.13: of a GradScaler, what it has done in this step
+
+# torch's generator on the CPU, as its state lies in memory: seed, words left, flag and position, then the words of a
+# Mersenne twister in 8 bytes each, then what is left of a pair of Gaussians. 2.11, 2.13
+GENERATOR_HEAD, GENERATOR_WORDS = 24, 624 * 8
+
+
+def saved(node: Any, name: str, default: Any = None) -> Any:
+    """What a node of the graph has kept for its backward, such as `saved(node, "target")`."""
+    return getattr(node, SAVED + name, default)
+
+
+def after_backward(callback: Callable[[], None]) -> None:
+    """Call it when the backward pass under way ends: queued twice, so that it comes after what others queue (DDP)."""
+    engine = torch.autograd.Variable._execution_engine  # 2.11, 2.13
+    engine.queue_callback(lambda: engine.queue_callback(callback))
+
+
+def without_compiler(module: Any) -> Any | None:
+    """The user's module inside of a compiled one; None where it is not compiled."""
+    return getattr(module, COMPILED, None)
+
+
+def is_compiled_module(module: Any) -> bool:
+    """By torch.compile(module), by module.compile(), or by Lightning, which keeps its compiler's settings."""
+    return (
+        hasattr(module, COMPILED)
+        or getattr(module, "_compiled_call_impl", None) is not None  # 2.11, 2.13
+        or getattr(module, "_compiler_ctx", None) is not None
+    )
+
+
+def something_was_compiled() -> bool:
+    """Whether torch.compile has been at work anywhere in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")  # 2.11, 2.13
+    return utils is not None and bool(utils.counters["stats"])
+
+
+def scaler_stages(scaler: Any) -> dict[int, Any] | None:
+    """What a loss scaler has done in this step, by optimizer; None if it is no GradScaler."""
+    stages: dict[int, Any] | None = getattr(scaler, _STAGES, None)
+    return stages
+
+
+def observe_out_of_memory(observer: Callable[[int, int, int, int], None]) -> bool:
+    """Called inside the CUDA allocator with device, size, allocated, free. torch keeps it for the process's life."""
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)  # 2.11, 2.13
+    if attach is None or not torch.cuda.is_available():
+        return False
+    attach(observer)
+    return True
+
+
 @contextmanager
 def no_autocast() -> Iterator[None]:
     """An autocast that was made before is entered as one that is off; one that is on already is left."""
     with ExitStack() as stack:
-        stack.enter_context(wrapped(torch.autocast, "__enter__", _enter_disabled))
+        stack.enter_context(ENTER_AUTOCAST.wrapped(_enter_disabled))
         for device in ("cpu", "cuda", "mps", "xpu"):
             with suppress(RuntimeError):  # a kind of device for which this torch knows no autocast
                 if torch.is_autocast_enabled(device):
