@@ -17,7 +17,7 @@ from steadyrun.importers.log_files import LogPlace, misnamed, places
 from steadyrun.store.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from steadyrun.store.reader import RunReader
+    from steadyrun.panels.run_view import RunView
 
 
 def import_log(
@@ -27,13 +27,13 @@ def import_log(
     format: str | None = None,
     map: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> RunReader:
+) -> RunView:
     """Make the run directory `path` out of a log that another tool wrote, and open it.
 
     `map` says which series of the log is which (`{"loss": "train/ce"}`), `config` declares what the run was meant to do
     (`{"vocab_size": 50257}`), as in `steadyrun.record`. What the log does not have is missing in the run.
     """
-    from steadyrun.store.reader import open_run
+    from steadyrun.panels.run_view import open_run
 
     found = places(Path(source).expanduser(), format)
     if len(found) > 1:

@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,9 +81,9 @@ class RunReader:
         """What the reads so far could not read, and why. `verify()` reads everything."""
         return list(self._dropped)
 
-    def as_of_now(self) -> RunReader:
+    def as_of_now(self) -> Self:
         """A view for one look at many series: which files and events there are is found out once."""
-        view = RunReader(self.root)
+        view = type(self)(self.root)
         view._kept = {}
         view._axes = SharedAxes()
         return view
