@@ -110,7 +110,7 @@ def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytes
         for step in range(100):
             run.step(1.0, batch=torch.arange(step * 64, step * 64 + 64).view(64, 1))
         run.val(1.0, batches=[torch.arange(6400).view(-1, 1)])
-    kept = [sample._seen for sample in run._outbox.examples._kept.values()]
+    kept = [sample._hashes for sample in run._outbox.examples._kept.values()]
     assert all(len(seen) <= 200 for seen in kept)
     assert kept[0] & kept[1] == min(kept, key=len)
 

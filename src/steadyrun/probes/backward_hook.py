@@ -22,7 +22,7 @@ _observers: dict[Observer, Wrapping] = {}
 def observe(observer: Observer) -> None:
     """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
     forget(observer)
-    _observers[observer] = wrap(torch.autograd, "backward", partial(_seen, observer))
+    _observers[observer] = wrap(torch.autograd, "backward", partial(_announce, observer))
 
 
 def forget(observer: Observer) -> None:
@@ -31,7 +31,7 @@ def forget(observer: Observer) -> None:
         _observers.pop(observer).remove()
 
 
-def _seen(observer: Observer, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
+def _announce(observer: Observer, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
     observer(_scalar(tensors) if grad_tensors is None else None)
     return call(tensors, grad_tensors, *rest, **options)
 

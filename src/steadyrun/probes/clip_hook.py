@@ -39,8 +39,8 @@ def observe(observer: Observer) -> None:
     """Call `observer` after every clipping, until `forget`."""
     forget(observer)
     if hasattr(_module, _NORM) and hasattr(_module, _CLIP):
-        seen = _ClipCalls(observer)
-        _observers[observer] = [wrap(_module, _NORM, seen.norm), wrap(_module, _CLIP, seen.clip)]
+        calls = _ClipCalls(observer)
+        _observers[observer] = [wrap(_module, _NORM, calls.norm), wrap(_module, _CLIP, calls.clip)]
 
 
 def forget(observer: Observer) -> None:

@@ -38,9 +38,9 @@ class EvaluationProbe:
 
     def take(self) -> dict[str, int]:
         """What was seen since the last validation; the next one begins anew."""
-        found = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
+        counts = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
         self._begin_anew()
-        return found
+        return counts
 
     def _begin_anew(self) -> None:
         self._first = None
@@ -60,7 +60,7 @@ class EvaluationProbe:
             self._first = module
         if module is self._first:
             self._passes += 1
-            self._in_training += any(each.training for each in self._sensitive)
+            self._in_training += any(layer.training for layer in self._sensitive)
 
 
 def is_random_in_training(module: nn.Module) -> bool:

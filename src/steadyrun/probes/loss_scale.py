@@ -25,8 +25,8 @@ class ScalerView:
         """The scale in force now; None before its first use or without a scaler."""
         if not self.active:
             return None
-        found = getattr(self.scaler, "_scale", None)
-        return found if isinstance(found, Tensor) else float(getattr(self.scaler, "_init_scale", 0.0)) or None
+        scale = getattr(self.scaler, "_scale", None)
+        return scale if isinstance(scale, Tensor) else float(getattr(self.scaler, "_init_scale", 0.0)) or None
 
     def snapshot(self) -> Tensor | float | None:
         """A copy of the scale: `scaler.update()` changes the tensor in place."""

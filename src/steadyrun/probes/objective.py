@@ -46,7 +46,7 @@ class ObjectiveProbe:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
         self.sample = False
-        self._seen = _BackwardRoots()
+        self._backward = _BackwardRoots()
         self._facts: dict[str, Any] = {}
         self._samples = 0
         self._reached: dict[str, Any] = {}
@@ -54,24 +54,24 @@ class ObjectiveProbe:
 
     def backward_begins(self, root: Tensor | None) -> None:
         if self.sample and root is not None and root.requires_grad:
-            self._seen.graphs.append(read(root))
+            self._backward.graphs.append(read(root))
 
     def forget(self) -> None:
-        self._seen = _BackwardRoots()
+        self._backward = _BackwardRoots()
 
     def fill(self, row: ProbeRow, order: list[int]) -> None:
         """Put the numbers of a step into its row, and what is no number into the manifest; `order` is who ran when."""
-        seen, self._seen = self._seen, _BackwardRoots()
-        if not seen.graphs:
+        backward, self._backward = self._backward, _BackwardRoots()
+        if not backward.graphs:
             return
         with torch.no_grad():
-            for graph in seen.graphs[:1]:
+            for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
-        facts = _made_of(seen.graphs)
-        if seen.complete:
+        facts = _made_of(backward.graphs)
+        if backward.complete:
             self._samples += 1
             if self._samples <= _DENSELY or self._samples % _DENSELY == 0:  # milliseconds: whom a loss reaches stays
-                self._reached = self._reach.facts(seen.reached, order)
+                self._reached = self._reach.facts(backward.reached, order)
             facts |= self._reached
         news = facts != {key: value for key, value in self._facts.items() if key != "samples"}
         if news or self._samples & (self._samples - 1) == 0:
@@ -97,8 +97,8 @@ class ObjectiveProbe:
         if counts is not None:
             same = self._counts is not None and self._counts.shape == counts.shape
             self._counts = self._counts + counts if same and self._counts is not None else counts
-            seen = torch.stack([alike(counts), alike(self._counts), counts.sum()])
-            row.put_many(seen, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
+            mixing = torch.stack([alike(counts), alike(self._counts), counts.sum()])
+            row.put_many(mixing, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
             row.put("targets/entropy", entropy(self._counts))
 
 

@@ -45,7 +45,7 @@ class OptimizerProbe:
         self._ids = {id(parameter) for parameter in parameters}
         self._problems = problems
         self._handles: list[Any] = []
-        self._seen = OptimizerFacts()
+        self._facts = OptimizerFacts()
         self._fingerprint: tuple[int, npt.NDArray[Any]] | None = None
         self._generation = 0  # fingerprints of one generation may be compared: no watched step lies between them
         self.before: list[Callable[[Any], None]] = []
@@ -75,8 +75,8 @@ class OptimizerProbe:
         try:
             if not self._noted(optimizer):
                 return None
-            if (given := _with_closure(args, kwargs, lambda: self._before(optimizer))) is not None:
-                return given
+            if (arguments := _with_closure(args, kwargs, lambda: self._before(optimizer))) is not None:
+                return arguments
         except Exception as problem:
             self._problems.report("optimizer step", problem)
             return None
@@ -85,15 +85,15 @@ class OptimizerProbe:
 
     def _noted(self, optimizer: Any) -> bool:
         """Note that an optimizer steps, and with which rates; False where it is none of ours."""
-        place = self._place(optimizer)
-        if place is None:
+        index = self._index(optimizer)
+        if index is None:
             return False
-        seen = self._seen
-        seen.steps += 1
-        seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
-        seen.training = self._model.training
+        facts = self._facts
+        facts.steps += 1
+        facts.rates[index] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+        facts.training = self._model.training
         found_inf = getattr(optimizer, "found_inf", None)
-        seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
+        facts.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
         return True
 
     def _before(self, optimizer: Any) -> None:
@@ -113,26 +113,26 @@ class OptimizerProbe:
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _place(self, optimizer: Any) -> int | None:
+    def _index(self, optimizer: Any) -> int | None:
         """Which watched optimizer this is; one that took over the watched parameters takes over its place."""
-        for place, mine in enumerate(self._optimizers):
-            if optimizer is mine:
-                return place
+        for index, watched in enumerate(self._optimizers):
+            if optimizer is watched:
+                return index
         if not self._steps_watched(optimizer):
             return None
-        for place, mine in enumerate(self._optimizers):
-            if getattr(mine, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
-                self._optimizers[place] = optimizer
-                return place
+        for index, watched in enumerate(self._optimizers):
+            if getattr(watched, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
+                self._optimizers[index] = optimizer
+                return index
         self._problems.notice(
             "optimizer-replaced", f"another {type(optimizer).__name__} than the watched one steps the parameters"
         )
         if not self._optimizers:
             self._optimizers.append(optimizer)
             return 0
-        place = _most_alike(optimizer, self._optimizers)
-        self._optimizers[place] = optimizer
-        return place
+        index = _most_alike(optimizer, self._optimizers)
+        self._optimizers[index] = optimizer
+        return index
 
     def _steps_watched(self, optimizer: Any) -> bool:
         groups = getattr(optimizer, "param_groups", [])
@@ -142,31 +142,31 @@ class OptimizerProbe:
 
     def forget(self) -> None:
         """A step was given up, and the parameters are others: the next one begins anew."""
-        self._seen = OptimizerFacts()
+        self._facts = OptimizerFacts()
         self._generation += 1
 
     def take(self, row: ProbeRow) -> OptimizerFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
-        seen, self._seen = self._seen, OptimizerFacts()
-        if seen.steps:
+        facts, self._facts = self._facts, OptimizerFacts()
+        if facts.steps:
             self._generation += 1
         elif self._optimizers and not self._problems.failed("silent moves"):
             with self._problems.contained("silent moves"):
                 self._notice_silent_moves(row)
-        return seen
+        return facts
 
-    def fill(self, row: ProbeRow, seen: OptimizerFacts) -> None:
+    def fill(self, row: ProbeRow, facts: OptimizerFacts) -> None:
         """Put a step's numbers into its row."""
-        row.put("optimizer_steps", float(seen.steps))
+        row.put("optimizer_steps", float(facts.steps))
         first = 0
-        for place, optimizer in enumerate(self._optimizers):
-            for offset, rate in enumerate(seen.rates.get(place, [])):
+        for index, optimizer in enumerate(self._optimizers):
+            for offset, rate in enumerate(facts.rates.get(index, [])):
                 row.put(f"lr/{first + offset}", rate)
             first += len(optimizer.param_groups)
-        if seen.training is not None:
-            row.put("training", float(seen.training))
+        if facts.training is not None:
+            row.put("training", float(facts.training))
         if self._optimizers:
-            row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
+            row.put("skipped", facts.found_inf if facts.found_inf is not None else float(not facts.steps))
 
     def _notice_silent_moves(self, row: ProbeRow) -> None:
         """No watched optimizer stepped: did the parameters move all the same?"""
@@ -195,29 +195,29 @@ class OptimizerProbe:
     def first_group(self, optimizer: Any) -> int:
         """The number of an optimizer's first param group, counted over all watched optimizers."""
         before = self._optimizers[: next(i for i, mine in enumerate(self._optimizers) if mine is optimizer)]
-        return sum(len(each.param_groups) for each in before)
+        return sum(len(earlier.param_groups) for earlier in before)
 
     def moments(self, row: ProbeRow) -> None:
         """Norms of the first and second moments and the step count, per param group."""
-        place = 0
+        group_number = 0
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 states = [optimizer.state[p] for p in group["params"] if p in optimizer.state]
-                self._group_moments(row, place, states)
-                place += 1
+                self._group_moments(row, group_number, states)
+                group_number += 1
 
-    def _group_moments(self, row: ProbeRow, place: int, states: list[Any]) -> None:
+    def _group_moments(self, row: ProbeRow, group: int, states: list[Any]) -> None:
         for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
-            found = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
-            if found:
-                row.put(f"{name}/{place}", torch.linalg.vector_norm(norms(found)))
+            moments = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
+            if moments:
+                row.put(f"{name}/{group}", torch.linalg.vector_norm(norms(moments)))
         counts = [state["step"] for state in states if "step" in state]
         if counts:
-            row.put(f"step_count/{place}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
+            row.put(f"step_count/{group}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
 
 
-def _with_closure(args: Any, kwargs: Any, look: Callable[[], None]) -> tuple[Any, Any] | None:
-    """The arguments of a step whose closure calls `look` when it first returns; None where there is no closure.
+def _with_closure(args: Any, kwargs: Any, notify: Callable[[], None]) -> tuple[Any, Any] | None:
+    """The arguments of a step whose closure calls `notify` when it first returns; None where there is no closure.
 
     A closure clears the old gradients and makes the new ones: before it there is nothing to see.
     """
@@ -225,15 +225,17 @@ def _with_closure(args: Any, kwargs: Any, look: Callable[[], None]) -> tuple[Any
     closure = args[1] if in_place else kwargs.get("closure")
     if not callable(closure):
         return None
-    looks = [look]
+    pending = [notify]
 
-    def seen(*given: Any, **named: Any) -> Any:
-        result = closure(*given, **named)
-        while looks:
-            looks.pop()()
+    def watched_closure(*arguments: Any, **options: Any) -> Any:
+        result = closure(*arguments, **options)
+        while pending:
+            pending.pop()()
         return result
 
-    return ((args[0], seen, *args[2:]), kwargs) if in_place else (args, {**kwargs, "closure": seen})
+    return (
+        ((args[0], watched_closure, *args[2:]), kwargs) if in_place else (args, {**kwargs, "closure": watched_closure})
+    )
 
 
 def _rate(rate: Any) -> float | Tensor:
@@ -241,12 +243,12 @@ def _rate(rate: Any) -> float | Tensor:
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
 
-def _most_alike(optimizer: Any, others: list[Any]) -> int:
+def _most_alike(optimizer: Any, watched: list[Any]) -> int:
     """The watched optimizer whose parameters the new one shares most."""
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
-    def shared(place: int) -> int:
-        groups = getattr(others[place], "param_groups", [])
+    def shared(index: int) -> int:
+        groups = getattr(watched[index], "param_groups", [])
         return sum(id(parameter) in mine for group in groups for parameter in group["params"])
 
-    return max(range(len(others)), key=shared)
+    return max(range(len(watched)), key=shared)

@@ -30,9 +30,7 @@ class ParameterProbe:
         """Keep (a part of) every parameter as it is before the optimizer steps."""
         if not self._before:
             self._before = [_part(parameter).clone() for parameter in self.parameters]
-            self._pushed = [
-                None if each.grad is None or each.grad.is_sparse else _part(each.grad) != 0 for each in self.parameters
-            ]
+            self._pushed = [None if p.grad is None or p.grad.is_sparse else _part(p.grad) != 0 for p in self.parameters]
 
     def forget(self) -> None:
         self._before, self._pushed = [], []
@@ -64,7 +62,7 @@ class ParameterProbe:
 
     def fill_gradients(self, row: ProbeRow, sampled: SampledNorms) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""
-        groups = [self.groups[place] for place in sampled.places]
+        groups = [self.groups[index] for index in sampled.indices]
         row.put_many(sampled.norms, self._summed("block_grad_norm", groups))
 
     def _summed(self, series: str, groups: list[str]) -> Unpack:

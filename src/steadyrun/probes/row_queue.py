@@ -128,9 +128,9 @@ class PendingRows:
     def _deliver_waiting(self, *, wait: bool = False) -> None:
         """Hand over the rows without a tensor to move, in order, up to the first that is still being computed."""
         rows, self._waiting = self._waiting, []
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if not wait and not row.arrived:
-                self._waiting = rows[place:]
+                self._waiting = rows[index:]
                 return
             self._deliver(row, [])
 
@@ -156,17 +156,17 @@ class _Move:
 
         self._rows = rows
         groups: dict[tuple[Any, Any], list[Tensor]] = {}
-        self._places: list[list[tuple[tuple[Any, Any], int, int]]] = []
+        self._slices: list[list[tuple[tuple[Any, Any], int, int]]] = []
         sizes: dict[tuple[Any, Any], int] = {}
         for row in rows:
-            places = []
+            slices = []
             for tensor, _ in row.late:
                 key = (tensor.device, tensor.dtype)
                 start = sizes.get(key, 0)
                 sizes[key] = start + tensor.numel()
                 groups.setdefault(key, []).append(tensor.reshape(-1))
-                places.append((key, start, sizes[key]))
-            self._places.append(places)
+                slices.append((key, start, sizes[key]))
+            self._slices.append(slices)
         self._copies = {key: _to_host(torch.cat(tensors)) for key, tensors in groups.items()}
         self._events = []
         for device in {key[0] for key in groups if key[0].type == "cuda"}:
@@ -183,8 +183,8 @@ class _Move:
                 event.synchronize()
         arrays = {key: _host(copy) for key, copy in self._copies.items()}
         return [
-            (row, [arrays[key][start:end] for key, start, end in places])
-            for row, places in zip(self._rows, self._places, strict=True)
+            (row, [arrays[key][start:end] for key, start, end in slices])
+            for row, slices in zip(self._rows, self._slices, strict=True)
         ]
 
 

@@ -32,8 +32,8 @@ class LeftoverProbe:
         if not self.sample or not self._stepped:
             return
         for optimizer in self._optimizers():
-            held = [each for group in optimizer.param_groups for each in group["params"]]
-            norm = global_norm([each.grad for each in held if each.grad is not None])
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            norm = global_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
             now = torch.zeros(()) if norm is None else norm
             known = self._smallest.get(id(optimizer), now)
             self._smallest[id(optimizer)] = torch.minimum(known.to(now.device), now)
@@ -42,8 +42,8 @@ class LeftoverProbe:
         """Whether the optimizer finds any gradient."""
         self._stepping.add(id(optimizer))
         if self.sample and self._used is None:
-            held = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            norm = global_norm(held)
+            gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            norm = global_norm(gradients)
             self._used = 0.0 if norm is None else norm
 
     def after_step(self) -> None:

@@ -82,13 +82,13 @@ def begin_watching(
 
 def optimizer_step_count(optimizer: Any) -> int:
     """How many steps the optimizer's state says it has taken, 0 where it does not say."""
-    found = 0
-    for each in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
-        for state in getattr(each, "state", {}).values():
+    steps = 0
+    for single in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
+        for state in getattr(single, "state", {}).values():
             if "step" in state:
-                found = max(found, int(state["step"]))
+                steps = max(steps, int(state["step"]))
                 break
-    return found
+    return steps
 
 
 def _checked(
@@ -98,11 +98,11 @@ def _checked(
         raise UsageError(f"watch: model must be a torch.nn.Module, not {type(model).__name__}")
     if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
         raise UsageError("watch: the model has lazy parameters without a shape yet: run one forward pass before watch")
-    given = optimizer if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
-    optimizers = list(given)
-    for each in optimizers:
-        if not hasattr(each, "param_groups") or not hasattr(each, "step"):
-            raise UsageError(f"watch: optimizer must be a torch optimizer, a list of them or None, not {each!r}")
+    listed = optimizer if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
+    optimizers = list(listed)
+    for candidate in optimizers:
+        if not hasattr(candidate, "param_groups") or not hasattr(candidate, "step"):
+            raise UsageError(f"watch: optimizer must be a torch optimizer, a list of them or None, not {candidate!r}")
     if scheduler is not None and not hasattr(scheduler, "step"):
         raise UsageError(f"watch: scheduler must have a step method, {type(scheduler).__name__} has none")
     if loss_fn is not None and not callable(loss_fn):
@@ -138,24 +138,24 @@ def _describe(
 
 
 def _inferred(model: nn.Module, optimizers: list[Any], scheduler: Any | None, config: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"dtype": description.parameter_dtype(model), "seed": torch.initial_seed()}
+    facts: dict[str, Any] = {"dtype": description.parameter_dtype(model), "seed": torch.initial_seed()}
     if scheduler is not None:
         steps = config.get("total_steps")
         horizon = steps if isinstance(steps, int) and steps > 0 else _UNPLANNED_STEPS
         stepped = getattr(scheduler, "optimizer", None) or next(iter(optimizers), None)
         if hasattr(stepped, "param_groups"):
-            found["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
-    return found
+            facts["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
+    return facts
 
 
 def _special_tokens(config: dict[str, Any], tokenizer: Any | None) -> dict[str, int]:
     """The ids of padding and of the end of a text: declared, or the tokenizer's own."""
-    found = {}
+    tokens = {}
     for name in ("pad_id", "eos_id"):
-        told = config.get(name, getattr(tokenizer, f"{name.removesuffix('_id')}_token_id", None))
-        if isinstance(told, int) and not isinstance(told, bool):
-            found[name] = told
-    return found
+        token_id = config.get(name, getattr(tokenizer, f"{name.removesuffix('_id')}_token_id", None))
+        if isinstance(token_id, int) and not isinstance(token_id, bool):
+            tokens[name] = token_id
+    return tokens
 
 
 def _tell_of_memory(writer: RunWriter) -> None:
