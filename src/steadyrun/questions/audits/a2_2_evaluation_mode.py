@@ -31,8 +31,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if in_a_row(bad, limit["validations"]) is not None or all(bad):
         return Finding(
             "in-training",
-            f"in {len(wrong)} of {len(validations)} validations every forward pass ran in training mode: dropout was on, "
-            "or batch statistics were used and changed.",
+            f"in {len(wrong)} of {len(validations)} validations every forward pass ran in training mode: dropout was "
+            "on, or batch statistics were used and changed.",
             measured,
             wrong[0],
         )
