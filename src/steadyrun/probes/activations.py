@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
@@ -83,7 +83,7 @@ class ForwardProbe:
         self._parts: set[int] = set()  # modules that were called by themselves, not by the model
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._sample = ForwardSample()
         self._inside: list[str] = []
         self._wanted: frozenset[str] = frozenset()
@@ -120,7 +120,7 @@ class ForwardProbe:
 
     # -- hooks: nothing they do may reach the model -----------------------------------------------
 
-    def _entered(self, module: nn.Module, args: Any) -> None:
+    def _entered(self, module: nn.Module, args: object) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         try:
@@ -142,7 +142,7 @@ class ForwardProbe:
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
-    def _left(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _left(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         try:
@@ -172,7 +172,7 @@ class ForwardProbe:
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
-    def _note_turn(self, module: nn.Module, args: Any) -> None:
+    def _note_turn(self, module: nn.Module, args: object) -> None:
         """Who runs after whom, and how many values a batch normalisation has for its statistics."""
         if id(module) in self._owners:
             self._sample.order.setdefault(id(module))
@@ -203,7 +203,7 @@ class ForwardProbe:
         self._parts.add(key)
         self._pass_begins()
 
-    def _part_ends(self, output: Any) -> None:
+    def _part_ends(self, output: object) -> None:
         """The last part that gives scores gives those of the model."""
         self._leave_mode()
         if not self._passes and (width := output_width(output)) is not None:
@@ -216,7 +216,7 @@ class ForwardProbe:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
-    def _note_flow(self, name: str, taken: Any, given: Any) -> None:
+    def _note_flow(self, name: str, taken: object, given: object) -> None:
         """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
         source = self._flowing.get(id(first_float(taken)))
         if source is not None:
@@ -226,7 +226,7 @@ class ForwardProbe:
 
     # -- measurements -----------------------------------------------------------------------------
 
-    def _measure(self, name: str, output: Any) -> None:
+    def _measure(self, name: str, output: object) -> None:
         sample = self._sample
         if name in sample.activations or (tensor := first_float(output)) is None:
             return
@@ -237,7 +237,7 @@ class ForwardProbe:
             if "histograms" in self._wanted:
                 sample.histograms[name] = magnitude_counts(values)
 
-    def _count_dead(self, tap: UnitsTap, hidden: Any) -> None:
+    def _count_dead(self, tap: UnitsTap, hidden: object) -> None:
         if "dead_units" not in self._wanted or tap.name in self._sample.dead_units:
             return
         tensor = first_float(hidden)
@@ -276,7 +276,7 @@ def thinned(values: Tensor) -> Tensor:
     return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
 
 
-def floats_in(output: Any, depth: int = 3) -> Iterator[Tensor]:
+def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
     """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
@@ -291,12 +291,12 @@ def floats_in(output: Any, depth: int = 3) -> Iterator[Tensor]:
         yield from floats_in([getattr(output, attribute.name, None) for attribute in fields(output)], depth - 1)
 
 
-def first_float(output: Any) -> Tensor | None:
+def first_float(output: object) -> Tensor | None:
     """The first floating tensor with elements."""
     return next((tensor for tensor in floats_in(output) if tensor.numel() and tensor.dim()), None)
 
 
-def log_normaliser(output: Any) -> Tensor | None:
+def log_normaliser(output: object) -> Tensor | None:
     """The mean log of the sum of exponentials over the output's last dimension: 0 for log-probabilities."""
     named = getattr(output, "logits", None)
     scores = named if isinstance(named, Tensor) else first_float(output)
@@ -306,7 +306,7 @@ def log_normaliser(output: Any) -> Tensor | None:
         return torch.logsumexp(thinned(scores.detach()).float(), -1).mean()
 
 
-def output_width(output: Any) -> int | None:
+def output_width(output: object) -> int | None:
     """The width of the model's output: of its logits where it names them, of its first matrix otherwise."""
     named = getattr(output, "logits", None)
     candidates = [named] if isinstance(named, Tensor) else list(floats_in(output))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
+from steadyrun.probes.optimizer_steps import OptimizerLike, ParamGroup
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _SMALLEST, _LARGEST = 16, 65_536  # elements of the tensor that is looked at
 _ROUNDING = 20 * float(np.finfo(np.float32).eps)
@@ -28,14 +28,14 @@ class UpdateProbe:
     _before: dict[int, Tensor] = field(default_factory=dict)
     _products: dict[int, Tensor] = field(default_factory=dict)
 
-    def snapshot(self, optimizer: Any, first: int) -> None:
+    def snapshot(self, optimizer: OptimizerLike, first: int) -> None:
         """Before the step; `first` is the number of the optimizer's first param group."""
         for index, group in enumerate(optimizer.param_groups):
             parameter = _chosen(group)
             if parameter is not None:
                 self._before[first + index] = parameter.detach().clone()
 
-    def compare(self, optimizer: Any, first: int) -> None:
+    def compare(self, optimizer: OptimizerLike, first: int) -> None:
         """After the step: the inner products that the fit needs, still on the device."""
         for index, group in enumerate(optimizer.param_groups):
             before = self._before.pop(first + index, None)
@@ -52,7 +52,7 @@ class UpdateProbe:
         self._before, self._products = {}, {}
 
 
-def _chosen(group: dict[str, Any]) -> Tensor | None:
+def _chosen(group: ParamGroup) -> Tensor | None:
     """A tensor of a group with Adam's settings, neither tiny nor large; always the same one."""
     if not {"lr", "betas", "eps"} <= set(group) or group.get("amsgrad") or group.get("maximize"):
         return None
@@ -63,7 +63,7 @@ def _chosen(group: dict[str, Any]) -> Tensor | None:
     return None
 
 
-def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: ParamGroup) -> Tensor:
     wide = torch.float64 if before.device.type in {"cpu", "cuda"} else torch.float32
     beta1, beta2 = group["betas"]
     count = torch.as_tensor(state["step"], device=before.device).to(wide)
@@ -75,7 +75,7 @@ def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: dict[
 
 
 def _solved(group: int) -> Unpack:
-    def unpack(array: npt.NDArray[Any]) -> Values:
+    def unpack(array: HostArray) -> Values:
         products, rate = array[:9].reshape(3, 3).astype(float), float(array[9])
         moved, known, target = products[0, 0], products[1:, 1:], products[0, 1:]
         drowned = moved < (_ROUNDING**2) * products[2, 2]  # a change this small is mostly rounding

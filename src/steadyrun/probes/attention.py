@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
 # Self-attention, where queries and keys come from the same tensor, shows in the autograd graph of a forward pass.
@@ -37,12 +38,12 @@ def scores_of_one_source(scores: Tensor) -> bool:
     return len(factors) >= 2 and _same(factors[-2], factors[-1])
 
 
-def _same(query: Any, key: Any) -> bool:
+def _same(query: Node | None, key: Node | None) -> bool:
     ours, theirs = _source(query), _source(key)
     return ours is not None and ours is theirs
 
 
-def _source(node: Any) -> Any:
+def _source(node: Node | None) -> Node | None:
     """What made the tensor that a projection took: the first node before it that is more than another view."""
     node = _down_to(node, _PROJECTIONS)
     inputs = [] if node is None else [operand for operand, _ in node.next_functions if operand is not None]
@@ -52,7 +53,7 @@ def _source(node: Any) -> Any:
     return node
 
 
-def _down_to(node: Any, kinds: tuple[str, ...]) -> Any:
+def _down_to(node: Node | None, kinds: tuple[str, ...]) -> Node | None:
     for _ in range(_FAR):
         if node is None or node.name().startswith(kinds):
             return node
@@ -60,13 +61,13 @@ def _down_to(node: Any, kinds: tuple[str, ...]) -> Any:
     return None
 
 
-def _next(node: Any) -> Any:
+def _next(node: Node) -> Node | None:
     """Where a tensor came from; factors and offsets that are parameters are passed by."""
     inputs = [operand for operand, _ in node.next_functions if operand is not None]
     return next((operand for operand in inputs if not _is_weight(operand)), None)
 
 
-def _is_weight(node: Any) -> bool:
+def _is_weight(node: Node | None) -> bool:
     """A parameter, turned or cast."""
     for _ in range(4):
         if node is None or "AccumulateGrad" in node.name():
@@ -119,7 +120,7 @@ class AttentionMode(TorchFunctionMode):
         self._confirm: Callable[[Tensor], None] = lambda _: None
         self._future: Tensor | None = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
@@ -304,12 +305,12 @@ def _masked(
     return scores + part.float() if added else scores.masked_fill(part < -_NOTHING, -math.inf)
 
 
-def _looks_like_attention(result: Any, _scores: Any = None, dim: Any = None, **_options: Any) -> bool:
+def _looks_like_attention(result: object, _scores: object = None, dim: object = None, **_options: object) -> bool:
     """A softmax over the last of four dimensions: batch, heads, queries, keys."""
     return isinstance(result, Tensor) and result.dim() == 4 and dim in (-1, 3) and result.is_floating_point()
 
 
-def _flat(args: Any) -> list[Any]:
+def _flat(args: Iterable[object]) -> list[object]:
     """The arguments of a call, and what lies in lists among them."""
     return [part for argument in args for part in (argument if isinstance(argument, list | tuple) else [argument])]
 

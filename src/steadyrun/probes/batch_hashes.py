@@ -18,6 +18,7 @@ import numpy as np
 from steadyrun.probes.scalars import is_tensor
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     Array = Any  # a numpy array or a torch tensor
@@ -27,7 +28,7 @@ SAMPLED_ELEMENTS = 1_024  # of a larger example, evenly spaced elements stand fo
 _IGNORED_LABEL = -100  # what torch's losses skip by default
 
 
-def arrays_of(batch: Any) -> list[Array]:
+def arrays_of(batch: object) -> list[Array]:
     """Every array in a batch, in tuples, lists and mappings: on the CPU as numpy, elsewhere as torch tensors."""
     arrays: list[Array] = []
     _collect(batch, arrays)
@@ -73,7 +74,7 @@ def batch_hash(examples: Array) -> Array:
     return _fold((examples * _weights([examples.shape[0]], examples)).sum())
 
 
-def input_hash(inputs: Any) -> Array | None:
+def input_hash(inputs: object) -> Array | None:
     """One hash for whatever a model is given; None where there is no array in it."""
     arrays = arrays_of(inputs)
     examples = example_hashes(arrays) if arrays else None
@@ -181,7 +182,7 @@ def _weights(widths: list[int], like: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _joined_weights(widths: tuple[int, ...], device: Any) -> Array:
+def _joined_weights(widths: tuple[int, ...], device: torch.device | None) -> Array:
     """Odd pseudo-random 64-bit integers, the same on every machine; no random state of the run is touched."""
     per_array = [
         np.random.Generator(np.random.PCG64(index)).integers(-(2**62), 2**62, size=width, dtype=np.int64) * 2 + 1

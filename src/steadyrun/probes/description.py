@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.program.model_parts import clean
 
 _MOST_MODULES = 500
@@ -78,7 +79,7 @@ def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
     return weights
 
 
-def describe_groups(optimizers: list[Any], model: nn.Module) -> list[dict[str, Any]]:
+def describe_groups(optimizers: list[OptimizerLike], model: nn.Module) -> list[dict[str, Any]]:
     """The param groups: their settings, and which parameters each holds."""
     names = {id(parameter): name for name, parameter in named_parameters(model)}
     groups = []
@@ -164,5 +165,5 @@ def declares_tied(model: nn.Module) -> bool:
         return False
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.tolist() if isinstance(value, Tensor) else value

@@ -6,13 +6,12 @@ takes itself off when training goes on.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 
 class EvaluationProbe:
@@ -22,7 +21,7 @@ class EvaluationProbe:
         self._model = model
         self._sensitive = [module for module in model.modules() if is_random_in_training(module)]
         self._members = {id(module) for module in model.modules()}
-        self._handle: Any = None
+        self._handle: RemovableHandle | None = None
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
 
@@ -46,7 +45,7 @@ class EvaluationProbe:
         self._first = None
         self._passes = self._in_training = 0
 
-    def _entered(self, module: nn.Module, _args: Any) -> None:
+    def _entered(self, module: nn.Module, _args: object) -> None:
         if id(module) not in self._members or torch.compiler.is_compiling():
             return
         if torch.is_grad_enabled():

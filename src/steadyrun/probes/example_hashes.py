@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,12 @@ from steadyrun.probes.batch_hashes import (
     repeated_tokens,
 )
 from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.probes.batch_hashes import Array
 
 _MOST_KEPT = 50_000
 _SMALL_BYTES = 16_384
@@ -54,7 +57,7 @@ class ExampleProbe:
         copies = [[array.copy() for array in part] for part in parts]
         row.work.append(lambda _values: self._describe(copies, row))
 
-    def _describe(self, parts: list[list[Any]], row: ProbeRow) -> None:
+    def _describe(self, parts: list[list[Array]], row: ProbeRow) -> None:
         per_part = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
         if not per_part:
             self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
@@ -117,7 +120,7 @@ class ExampleProbe:
             for value, step in sample.take_new():
                 self._writer.append("examples", step, {f"example_hash/{split}": value}, time.time())
 
-    def _keep(self, split: str, array: npt.NDArray[Any], step: int) -> Values:
+    def _keep(self, split: str, array: HostArray, step: int) -> Values:
         self._kept[split].add(array.astype(np.int64), step)
         return {}
 
@@ -131,7 +134,7 @@ class _Bound:
         self._batches = self._bytes = 0
         self._began = time.monotonic()
 
-    def reached(self, arrays: list[Any]) -> bool:
+    def reached(self, arrays: list[Array]) -> bool:
         """Whether this batch is one too many."""
         self._batches += 1
         self._bytes += sum(array.nbytes for array in arrays)
@@ -166,7 +169,7 @@ class _Sample:
         return taken
 
 
-def _batches(batches: Any) -> Generator[Any, None, None]:
+def _batches(batches: Any) -> Generator[object, None, None]:
     """The batches in a list, a loader or one bare batch. Iterating a loader draws random numbers: they are put back."""
     if isinstance(batches, Mapping) or hasattr(batches, "shape") or _is_one_batch(batches):
         yield batches
@@ -177,21 +180,21 @@ def _batches(batches: Any) -> Generator[Any, None, None]:
             yield from batches
 
 
-def _is_one_batch(batch: Any) -> bool:
+def _is_one_batch(batch: object) -> bool:
     return isinstance(batch, tuple) and bool(batch) and all(hasattr(part, "shape") for part in batch)
 
 
-def is_list_of_batches(batch: Any) -> bool:
+def is_list_of_batches(batch: object) -> bool:
     """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
     return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
 
 
-def _on_host(values: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+def _on_host(values: Array) -> HostArray:
+    array: HostArray = values if isinstance(values, np.ndarray) else values.cpu().numpy()
     return array
 
 
-def joined(hashes: list[Any]) -> Any:
+def joined(hashes: list[Array]) -> Array:
     if all(isinstance(part, np.ndarray) for part in hashes):
         return np.concatenate(hashes)
     import torch

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.program.model_parts import clean
 
 _DEEP = 4  # levels of lists and dictionaries in which layers may hide from their model
@@ -28,7 +28,7 @@ def hidden_tensors(model: nn.Module) -> dict[int, tuple[str, Tensor]]:
     return hidden
 
 
-def _within(value: Any, path: str, depth: int) -> Iterator[tuple[str, Tensor]]:
+def _within(value: object, path: str, depth: int) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, nn.Module):
@@ -47,11 +47,11 @@ _MOST_NAMES = 20
 class Reach:
     """Compares the leaves of a loss's graph with the model and its optimizers."""
 
-    def __init__(self, model: nn.Module, optimizers: Callable[[], list[Any]]) -> None:
+    def __init__(self, model: nn.Module, optimizers: Callable[[], list[OptimizerLike]]) -> None:
         self._model, self._optimizers = model, optimizers
         self._unreached: set[str] | None = None
 
-    def facts(self, reached: set[int], order: list[int]) -> dict[str, Any]:
+    def facts(self, reached: set[int], order: list[int]) -> dict[str, object]:
         """Names and counts; `order` has the ids of the modules with parameters as they ran."""
         groups = [group for optimizer in self._optimizers() for group in optimizer.param_groups]
         params = [parameter for group in groups for parameter in group["params"]]

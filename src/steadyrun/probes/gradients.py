@@ -14,16 +14,17 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes import backward_hook as roots
 from steadyrun.probes import clip_hook
 from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.norms import global_norm, norms, whole
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow, Values
 
@@ -74,7 +75,7 @@ class GradientProbe:
         self.several_optimizers = False
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, RemovableHandle] = {}
         self._order: list[int] | None = []  # who got a gradient, in order; None once that is known
         self._keep: set[int] = set()
 
@@ -181,7 +182,7 @@ class GradientProbe:
         mine = {id(parameter) for parameter in self._parameters if parameter.grad is not None}
         return mine <= covered <= self._ids
 
-    def before_step(self, optimizer: Any) -> None:
+    def before_step(self, optimizer: OptimizerLike) -> None:
         """The optimizer is about to step; one with a closure has called it once."""
         self._in_step = True
         facts = self._facts
@@ -196,7 +197,7 @@ class GradientProbe:
             still_scaled = getattr(optimizer, "grad_scale", None) is not None
             facts.at_step = self._scaler.unscaled(norm) if still_scaled else norm
 
-    def _note_own_gradients(self, optimizer: Any) -> None:
+    def _note_own_gradients(self, optimizer: OptimizerLike) -> None:
         """With several optimizers each one's gradients count when it steps; the others' may be stale."""
         facts = self._facts
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]

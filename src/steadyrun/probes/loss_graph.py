@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from steadyrun.probes.attention import VIEWS
 
@@ -84,14 +85,14 @@ def read(loss: Tensor) -> LossGraph:
     return graph
 
 
-def _is_plain(root: Any, labels: Labels) -> bool:
+def _is_plain(root: Node, labels: Labels) -> bool:
     top = _through([root], (*VIEWS, "ToCopy"))
     if labels.reduction != "mean":
         return False
     return top is not None and (top.name().startswith("NllLoss") or (labels.smoothing > 0 and _adds_smoothing(top)))
 
 
-def _adds_smoothing(top: Any) -> bool:
+def _adds_smoothing(top: Node) -> bool:
     return bool(top.name().startswith("Add")) and all(_factor(term) is not None for term in _inputs(top))
 
 
@@ -104,7 +105,7 @@ class Counted:
     weight: float = 0.0  # of all items together: 1 for a mean
     value: float = 0.0  # what this cross-entropy adds to the loss
 
-    def note(self, gradients: Any, _outputs: Any) -> None:
+    def note(self, gradients: tuple[object, ...], _outputs: object) -> None:
         if gradients and isinstance(gradients[0], Tensor):
             dim = 1 if gradients[0].dim() > 1 else 0
             size = gradients[0].detach().abs().amax(dim).float()
@@ -150,10 +151,10 @@ def _losses(scores: Tensor, targets: Tensor) -> Tensor:
     return -scores.detach().gather(dim, indices).squeeze(dim).float()
 
 
-def _nodes(first: Any) -> Iterator[Any]:
-    """Every node once, those near the loss first."""
+def _nodes(first: Node | None) -> Iterator[Any]:
+    """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
-    visited: set[Any] = set()
+    visited: set[Node] = set()
     while waiting and len(visited) <= MOST_NODES:
         node = waiting.popleft()
         if node in visited:
@@ -163,13 +164,13 @@ def _nodes(first: Any) -> Iterator[Any]:
         waiting.extend(below for below, _ in node.next_functions if below is not None)
 
 
-def _take_tokens(node: Any, graph: LossGraph) -> None:
+def _take_tokens(node: Node, graph: LossGraph) -> None:
     ids = getattr(node, "_saved_indices", None)
     if isinstance(ids, Tensor) and ids.dim() == 2:
         graph.tokens.append(ids)
 
 
-def _take_labels(root: Any, node: Any, graph: LossGraph) -> None:
+def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
     scores, targets = node._saved_self, node._saved_target
     labels = Labels(
         targets.squeeze(1) if targets.dim() == 3 and "2D" in node.name() and targets.shape[1] == 1 else targets,
@@ -183,7 +184,7 @@ def _take_labels(root: Any, node: Any, graph: LossGraph) -> None:
     graph.probabilities |= source is not None and source.name().startswith("Softmax")
 
 
-def _smoothing(root: Any, node: Any) -> float:
+def _smoothing(root: Node | None, node: Node) -> float:
     """The label smoothing of torch's cross-entropy: it adds the plain loss times (1 - s) and a mean times s."""
     for index, above in enumerate(_nodes(root)):
         if index > _NEAR:
@@ -195,19 +196,19 @@ def _smoothing(root: Any, node: Any) -> float:
     return 0.0
 
 
-def _factor(node: Any) -> float | None:
+def _factor(node: Node) -> float | None:
     factor = getattr(node, "_saved_other", None) if node.name().startswith("MulBackward1") else None
     return float(factor) if isinstance(factor, int | float) else None
 
 
-def _squashed(node: Any, kinds: tuple[str, ...]) -> str:
+def _squashed(node: Node, kinds: tuple[str, ...]) -> str:
     """What squashes the scores before this loss squashes them: nothing but other views may lie between."""
     source = _through(_inputs(node), _SAME_SCORES)
     name = "" if source is None else source.name()
     return next((kind.lower() for kind in kinds if name.startswith(kind)), "")
 
 
-def _through(inputs: list[Any], kinds: tuple[str, ...]) -> Any:
+def _through(inputs: list[Node], kinds: tuple[str, ...]) -> Node | None:
     """The first node below that is more than another view."""
     node = inputs[0] if inputs else None
     for _ in range(_NEAR):
@@ -239,13 +240,13 @@ def _broadcast(node: Any) -> Broadcast | None:
     return Broadcast(before, after) if before == (after[0], 1) else None
 
 
-def _shape(node: Any, output: int = 0) -> tuple[int, ...] | None:
+def _shape(node: Node | None, output: int = 0) -> tuple[int, ...] | None:
     """The shape of a node's result."""
     metadata = getattr(node, "_input_metadata", None)
     return tuple(int(size) for size in metadata[output].shape) if metadata and len(metadata) > output else None
 
 
-def _inputs(node: Any) -> list[Any]:
+def _inputs(node: Node) -> list[Node]:
     return [below for below, _ in node.next_functions if below is not None]
 
 

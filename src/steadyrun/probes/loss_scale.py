@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Protocol
 
 from torch import Tensor
 
 from steadyrun.program.frames import variable
 
 
+class ScalerLike(Protocol):
+    """What is called on a scaler; the rest is read where it is there."""
+
+    def is_enabled(self) -> bool: ...
+
+
 class ScalerView:
     """Reads a `torch.amp.GradScaler` without asking the device for anything."""
 
-    def __init__(self, scaler: Any | None) -> None:
+    def __init__(self, scaler: ScalerLike | None) -> None:
         self.scaler = scaler
         self._searches_left = 5
 

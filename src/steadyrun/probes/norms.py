@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
-def whole(tensor: Any) -> Tensor:
+def whole(tensor: Tensor) -> Tensor:
     """A DTensor (whose norm is partial until it is reduced over its mesh) as a plain tensor."""
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 
@@ -39,7 +39,7 @@ class ObjectiveProbe:
     def __init__(
         self,
         model: nn.Module,
-        optimizers: Callable[[], list[Any]],
+        optimizers: Callable[[], list[OptimizerLike]],
         learned: Callable[..., None],
         tokens: dict[str, int],
     ) -> None:
@@ -47,9 +47,9 @@ class ObjectiveProbe:
         self._reach = Reach(model, optimizers)
         self.sample = False
         self._backward = _BackwardRoots()
-        self._facts: dict[str, Any] = {}
+        self._facts: dict[str, object] = {}
         self._samples = 0
-        self._reached: dict[str, Any] = {}
+        self._reached: dict[str, object] = {}
         self._counts: Tensor | None = None  # of all classes seen so far
 
     def backward_begins(self, root: Tensor | None) -> None:
@@ -102,9 +102,9 @@ class ObjectiveProbe:
             row.put("targets/entropy", entropy(self._counts))
 
 
-def _made_of(graphs: list[LossGraph]) -> dict[str, Any]:
+def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
     """What is no number: squashed scores, broadcast predictions, label smoothing."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for graph in graphs:
         if graph.squashed:
             facts["squashed"] = graph.squashed

@@ -5,22 +5,36 @@ Global optimizer hooks see an optimizer that the training loop rebuilt, too; hoo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.norms import norms
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
+
+ParamGroup = dict[str, Any]
+_Args = tuple[Any, ...]
+_Kwargs = dict[str, Any]
 
 _FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 _SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+
+
+class OptimizerLike(Protocol):
+    """What is read off an optimizer: torch's own, or a wrapper around one."""
+
+    @property
+    def param_groups(self) -> list[ParamGroup]: ...
+
+    @property
+    def state(self) -> Mapping[Tensor, dict[str, Any]]: ...
 
 
 @dataclass
@@ -37,19 +51,19 @@ class OptimizerProbe:
     """Follows one or more optimizers."""
 
     def __init__(
-        self, optimizers: list[Any], model: nn.Module, parameters: list[nn.Parameter], problems: Problems
+        self, optimizers: list[OptimizerLike], model: nn.Module, parameters: list[nn.Parameter], problems: Problems
     ) -> None:
         self._optimizers = optimizers
         self._model = model
         self._parameters = parameters
         self._ids = {id(parameter) for parameter in parameters}
         self._problems = problems
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._facts = OptimizerFacts()
-        self._fingerprint: tuple[int, npt.NDArray[Any]] | None = None
+        self._fingerprint: tuple[int, HostArray] | None = None
         self._generation = 0  # fingerprints of one generation may be compared: no watched step lies between them
-        self.before: list[Callable[[Any], None]] = []
-        self.after: list[Callable[[Any], None]] = []
+        self.before: list[Callable[[OptimizerLike], None]] = []
+        self.after: list[Callable[[OptimizerLike], None]] = []
 
     def attach(self) -> None:
         self._handles = [
@@ -63,12 +77,12 @@ class OptimizerProbe:
         self._handles = []
 
     @property
-    def optimizers(self) -> list[Any]:
+    def optimizers(self) -> list[OptimizerLike]:
         return self._optimizers
 
     # -- while a step runs ------------------------------------------------------------------------
 
-    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    def _step_begins(self, optimizer: OptimizerLike, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs] | None:
         """Look at the optimizer before it steps; with a closure, once that has made the gradients of the step."""
         if torch.compiler.is_compiling():  # a compiled optimizer step does not trace into this
             return None
@@ -83,7 +97,7 @@ class OptimizerProbe:
         self._before(optimizer)
         return None
 
-    def _noted(self, optimizer: Any) -> bool:
+    def _noted(self, optimizer: OptimizerLike) -> bool:
         """Note that an optimizer steps, and with which rates; False where it is none of ours."""
         index = self._index(optimizer)
         if index is None:
@@ -96,14 +110,14 @@ class OptimizerProbe:
         facts.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
         return True
 
-    def _before(self, optimizer: Any) -> None:
+    def _before(self, optimizer: OptimizerLike) -> None:
         try:
             for action in self.before:
                 action(optimizer)
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _step_ended(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _step_ended(self, optimizer: OptimizerLike, _args: object, _kwargs: object) -> None:
         if torch.compiler.is_compiling():
             return
         try:
@@ -113,7 +127,7 @@ class OptimizerProbe:
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _index(self, optimizer: Any) -> int | None:
+    def _index(self, optimizer: OptimizerLike) -> int | None:
         """Which watched optimizer this is; one that took over the watched parameters takes over its place."""
         for index, watched in enumerate(self._optimizers):
             if optimizer is watched:
@@ -134,7 +148,7 @@ class OptimizerProbe:
         self._optimizers[index] = optimizer
         return index
 
-    def _steps_watched(self, optimizer: Any) -> bool:
+    def _steps_watched(self, optimizer: OptimizerLike) -> bool:
         groups = getattr(optimizer, "param_groups", [])
         return any(id(parameter) in self._ids for group in groups for parameter in group["params"][:1])
 
@@ -172,7 +186,7 @@ class OptimizerProbe:
         """No watched optimizer stepped: did the parameters move all the same?"""
         generation = self._generation
 
-        def compare(now: npt.NDArray[Any]) -> Values:
+        def compare(now: HostArray) -> Values:
             earlier, self._fingerprint = self._fingerprint, (generation, now.copy())
             if earlier is not None and earlier[0] == generation:
                 self._say_if_moved(earlier[1], now)
@@ -184,7 +198,7 @@ class OptimizerProbe:
             return
         row.put_many(torch.cat([part.to(sample[0].device) for part in sample]), compare)
 
-    def _say_if_moved(self, before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
+    def _say_if_moved(self, before: HostArray, now: HostArray) -> None:
         if not np.array_equal(before, now, equal_nan=True):
             self._problems.notice(
                 "moved-without-optimizer",
@@ -192,7 +206,7 @@ class OptimizerProbe:
                 "run.watch again after rebuilding it",
             )
 
-    def first_group(self, optimizer: Any) -> int:
+    def first_group(self, optimizer: OptimizerLike) -> int:
         """The number of an optimizer's first param group, counted over all watched optimizers."""
         before = self._optimizers[: next(i for i, mine in enumerate(self._optimizers) if mine is optimizer)]
         return sum(len(earlier.param_groups) for earlier in before)
@@ -206,7 +220,7 @@ class OptimizerProbe:
                 self._group_moments(row, group_number, states)
                 group_number += 1
 
-    def _group_moments(self, row: ProbeRow, group: int, states: list[Any]) -> None:
+    def _group_moments(self, row: ProbeRow, group: int, states: list[dict[str, Any]]) -> None:
         for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
             moments = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
             if moments:
@@ -216,7 +230,7 @@ class OptimizerProbe:
             row.put(f"step_count/{group}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
 
 
-def _with_closure(args: Any, kwargs: Any, notify: Callable[[], None]) -> tuple[Any, Any] | None:
+def _with_closure(args: _Args, kwargs: _Kwargs, notify: Callable[[], None]) -> tuple[_Args, _Kwargs] | None:
     """The arguments of a step whose closure calls `notify` when it first returns; None where there is no closure.
 
     A closure clears the old gradients and makes the new ones: before it there is nothing to see.
@@ -227,7 +241,7 @@ def _with_closure(args: Any, kwargs: Any, notify: Callable[[], None]) -> tuple[A
         return None
     pending = [notify]
 
-    def watched_closure(*arguments: Any, **options: Any) -> Any:
+    def watched_closure(*arguments: object, **options: object) -> object:
         result = closure(*arguments, **options)
         while pending:
             pending.pop()()
@@ -243,7 +257,7 @@ def _rate(rate: Any) -> float | Tensor:
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
 
-def _most_alike(optimizer: Any, watched: list[Any]) -> int:
+def _most_alike(optimizer: OptimizerLike, watched: list[OptimizerLike]) -> int:
     """The watched optimizer whose parameters the new one shares most."""
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 

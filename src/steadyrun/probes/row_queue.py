@@ -19,12 +19,16 @@ import numpy.typing as npt
 from steadyrun.probes.scalars import is_jax_array
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    _Kind = tuple[torch.device, torch.dtype]
 
 _TOGETHER = 50
 
 Values = dict[str, float | None]
-Unpack = Callable[[npt.NDArray[Any]], Values]
+HostArray = npt.NDArray[Any]  # what was measured, in whatever type of number
+Unpack = Callable[[HostArray], Values]
 Report = Callable[[str, Exception], None]
 
 
@@ -65,7 +69,7 @@ class ProbeRow:
         """Whether no array of JAX is still being computed."""
         return all(array.is_ready() for array in self.coming.values())
 
-    def resolve(self, arrays: list[npt.NDArray[Any]], report: Report) -> None:
+    def resolve(self, arrays: list[HostArray], report: Report) -> None:
         """Do what was left to do; what fails is reported and the rest of the row stands."""
         try:
             for (_, unpack), array in zip(self.late, arrays, strict=True):
@@ -143,7 +147,7 @@ class PendingRows:
                 row.late, arrays = [], []
             self._deliver(row, arrays)
 
-    def _deliver(self, row: ProbeRow, arrays: list[npt.NDArray[Any]]) -> None:
+    def _deliver(self, row: ProbeRow, arrays: list[HostArray]) -> None:
         row.resolve(arrays, self._report)
         self._sink(row)
 
@@ -155,9 +159,9 @@ class _Move:
         import torch
 
         self._rows = rows
-        groups: dict[tuple[Any, Any], list[Tensor]] = {}
-        self._slices: list[list[tuple[tuple[Any, Any], int, int]]] = []
-        sizes: dict[tuple[Any, Any], int] = {}
+        groups: dict[_Kind, list[Tensor]] = {}
+        self._slices: list[list[tuple[_Kind, int, int]]] = []
+        sizes: dict[_Kind, int] = {}
         for row in rows:
             slices = []
             for tensor, _ in row.late:
@@ -177,7 +181,7 @@ class _Move:
     def arrived(self) -> bool:
         return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
 
-    def rows(self) -> list[tuple[ProbeRow, list[npt.NDArray[Any]]]]:
+    def rows(self) -> list[tuple[ProbeRow, list[HostArray]]]:
         for event in self._events:
             if not event.query():  # type: ignore[no-untyped-call]
                 event.synchronize()
@@ -197,7 +201,7 @@ def _to_host(joined: Tensor) -> Tensor:
     return target.copy_(joined, non_blocking=True)
 
 
-def _host(tensor: Tensor) -> npt.NDArray[Any]:
+def _host(tensor: Tensor) -> HostArray:
     """A CPU tensor as numpy; bfloat16, which numpy lacks, by way of float32."""
     import torch
 

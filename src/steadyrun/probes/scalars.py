@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     Scalar = float | Tensor
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether `value` is a torch tensor, without importing torch for those who do not use it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def is_jax_array(value: Any) -> bool:
+def is_jax_array(value: object) -> bool:
     """Whether `value` is an array of JAX, whose number may still be on its way; without importing JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
