@@ -224,9 +224,7 @@ def update_table(faults: Iterable[str]) -> bool:
         decided = decided and not update.undecided
         print(f"{fault}: {'; '.join(update.changed) or 'unchanged'}", flush=True)
         for line in update.undecided:
-            print(
-                f'  NOT WRITTEN, the seeds disagree: {line}. Is it a bug, or "may follow"? Decide, and write it.'
-            )
+            print(f'  NOT WRITTEN, the seeds disagree: {line}. Is it a bug, or "may follow"? Decide, and write it.')
     return decided
 
 
