@@ -18,11 +18,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from steadyrun.signals.run import Signals
-
 import steadyrun
 from steadyrun.questions import QUESTIONS
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS, load_recipe
 from steadyrun.tutor.train import train_recorded
