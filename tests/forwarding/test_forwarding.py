@@ -117,11 +117,11 @@ def test_a_batch_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -
     (copy / "metrics/rank-00000").mkdir(parents=True)
     target = copy / "metrics/rank-00000" / segment.name
     tail = RowTail(copy, 1, lambda _: True)
-    seen = []
+    losses = []
     for end in (first - 9, first, first + 40, len(whole) - 1, len(whole)):
         target.write_bytes(whole[:end])
-        seen.append([row.values["loss"] for row in tail.new()])
-    assert seen == [[], [1.0], [], [], [2.0]]
+        losses.append([row.values["loss"] for row in tail.new()])
+    assert losses == [[], [1.0], [], [], [2.0]]
 
 
 class Failing(Kept):
@@ -217,7 +217,7 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path: Path, capsys: pytest.Capt
     assert "0.5 s after the end" in event.fields["why"]
     assert capsys.readouterr().err.count("is given up") == 1
     hanging.go_on.set()
-    eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith("steadyrun-to-")])
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("steadyrun-to-")])
     assert len(hanging.rows) <= (1 if where == "scalars" else 501)  # it is left alone, and does no more
 
 
@@ -254,7 +254,7 @@ def test_training_is_bit_equal(tmp_path: Path) -> None:
                 optimizer.step()
                 run.step(loss, batch=batch)
                 losses.append(loss.item())
-        weights = torch.cat([each.detach().flatten() for each in model.parameters()])
+        weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
         return losses, weights, torch.get_rng_state().tolist(), (random.getstate(), np.random.get_state()[1].tolist())
 
     bare = train(None)

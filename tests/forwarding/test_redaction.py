@@ -14,8 +14,8 @@ ADDRESS = "json://user:hush-hush@localhost:9/token"
 
 def test_addresses_are_taken_out_of_anything() -> None:
     hidden = Hidden([ADDRESS])
-    told = {"a": [f"to {ADDRESS}!", 3], f"{ADDRESS}": ("x", ADDRESS.replace("json", "JSON"))}
-    assert "hush" not in str(hidden.out_of(told))
+    fields = {"a": [f"to {ADDRESS}!", 3], f"{ADDRESS}": ("x", ADDRESS.replace("json", "JSON"))}
+    assert "hush" not in str(hidden.out_of(fields))
     assert hidden.out_of({"a": 1.5}) == {"a": 1.5}
 
 

@@ -19,10 +19,10 @@ TEXT = st.text(st.characters(), max_size=400)
 @given(st.lists(TEXT, unique=True, max_size=8))
 def test_names_are_in_the_alphabet_and_stay_different(names: list[str]) -> None:
     clean = Names(_FORBIDDEN, 250, "steadyrun/")
-    found = [clean(name) for name in names]
-    assert len(set(found)) == len(names)
-    assert found == [clean(name) for name in names]
-    for name in found:
+    cleaned = [clean(name) for name in names]
+    assert len(set(cleaned)) == len(names)
+    assert cleaned == [clean(name) for name in names]
+    for name in cleaned:
         assert re.fullmatch(r"[A-Za-z0-9_./ -]{1,250}", name)
         assert not {"", ".", ".."} & set(name.split("/"))  # it is a path in MLflow's file store
 
@@ -69,8 +69,8 @@ def test_an_error_keeps_credentials_to_itself() -> None:
 
 def test_addresses_are_hidden_wherever_they_are() -> None:
     hidden = Hidden(["slack://token/secret/x", print, "ab"])
-    told = {
+    fields = {
         "config": {"alert": ["slack://token/secret/x"], "lr": 0.1},
         "argv": ["--alert=slack://token/secret/x", "ab"],
     }
-    assert hidden.out_of(told) == {"config": {"alert": ["…"], "lr": 0.1}, "argv": ["--alert=…", "ab"]}
+    assert hidden.out_of(fields) == {"config": {"alert": ["…"], "lr": 0.1}, "argv": ["--alert=…", "ab"]}

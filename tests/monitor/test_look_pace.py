@@ -10,7 +10,7 @@ from steadyrun.monitor.monitor import SHARE, LookPace
 
 def looks(step_time: float, look_time: float, steps: int, growth: float = 0.0) -> list[tuple[float, int]]:
     """The times and turns at which a run with steps of this length is looked at."""
-    now, found = 100.0, []
+    now, times_and_turns = 100.0, []
     pace = LookPace(now, 0)
     for turn in range(1, steps + 1):
         now += step_time
@@ -18,8 +18,8 @@ def looks(step_time: float, look_time: float, steps: int, growth: float = 0.0) -
             began = now
             now += look_time + growth * turn
             pace.looked(began, now, turn)
-            found.append((now - 100.0, turn))
-    return found
+            times_and_turns.append((now - 100.0, turn))
+    return times_and_turns
 
 
 def test_it_looks_a_few_times_at_once() -> None:
@@ -39,9 +39,9 @@ def test_it_goes_on_looking() -> None:
     st.integers(100, 20_000),
 )
 def test_looking_never_takes_more_than_its_share(step_time: float, look_time: float, growth: float, steps: int) -> None:
-    found = looks(step_time, look_time, steps, growth)
+    times_and_turns = looks(step_time, look_time, steps, growth)
     spent = 0.0
-    for when, turn in found:
+    for when, turn in times_and_turns:
         took = look_time + growth * turn
         # Its share of the time so far, a tenth of a second, and what a look may be longer than the one before it.
         assert spent <= SHARE * when + 0.1 + 1e-9

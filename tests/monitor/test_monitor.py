@@ -78,16 +78,16 @@ def agrees(root: Path) -> None:
 
 
 def test_a_fault_is_told_while_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seen: list[tuple[int, steadyrun.Found]] = []
+    announced: list[tuple[int, steadyrun.Found]] = []
     step = [0]
     train(
         tmp_path / "run",
         on_step=lambda at, _: step.__setitem__(0, at),
-        on_fault=lambda found: seen.append((step[0], found)),
+        on_fault=lambda fault: announced.append((step[0], fault)),
     )
-    at, found = seen[0]
-    assert (found.code, found.outcome, found.step, found.certain) == ("C2.1", "no-warmup", 0, True)
-    assert at == found.noticed < 100
+    at, fault = announced[0]
+    assert (fault.code, fault.outcome, fault.step, fault.certain) == ("C2.1", "no-warmup", 0, True)
+    assert at == fault.noticed < 100
     lines = [line for line in capsys.readouterr().err.splitlines() if "C2.1" in line]
     assert len(lines) == 1
     assert "no-warmup" in lines[0]
@@ -130,8 +130,8 @@ def test_a_loop_that_catches_the_stop_goes_on(tmp_path: Path) -> None:
             optimizer.zero_grad()
             try:
                 run.step(loss)
-            except steadyrun.FaultFound as found:
-                stopped.append((step, found.found.code))
+            except steadyrun.FaultFound as problem:
+                stopped.append((step, problem.found.code))
     assert len(stopped) == 1
     assert steadyrun.open_run(tmp_path / "run").state == "finished"
     assert steadyrun.open_run(tmp_path / "run").last_step() == 149
@@ -165,8 +165,8 @@ def test_a_schedule_by_epochs_is_not_stopped_in_its_first_epoch(tmp_path: Path) 
 
 def test_a_callback_can_stop_the_run(tmp_path: Path) -> None:
     with pytest.raises(steadyrun.FaultFound):
-        train(tmp_path / "run", on_fault=lambda found: "stop" if found.code == "C2.1" else None)
-    train(tmp_path / "other", on_fault=lambda found: "stop" if found.code == "C9.9" else None)
+        train(tmp_path / "run", on_fault=lambda fault: "stop" if fault.code == "C2.1" else None)
+    train(tmp_path / "other", on_fault=lambda fault: "stop" if fault.code == "C9.9" else None)
 
 
 def test_a_callback_that_fails_does_not_reach_the_training_loop(
@@ -198,9 +198,9 @@ def test_a_loss_that_is_not_finite_is_told_at_once(tmp_path: Path) -> None:
         if step == 234:
             next(model.parameters()).data.fill_(float("nan"))
 
-    seen: list[steadyrun.Found] = []
-    train(tmp_path / "run", warmup=True, on_step=destroy, on_fault=seen.append)
-    assert [(found.code, found.step, found.noticed) for found in seen] == [("D1.3", 235, 235)]
+    announced: list[steadyrun.Found] = []
+    train(tmp_path / "run", warmup=True, on_step=destroy, on_fault=announced.append)
+    assert [(fault.code, fault.step, fault.noticed) for fault in announced] == [("D1.3", 235, 235)]
     agrees(tmp_path / "run")
 
 
@@ -220,13 +220,13 @@ def exploding(step: int, model: nn.Module) -> None:
 
 @pytest.mark.usefixtures("without_budget")
 def test_what_may_pass_is_a_warning_until_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seen: list[steadyrun.Found] = []
+    announced: list[steadyrun.Found] = []
     root = tmp_path / "run"
-    train(root, warmup=True, steps=1500, on_step=exploding, on_fault=seen.append)
-    warned = [found for found in seen if not found.certain]
+    train(root, warmup=True, steps=1500, on_step=exploding, on_fault=announced.append)
+    warned = [fault for fault in announced if not fault.certain]
     assert warned
-    assert {found.code for found in warned} == set(told(root, "warning"))
-    assert all(QUESTIONS[found.code].outcome(found.outcome).may_pass for found in warned)
+    assert {fault.code for fault in warned} == set(told(root, "warning"))
+    assert all(QUESTIONS[fault.code].outcome(fault.outcome).may_pass for fault in warned)
     assert "a fault if it stays so" in capsys.readouterr().err
     agrees(root)
 
@@ -240,20 +240,20 @@ def test_what_may_pass_stops_the_run_only_when_it_has_stood(tmp_path: Path) -> N
 
 
 def test_watching_again_tells_nothing_twice(tmp_path: Path) -> None:
-    seen: list[str] = []
+    codes: list[str] = []
     model = nn.Linear(4, 3)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with steadyrun.record(tmp_path / "run", {**CONFIG, "total_steps": 200}) as run:
         for _ in range(2):
-            run.watch(model, optimizer, on_fault=lambda found: seen.append(found.code))
+            run.watch(model, optimizer, on_fault=lambda fault: codes.append(fault.code))
             for _ in range(100):
                 loss = model(torch.randn(8, 4)).square().mean()
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 run.step(loss)
-    assert seen.count("C2.1") == 1
-    assert len(seen) == len(set(seen))
+    assert codes.count("C2.1") == 1
+    assert len(codes) == len(set(codes))
 
 
 def test_thresholds_of_the_working_directory_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from steadyrun.probes.batch_hashes import arrays_of, batch_hash, count_tokens, e
 
 
 def hashes(batch: object, pad_id: int | None = None) -> list[int]:
-    found = example_hashes(arrays_of(batch), pad_id)
-    assert found is not None
-    return [int(value) for value in found]
+    per_example = example_hashes(arrays_of(batch), pad_id)
+    assert per_example is not None
+    return [int(value) for value in per_example]
 
 
 def slow_hash(row: list[int], weights: list[int]) -> int:
@@ -42,14 +42,14 @@ def test_against_the_definition() -> None:
 )
 def test_rows_follow_their_content(seed: int, dtype: torch.dtype, shape: list[int]) -> None:
     data = (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 200).to(dtype)
-    found = hashes(data)
-    assert found == hashes(data.clone())
+    per_row = hashes(data)
+    assert per_row == hashes(data.clone())
     order = torch.randperm(shape[0], generator=torch.Generator().manual_seed(seed))
-    assert hashes(data[order]) == [found[place] for place in order.tolist()]
+    assert hashes(data[order]) == [per_row[index] for index in order.tolist()]
     changed = data.clone()
     changed.reshape(-1)[-1] += 1
-    assert hashes(changed) != found
-    assert all(0 <= value < 2**52 for value in found)
+    assert hashes(changed) != per_row
+    assert all(0 <= value < 2**52 for value in per_row)
 
 
 def test_numpy_and_torch_agree_and_layout_does_not_matter() -> None:
@@ -90,9 +90,9 @@ def test_what_a_run_records(tmp_path: Path) -> None:
             buffer.copy_(batch)
             run.step(1.0, batch=buffer)
         run.val(1.0, batches=[batches[1], torch.full((2, 6), 7)])
-    found = values(tmp_path, "batch_hash")
-    assert found[0] == found[2] != found[1]
-    assert found[0] == float(batch_hash(example_hashes(arrays_of(batches[0]), 0)))
+    batch_hashes = values(tmp_path, "batch_hash")
+    assert batch_hashes[0] == batch_hashes[2] != batch_hashes[1]
+    assert batch_hashes[0] == float(batch_hash(example_hashes(arrays_of(batches[0]), 0)))
     assert values(tmp_path, "examples") == [4, 4, 4]
     assert values(tmp_path, "tokens") == [float((batch != 0).sum()) for batch in batches]
     view = steadyrun.open_run(tmp_path)
@@ -110,8 +110,8 @@ def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytes
         for step in range(100):
             run.step(1.0, batch=torch.arange(step * 64, step * 64 + 64).view(64, 1))
         run.val(1.0, batches=[torch.arange(6400).view(-1, 1)])
-    kept = [sample._seen for sample in run._flusher.examples._kept.values()]
-    assert all(len(seen) <= 200 for seen in kept)
+    kept = [sample._hashes for sample in run._flusher.examples._kept.values()]
+    assert all(len(sample_hashes) <= 200 for sample_hashes in kept)
     assert kept[0] & kept[1] == min(kept, key=len)
 
 
@@ -172,13 +172,13 @@ def test_an_endless_validation_loader_is_cut_by_itself(tmp_path: Path) -> None:
 def test_a_list_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "_MOST_BATCHES", 3)
     with steadyrun.record(tmp_path) as run:
-        run.val(0.5, batches=[torch.full((2, 3), float(place)) for place in range(10)])
+        run.val(0.5, batches=[torch.full((2, 3), float(number)) for number in range(10)])
     view = steadyrun.open_run(tmp_path)
     assert view.events("validation")[0].fields["data"]["examples"] == 20
     assert not view.events("validation-cut")
 
 
-@pytest.mark.parametrize("batches", [5, object(), (each / 0 for each in [1])])
+@pytest.mark.parametrize("batches", [5, object(), (number / 0 for number in [1])])
 def test_batches_that_cannot_be_read_do_not_cost_the_loss(tmp_path: Path, batches: object) -> None:
     with steadyrun.record(tmp_path) as run:
         run.val(0.5, batches=batches)

@@ -46,9 +46,9 @@ def test_activations_of_a_transformer(tmp_path: Path, returns: str) -> None:
     model = Gpt(returns=returns)
     stream = model.tokens(tokens()).detach()
     truth = {"embed": stream}
-    for place, block in enumerate(model.blocks):
+    for index, block in enumerate(model.blocks):
         stream = block(stream).detach()
-        truth[f"blocks.{place}"] = stream
+        truth[f"blocks.{index}"] = stream
     truth["final_norm"] = model.final_norm(stream).detach()
     view = one_step(tmp_path, model, tokens())
     for name, tensor in truth.items():
@@ -151,8 +151,12 @@ def test_validation_between_steps_is_not_taken_for_training(tmp_path: Path) -> N
             loss.backward()
             optimizer.step()
             run.step(loss)
-    seen = values(tmp_path, "activation/0")
-    assert seen[0] == seen[1] == pytest.approx(float(model[0](batch_of(0)[0]).detach().abs().mean()), rel=1e-5)
+    activations = values(tmp_path, "activation/0")
+    assert (
+        activations[0]
+        == activations[1]
+        == pytest.approx(float(model[0](batch_of(0)[0]).detach().abs().mean()), rel=1e-5)
+    )
     assert values(tmp_path, "modules_in_eval") == [0, 0]
 
 
@@ -237,7 +241,7 @@ def test_validation_of_a_model_whose_parts_are_called(tmp_path: Path) -> None:
             run.val(1.0)
             model.train()
     modes = [event.fields["modes"] for event in steadyrun.open_run(tmp_path).events("validation")]
-    assert [(each["passes"], each["passes_in_training"]) for each in modes] == [(3, 0), (3, 3)]
+    assert [(validation["passes"], validation["passes_in_training"]) for validation in modes] == [(3, 0), (3, 3)]
 
 
 def test_a_model_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
@@ -276,14 +280,14 @@ def test_a_part_that_raises_leaves_no_mode_behind(tmp_path: Path) -> None:
 def naive_entropies(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     """Entropy of every query, one softmax at a time."""
     batch, heads, length, width = q.shape
-    found = torch.full((batch, heads, length), math.nan, dtype=torch.float64)
+    entropies = torch.full((batch, heads, length), math.nan, dtype=torch.float64)
     for b in range(batch):
         for h in range(heads):
             for t in range(length):
                 keys = k[b, h, : t + 1] if causal else k[b, h]
                 p = torch.softmax((keys.double() @ q[b, h, t].double()) / math.sqrt(width), 0)
-                found[b, h, t] = -(p * p.log()).sum()
-    return found
+                entropies[b, h, t] = -(p * p.log()).sum()
+    return entropies
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -303,8 +307,8 @@ def test_masks_of_every_kind_agree() -> None:
     added = torch.zeros(6, 6).masked_fill(~shown, -math.inf)
     causal = head_entropies(fused_scores(q, k, k, is_causal=True))
     for mask in (shown, added, added.clamp(min=-1e9), shown.expand(2, 1, 6, 6), added.expand(2, 2, 6, 6)):
-        found = head_entropies(fused_scores(q, k, k, attn_mask=mask))
-        assert found[0].tolist() == pytest.approx(causal[0].tolist(), rel=1e-4)
+        entropies = head_entropies(fused_scores(q, k, k, attn_mask=mask))
+        assert entropies[0].tolist() == pytest.approx(causal[0].tolist(), rel=1e-4)
 
 
 def test_grouped_queries() -> None:
@@ -484,8 +488,8 @@ def test_histograms_against_the_obvious_loop() -> None:
             slow["nonfinite"] += 1
         else:
             slow[f"2^{min(16, max(-24, math.floor(math.log2(abs(value)))))}"] += 1
-    found = dict(zip(NAMES, magnitude_counts(values).tolist(), strict=True))
-    assert found == pytest.approx({name: count / len(values) for name, count in slow.items()})
+    counts = dict(zip(NAMES, magnitude_counts(values).tolist(), strict=True))
+    assert counts == pytest.approx({name: count / len(values) for name, count in slow.items()})
 
 
 def test_histograms_are_off_unless_asked_for(tmp_path: Path) -> None:

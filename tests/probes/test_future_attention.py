@@ -40,11 +40,11 @@ def share(heads: Heads) -> float:
 def naive_share(scores: Tensor) -> float:
     """The weight on later keys, one query at a time; of the head with the most. Every query, the last one aside."""
     weights = torch.softmax(scores.double(), -1)
-    found = [
+    per_head = [
         [float(weights[b, h, t, t + 1 :].sum()) for b in range(scores.shape[0]) for t in range(scores.shape[2] - 1)]
         for h in range(scores.shape[1])
     ]
-    return max(sum(shares) / len(shares) for shares in found)
+    return max(sum(shares) / len(shares) for shares in per_head)
 
 
 def added(shown: Tensor, value: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -119,17 +119,17 @@ def test_only_self_attention_is_judged() -> None:
 
 
 def seen_by_the_mode(attend: Callable[[Tensor], Any]) -> list[Any]:
-    found: list[Any] = []
+    shares: list[Any] = []
 
     def receive(heads: Heads, _fused: bool) -> Callable[[Tensor], None]:
         if heads.future is not None:
-            found.append(float(heads.future))
-        return lambda share: found.append(float(share))
+            shares.append(float(heads.future))
+        return lambda share: shares.append(float(share))
 
     with AttentionMode(receive, failed):
         query, key = projected()
         attend(query @ key.transpose(-1, -2))
-    return found
+    return shares
 
 
 def failed(problem: Exception) -> None:
@@ -168,13 +168,13 @@ def test_a_mask_after_the_softmax_is_a_mask(name: str) -> None:
 
 
 def test_weights_that_go_to_the_values_are_judged() -> None:
-    (found,) = seen_by_the_mode(lambda scores: F.dropout(torch.softmax(scores, -1), 0.1) @ torch.ones(LENGTH, 8))
-    assert found > 0.3
+    (share,) = seen_by_the_mode(lambda scores: F.dropout(torch.softmax(scores, -1), 0.1) @ torch.ones(LENGTH, 8))
+    assert share > 0.3
 
 
 def test_a_product_by_einsum_is_one() -> None:
-    (found,) = seen_by_the_mode(lambda scores: torch.einsum("bhqk,kd->bhqd", scores.softmax(-1), torch.ones(LENGTH, 8)))
-    assert found > 0.3
+    (share,) = seen_by_the_mode(lambda scores: torch.einsum("bhqk,kd->bhqd", scores.softmax(-1), torch.ones(LENGTH, 8)))
+    assert share > 0.3
 
 
 def test_padding_rows_that_are_masked_by_a_thousand_are_left_out() -> None:

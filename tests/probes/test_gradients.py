@@ -207,10 +207,10 @@ def test_grad_scaler(tmp_path: Path, clip: Callable[[nn.Module], None], given: b
             scaler.update()
             optimizer.zero_grad()
             run.step(loss)
-    seen = slice(0 if given else 1, None)  # before its first use an unnamed scaler is not known
-    assert values(tmp_path, "grad_norm")[seen] == pytest.approx(truth[seen], rel=1e-3)
-    assert values(tmp_path, "loss_scale") == scales[seen]
-    assert values(tmp_path, "backward_loss")[seen] == pytest.approx(values(tmp_path, "loss")[seen], rel=1e-5)
+    known = slice(0 if given else 1, None)  # before its first use an unnamed scaler is not known
+    assert values(tmp_path, "grad_norm")[known] == pytest.approx(truth[known], rel=1e-3)
+    assert values(tmp_path, "loss_scale") == scales[known]
+    assert values(tmp_path, "backward_loss")[known] == pytest.approx(values(tmp_path, "loss")[known], rel=1e-5)
     assert values(tmp_path, "skipped") == [0.0] * STEPS
 
 

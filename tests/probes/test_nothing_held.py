@@ -74,10 +74,10 @@ def test_nothing_survives_that_the_program_has_let_go_of(tmp_path: Path, kind: s
         optimizer.zero_grad()
         temporary = torch.zeros(1_000)
         run.step(loss, batch=batch)
-        held = {"logits": logits, "loss": loss, "batch": batch[0], "temporary": temporary}
-        steps |= {f"{name} of step {number}": weakref.ref(each) for name, each in held.items()}
+        tensors = {"logits": logits, "loss": loss, "batch": batch[0], "temporary": temporary}
+        steps |= {f"{name} of step {number}": weakref.ref(tensor) for name, tensor in tensors.items()}
     run.val(0.5, batches=loader)
-    del logits, loss, batch, temporary, held
+    del logits, loss, batch, temporary, tensors
     assert _alive(steps) == []
     mine: Refs = {"model": weakref.ref(model), "optimizer": weakref.ref(optimizer), "loader": weakref.ref(loader)}
     run.close()
@@ -121,10 +121,10 @@ def test_a_closed_run_replays_while_its_objects_are_there(tmp_path: Path) -> Non
             optimizer.zero_grad()
             run.step(loss, batch=batch)
         run.incident("to look at it")
-    found = run.replay()
-    assert found is not None
-    assert found.proof.holds
-    del model, found
+    replayed = run.replay()
+    assert replayed is not None
+    assert replayed.proof.holds
+    del model, replayed
     gc.collect()
     with pytest.raises(steadyrun.UsageError, match=r"no longer exist.*steadyrun\.replay\(run\.path"):
         run.replay()
@@ -179,13 +179,13 @@ def test_what_locals_returned_stays_as_it_was() -> None:
     def function(rate: float) -> tuple[dict[str, Any], set[str]]:
         settings = locals()
         later = torch.zeros(3)
-        seen = _names_above()
+        names = _names_above()
         assert later.numel() == 3
-        return settings, seen
+        return settings, names
 
-    settings, seen = function(0.1)
+    settings, names = function(0.1)
     assert settings == {"rate": 0.1}
-    assert seen == set() if sys.version_info < (3, 13) else {"later", "rate"} <= seen
+    assert names == set() if sys.version_info < (3, 13) else {"later", "rate"} <= names
 
 
 def test_what_another_holds_is_not_emptied() -> None:
@@ -208,17 +208,17 @@ def test_what_exec_stored_in_a_function_stays() -> None:
 
 def test_a_traced_function_keeps_its_variables() -> None:
     """A debugger writes the snapshot back when its trace function returns: what is missing there would be unset."""
-    seen: list[set[str]] = []
+    names: list[set[str]] = []
 
     def trace(frame: Any, event: str, _arg: Any) -> Any:
         if frame.f_code is function.__code__ and event == "return":
-            seen.append(set(variables(frame)))
+            names.append(set(variables(frame)))
         return trace
 
     def function() -> int:
-        held = 41
-        held += 1
-        return held
+        number = 41
+        number += 1
+        return number
 
     earlier = sys.gettrace()
     sys.settrace(trace)
@@ -226,7 +226,7 @@ def test_a_traced_function_keeps_its_variables() -> None:
         assert function() == 42
     finally:
         sys.settrace(earlier)
-    assert seen == [{"held"}]
+    assert names == [{"number"}]
 
 
 def test_the_trainer_that_calls_is_found() -> None:
@@ -237,11 +237,11 @@ def test_the_trainer_that_calls_is_found() -> None:
         def train(self, callback: object) -> Any:
             tensor = torch.zeros(3)
             references.append(weakref.ref(tensor))
-            found = trainer_of(callback)
+            trainer = trainer_of(callback)
             del tensor
             gc.collect()
             assert references[0]() is None
-            return found
+            return trainer
 
     references: list[weakref.ref[Any]] = []
     callback = object()

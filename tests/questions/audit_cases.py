@@ -33,17 +33,17 @@ def objective(**facts: Any) -> dict[str, Any]:
 def validations(*modes: tuple[int, int], sensitive: int = 3) -> list[Event]:
     """Validations with so many passes, of which so many in training mode."""
     counts = [{"passes": passes, "passes_in_training": wrong, "sensitive": sensitive} for passes, wrong in modes]
-    return [Event("validation", 100 * (place + 1), 0.0, 0, {"modes": each}) for place, each in enumerate(counts)]
+    return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": count}) for index, count in enumerate(counts)]
 
 
 def passes(*data: tuple[float, float]) -> list[Event]:
     """Validations with the hashes of their inputs and of their labels."""
     fields = [{"data": {"examples": 64, "inputs_hash": one, "labels_hash": two, "classes": 4}} for one, two in data]
-    return [Event("validation", 100 * (place + 1), 0.0, 0, each) for place, each in enumerate(fields)]
+    return [Event("validation", 100 * (index + 1), 0.0, 0, validation) for index, validation in enumerate(fields)]
 
 
 def with_blocks(*norms: float) -> Synthetic:
-    names = [f"c{place}" for place in range(len(norms))]
+    names = [f"c{index}" for index in range(len(norms))]
     chain = {"blocks": [{"name": name, "role": "block"} for name in names]}
     return run(manifest=chain, **{f"block_grad_norm/{n}": at(size) for n, size in zip(names, norms, strict=True)})
 

@@ -154,9 +154,9 @@ def wide(std: float, **more: Any) -> dict[str, Any]:
 def hashes(train: int, val: tuple[int, int], repeated: bool = False, **series: Any) -> Synthetic:
     """Ten training examples per step, new ones for as long as there are any; `repeated`: half of them seen before."""
     new = 5 if repeated else 10
-    seen = {"example_hash/train": (np.arange(train) // new, np.arange(float(train)))}
-    seen["example_hash/val"] = (np.zeros(val[1] - val[0]), np.arange(float(val[0]), float(val[1])))
-    return run(examples=np.full(600, 10.0), **seen, **series)
+    examples = {"example_hash/train": (np.arange(train) // new, np.arange(float(train)))}
+    examples["example_hash/val"] = (np.zeros(val[1] - val[0]), np.arange(float(val[0]), float(val[1])))
+    return run(examples=np.full(600, 10.0), **examples, **series)
 
 
 RESUME = Event("resume", 300, 0.0, 0, {"attempt": 2})

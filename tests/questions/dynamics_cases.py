@@ -18,8 +18,8 @@ INF, NAN = math.inf, math.nan
 
 def put(values: Any, changes: dict[int, float]) -> Any:
     changed = np.array(values, float)
-    for place, value in changes.items():
-        changed[place] = value
+    for index, value in changes.items():
+        changed[index] = value
     return changed
 
 

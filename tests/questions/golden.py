@@ -18,10 +18,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from steadyrun.signals.run import Signals
-
 import steadyrun
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
 from steadyrun.tutor.faults import FAULTS, load_recipe
@@ -77,15 +76,15 @@ def _row(fault: str, given: dict[str, object], default: dict[str, str]) -> Row:
 def _answers(default: dict[str, str], given: dict[str, object]) -> dict[str, str]:
     """The answer of every code; the longest name that fits it decides."""
     names = {code: (code[0], code.partition(".")[0], code) for code in CODES}
-    if unknown := set(given) - {name for each in names.values() for name in each}:
+    if unknown := set(given) - {name for code_names in names.values() for name in code_names}:
         raise ValueError(f"no question of the matrix has the code {min(unknown)!r}")
     if wrong := [answer for answer in given.values() if answer not in ADMITS]:
         raise ValueError(f"{wrong[0]!r} is not an answer; answers are: {', '.join(ADMITS)}")
-    found = {}
+    answers = {}
     for code in CODES:
         listed = [str(given[name]) for name in names[code] if name in given]
-        found[code] = listed[-1] if listed else default.get(code, NONE)
-    return found
+        answers[code] = listed[-1] if listed else default.get(code, NONE)
+    return answers
 
 
 def seen(view: steadyrun.RunView) -> Seen:
@@ -100,17 +99,17 @@ def seen(view: steadyrun.RunView) -> Seen:
     )
 
 
-def differences(row: Row, found: Seen) -> list[str]:
+def differences(row: Row, run: Seen) -> list[str]:
     """What a run shows that its row does not admit."""
     wrong = [
         f"{code}: {row.answers[code]} expected, {kind} found"
-        for code, kind in found.kinds.items()
+        for code, kind in run.kinds.items()
         if kind not in ADMITS[row.answers[code]]
     ]
-    if not leaf_fits(row, found.leaf):
-        wrong.append(f"leaf: {row.leaf} expected, {found.leaf} found")
-    if found.audits != row.audits:
-        wrong.append(f"audits: {sorted(row.audits)} expected, {sorted(found.audits)} found")
+    if not leaf_fits(row, run.leaf):
+        wrong.append(f"leaf: {row.leaf} expected, {run.leaf} found")
+    if run.audits != row.audits:
+        wrong.append(f"audits: {sorted(row.audits)} expected, {sorted(run.audits)} found")
     return wrong
 
 
@@ -142,13 +141,13 @@ class Update:
     changed: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
 
-    def put(self, fault: str, name: str, now: object, found: list[Any]) -> None:
+    def put(self, fault: str, name: str, now: object, observed: list[Any]) -> None:
         """Write what all runs agree on."""
-        if any(each != found[0] for each in found):
-            self.undecided.append(f"{name}: {now} expected, {' and '.join(map(str, found))} found")
+        if any(value != observed[0] for value in observed):
+            self.undecided.append(f"{name}: {now} expected, {' and '.join(map(str, observed))} found")
             return
-        self.text = put(self.text, fault, name, found[0])
-        self.changed.append(f"{name}: {now} -> {found[0]}")
+        self.text = put(self.text, fault, name, observed[0])
+        self.changed.append(f"{name}: {now} -> {observed[0]}")
 
 
 def updated(text: str, fault: str, runs: list[Seen]) -> Update:
@@ -158,7 +157,7 @@ def updated(text: str, fault: str, runs: list[Seen]) -> Update:
     for code, answer in row.answers.items():
         kinds = {run.kinds[code] for run in runs}
         if not kinds <= ADMITS[answer]:
-            fitting = [each for each in (CERTAIN, NONE, OPEN) if kinds <= ADMITS[each]]
+            fitting = [admitted for admitted in (CERTAIN, NONE, OPEN) if kinds <= ADMITS[admitted]]
             update.put(fault, code, answer, fitting[:1] or sorted(kinds))
     if not all(leaf_fits(row, run.leaf) for run in runs):
         update.put(fault, "leaf", row.leaf, [run.leaf for run in runs])
@@ -174,15 +173,15 @@ _ORDER = ("leaf", "audits")  # then the codes
 def put(text: str, fault: str, name: str, value: str | list[str]) -> str:
     """The table with one value of a row changed, added or, if it says nothing new, left out; comments stay."""
     lines = text.splitlines(keepends=True)
-    place, found = _find(lines, fault, name)
+    line_index, entry = _find(lines, fault, name)
     written = json.dumps(value)
-    if found is None:
+    if entry is None:
         key = f'"{name}"' if "." in name else name
-        return "".join([*lines[:place], f"{key} = {written}\n", *lines[place:]])
-    lines[place] = found.string[: found.start(2)] + written + found.string[found.end(2) :]
+        return "".join([*lines[:line_index], f"{key} = {written}\n", *lines[line_index:]])
+    lines[line_index] = entry.string[: entry.start(2)] + written + entry.string[entry.end(2) :]
     changed = "".join(lines)
-    without = "".join(lines[:place] + lines[place + 1 :])
-    commented = "#" in lines[place] or lines[place - 1].startswith("#")
+    without = "".join(lines[:line_index] + lines[line_index + 1 :])
+    commented = "#" in lines[line_index] or lines[line_index - 1].startswith("#")
     needless = name != "leaf" and not commented and rows(without)[fault] == rows(changed)[fault]
     return without if needless else changed
 
@@ -190,7 +189,7 @@ def put(text: str, fault: str, name: str, value: str | list[str]) -> str:
 def _find(lines: list[str], fault: str, name: str) -> tuple[int, re.Match[str] | None]:
     """The line of an entry, or the line before which it belongs."""
     start = lines.index(f"[{fault}]\n")
-    place = start + 1
+    line_index = start + 1
     for number, line in enumerate(lines[start + 1 :], start + 1):
         if line.startswith("["):
             break
@@ -198,8 +197,8 @@ def _find(lines: list[str], fault: str, name: str) -> tuple[int, re.Match[str] |
         if entry and entry[1] == name:
             return number, entry
         if entry and _rank(entry[1]) < _rank(name):
-            place = number + 1
-    return place, None
+            line_index = number + 1
+    return line_index, None
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -223,8 +222,8 @@ def update_table(faults: Iterable[str]) -> bool:
             TABLE.write_text(update.text)
         decided = decided and not update.undecided
         print(f"{fault}: {'; '.join(update.changed) or 'unchanged'}", flush=True)
-        for each in update.undecided:
-            print(f'  NOT WRITTEN, the seeds disagree: {each}. Is it a bug, or "may follow"? Decide, and write it.')
+        for line in update.undecided:
+            print(f'  NOT WRITTEN, the seeds disagree: {line}. Is it a bug, or "may follow"? Decide, and write it.')
     return decided
 
 

@@ -46,7 +46,7 @@ def named(names: list[str], follows: dict[str, str], **more: Any) -> dict[str, A
 
 def deep(*sizes: Any, manifest: Any = None, **series: Any) -> Synthetic:
     """Blocks c0, c1, … one after the other; a size is a number, or a value per sample."""
-    names = [f"c{place}" for place in range(len(sizes))]
+    names = [f"c{index}" for index in range(len(sizes))]
     chain = named(names, dict(zip(names[1:], names[:-1], strict=True)))
     shown = {f"activation/{n}": at(SAMPLES, *np.atleast_1d(size)) for n, size in zip(names, sizes, strict=True)}
     return run(manifest={**chain, **(manifest or {})}, **{"activation/embed": at(SAMPLES, 1.0), **shown, **series})
@@ -81,7 +81,7 @@ def units(share: float, silent: float | None = None, **more: Any) -> Synthetic:
 
 
 def heads(*shares: float, entropy: float | None = 0.001, **more: Any) -> Synthetic:
-    series = {f"low_entropy_share/a/{place}": at(SAMPLES, share) for place, share in enumerate(shares)}
+    series = {f"low_entropy_share/a/{head}": at(SAMPLES, share) for head, share in enumerate(shares)}
     series["dead_heads/a"] = at(SAMPLES, float(sum(share > 0.99 for share in shares)))
     if entropy is not None:
         series["lowest_head_entropy/a"] = at(SAMPLES, entropy)

@@ -30,9 +30,9 @@ def until(whole: Synthetic, step: int) -> Synthetic:
     events = [event for event in whole.events() if event.step is None or event.step < step]
     series = {name: whole.series(name) for name in whole.names()}
     kept = {
-        name: (each.steps[each.steps < step], each.values[each.steps < step])
-        for name, each in series.items()
-        if each.steps[0] < step
+        name: (points.steps[points.steps < step], points.values[points.steps < step])
+        for name, points in series.items()
+        if points.steps[0] < step
     }
     manifest = {key: value for key, value in whole.manifest.items() if key != "config"}
     return Synthetic(whole.manifest["config"], manifest, events, "running", **kept)

@@ -88,7 +88,7 @@ class Experts(nn.Module):
         chosen = F.one_hot(self.router(flat).argmax(-1), 3).float()
         # Every expert sees the whole batch, zeros where it was not chosen.
         return x + sum(
-            expert(flat * chosen[..., [place]]) * chosen[..., [place]] for place, expert in enumerate(self.experts)
+            expert(flat * chosen[..., [index]]) * chosen[..., [index]] for index, expert in enumerate(self.experts)
         )
 
 
@@ -194,5 +194,5 @@ def test_a_closed_block_is_one(tmp_path: Path) -> None:
     """The same gates on all that comes out: of the first block nothing, of the next everything."""
     torch.manual_seed(1)
     blocks: list[nn.Module] = [Part(whole=gate) for gate in (0.0, 1.0, 1.0)]
-    found = faults(train(tmp_path, blocks, {"causal": True}, lr=3e-4))
-    assert [code for code, _ in found] == ["S4.2"]
+    code_outcomes = faults(train(tmp_path, blocks, {"causal": True}, lr=3e-4))
+    assert [code for code, _ in code_outcomes] == ["S4.2"]

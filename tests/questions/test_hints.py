@@ -53,41 +53,41 @@ def hints(path: Path) -> Iterator[str]:
     yield from (entry["message"] for entry in report["notes"])
 
 
-def asks(pattern: str, told: list[str]) -> list[str]:
-    return [each for each in told if re.search(pattern, each)]
+def asks(pattern: str, texts: list[str]) -> list[str]:
+    return [text for text in texts if re.search(pattern, text)]
 
 
-@pytest.mark.parametrize("given", EVERY, ids=lambda given: "".join("ny"[each] for each in given))
+@pytest.mark.parametrize("given", EVERY, ids=lambda given: "".join("ny"[done] for done in given))
 def test_no_hint_asks_for_what_was_done(given: tuple[bool, ...], tmp_path: Path) -> None:
     done = dict(zip(COUNTS, given, strict=True))
     record(tmp_path / "run", **done, vocab_size=12)  # type: ignore[arg-type]
-    told = list(hints(tmp_path / "run"))
-    assert told
+    texts = list(hints(tmp_path / "run"))
+    assert texts
     if done["watch"]:
-        assert not asks(r"(call|give) run\.watch\(model", told)
-        assert not asks(r"none could be inferred|was not recorded with run\.watch", told)
+        assert not asks(r"(call|give) run\.watch\(model", texts)
+        assert not asks(r"none could be inferred|was not recorded with run\.watch", texts)
     else:
-        assert asks(r"call run\.watch\(model", told)
+        assert asks(r"call run\.watch\(model", texts)
     if done["val"]:
-        assert not asks(r"call run\.val\(loss\)|, and run\.val\(loss\)", told)
+        assert not asks(r"call run\.val\(loss\)|, and run\.val\(loss\)", texts)
     else:
-        assert asks(r"run\.val\(loss\)", told)
+        assert asks(r"run\.val\(loss\)", texts)
     if done["val"] and done["val_batches"]:
-        assert not asks(r"give run\.val\(", told)
+        assert not asks(r"give run\.val\(", texts)
     if done["batch"]:
-        assert not asks(r"give run\.step\(loss, batch", told)
+        assert not asks(r"give run\.step\(loss, batch", texts)
     if done["finished"]:
-        assert not asks(r"let it run on", told)
-    assert not asks(r"call run\.step\(", told)
-    assert not asks(r"declare config=\{\"vocab_size", told)
-    assert not asks(r"step inf", told)
+        assert not asks(r"let it run on", texts)
+    assert not asks(r"call run\.step\(", texts)
+    assert not asks(r"declare config=\{\"vocab_size", texts)
+    assert not asks(r"step inf", texts)
 
 
 def test_what_is_declared_but_does_not_fit(tmp_path: Path) -> None:
     record(tmp_path / "run", watch=True, val=True, val_batches=True, batch=True, finished=True, width=4, vocab_size=500)
-    told = asks("vocab_size", list(hints(tmp_path / "run")))
-    assert "vocab_size 500 is declared, but the model's output has 4 values" in told
-    assert not asks(r"neither vocab_size|declare config", told)
+    texts = asks("vocab_size", list(hints(tmp_path / "run")))
+    assert "vocab_size 500 is declared, but the model's output has 4 values" in texts
+    assert not asks(r"neither vocab_size|declare config", texts)
 
 
 def test_what_is_inferred_is_not_called_unknown(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ LOGS = {
 def test_the_reader_of_a_log_is_asked_for_what_can_be_done(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(LOGS[name])
     steadyrun.import_log(tmp_path / name, tmp_path / "run")
-    told = list(hints(tmp_path / "run"))
-    assert told
-    assert not asks(r"run\.(watch|val|step|log)|steadyrun\.record|let it run on|declare config", told)
-    assert not asks(r"step inf", told)
+    texts = list(hints(tmp_path / "run"))
+    assert texts
+    assert not asks(r"run\.(watch|val|step|log)|steadyrun\.record|let it run on|declare config", texts)
+    assert not asks(r"step inf", texts)
 
 
 def test_a_run_that_has_only_begun_is_waited_for(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_a_declared_schedule_that_is_not_known_is_named(schedule: str, tmp_path:
     with steadyrun.record(tmp_path / "run", config={"schedule": schedule, "lr_max": 0.1, "total_steps": 30}) as run:
         for step in range(30):
             run.log(loss=4 / (step + 1), lr=0.1 / (step + 1))
-    (told,) = asks(f"the declared schedule '{schedule}'", list(hints(tmp_path / "run")))
-    assert "not one that steadyrun knows (cosine, linear, constant)" in told
+    (text,) = asks(f"the declared schedule '{schedule}'", list(hints(tmp_path / "run")))
+    assert "not one that steadyrun knows (cosine, linear, constant)" in text
 
 
 @pytest.mark.parametrize("schedule", ["Cosine", "linear_with_warmup", "constant", None])

@@ -56,15 +56,15 @@ def test_what_an_asker_sees_changes(asker: str, before: str, asked: str, name: s
 
 
 def test_every_asker_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: set[tuple[str, str]] = set()
+    asker_asked: set[tuple[str, str]] = set()
     plain = Limits.of
 
     def of(self: Limits, question: Question) -> Limits:
-        found.add((current[0], question.code))
+        asker_asked.add((current[0], question.code))
         return plain(self, question)
 
     def ask(self: Limits, question: Question, run: Any) -> Any:
-        found.add((current[0], question.code))
+        asker_asked.add((current[0], question.code))
         return question.ask(run, self.everywhere.get(question.code), self.everywhere)
 
     monkeypatch.setattr(Limits, "of", of)
@@ -72,7 +72,7 @@ def test_every_asker_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     for code, _, synthetic in CASES:
         current = [code]
         QUESTIONS[code].ask(Signals(synthetic))
-    others = {(asker, asked) for asker, asked in found if asker != asked}
+    others = {(asker, asked) for asker, asked in asker_asked if asker != asked}
     assert others == {(asker, asked) for asker, _, asked, *_ in ASKED}
 
 
@@ -89,7 +89,7 @@ def test_no_limits_without_those_of_the_walk(monkeypatch: pytest.MonkeyPatch) ->
     for _, _, synthetic in CASES[::5]:
         walk(QUESTIONS, Signals(synthetic), DEFAULTS, go_on=True)
     assert len(made) > len(CASES)
-    assert all(each.everywhere is DEFAULTS for each in made)
+    assert all(limits.everywhere is DEFAULTS for limits in made)
 
 
 def test_no_limit_of_another_question_as_a_constant() -> None:

@@ -34,11 +34,11 @@ def _heavy(rng: np.random.Generator, size: int) -> Floats:
 
 def _correlated(rng: np.random.Generator, size: int) -> Floats:
     """Each step remembers nine tenths of the one before it: hard and easy stretches of data."""
-    shocks, found = rng.standard_t(4, size), np.empty(size)
+    shocks, noise = rng.standard_t(4, size), np.empty(size)
     level = 0.0
-    for place in range(size):
-        level = found[place] = 0.9 * level + 0.45 * shocks[place]
-    return found
+    for step in range(size):
+        level = noise[step] = 0.9 * level + 0.45 * shocks[step]
+    return noise
 
 
 def _outliers(rng: np.random.Generator, size: int) -> Floats:
@@ -85,12 +85,12 @@ def healthy(noise: Callable[[np.random.Generator, int], Floats], seed: int, stre
 
 def cut(series: dict[str, Any], length: int) -> dict[str, Any]:
     """What a look at this length sees."""
-    found = {}
+    parts = {}
     for name, given in series.items():
         steps, values = given if isinstance(given, tuple) else (np.arange(len(given)), given)
         if np.any(steps < length):
-            found[name] = (steps[steps < length], values[steps < length])
-    return found
+            parts[name] = (steps[steps < length], values[steps < length])
+    return parts
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -101,8 +101,8 @@ def test_no_fault(noise: Callable[[np.random.Generator, int], Floats], strength:
     state = "finished" if length == STEPS else "running"
     for seed in range(5):
         source = Synthetic(config, MANIFEST, (), state, **cut(healthy(noise, seed, strength), length))
-        found = walk(QUESTIONS, Signals(source), {}, go_on=True)
-        assert [(a.question.code, a.answer.message) for a in found.path if a.answer.kind == FAULT] == []
+        walked = walk(QUESTIONS, Signals(source), {}, go_on=True)
+        assert [(a.question.code, a.answer.message) for a in walked.path if a.answer.kind == FAULT] == []
 
 
 @pytest.mark.parametrize("first", [2.0**16, 2.0**28, 2.0**12])
@@ -129,6 +129,6 @@ def test_the_ordinary_life_of_a_loss_scaler(first: float, most: float) -> None:
     config = {**CONFIG, "total_steps": STEPS, "warmup_steps": 500, "dtype": "fp16"}
     for length in [25, 60, *LENGTHS]:
         parts = cut({**series, "loss_scale": scales, "skipped": skipped}, length)
-        found = walk(QUESTIONS, Signals(Synthetic(config, MANIFEST, (), "running", **parts)), {}, go_on=True)
-        faults = [(a.question.code, a.answer.message) for a in found.path if a.answer.kind == FAULT]
+        walked = walk(QUESTIONS, Signals(Synthetic(config, MANIFEST, (), "running", **parts)), {}, go_on=True)
+        faults = [(a.question.code, a.answer.message) for a in walked.path if a.answer.kind == FAULT]
         assert faults == []

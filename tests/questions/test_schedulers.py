@@ -108,8 +108,8 @@ def whole(optimizer: Any) -> Any:
 def test_a_resume_that_forgets_the_scheduler_is_a_fault(tmp_path: Path) -> None:
     train(tmp_path, whole, config=DECLARED)
     train(tmp_path, whole, config=DECLARED)
-    found = answer(tmp_path)
-    assert (found.kind, found.outcome, found.step) == ("fault", "restarted", STEPS)
+    restarted = answer(tmp_path)
+    assert (restarted.kind, restarted.outcome, restarted.step) == ("fault", "restarted", STEPS)
 
 
 def test_a_resume_that_loads_the_scheduler_passes(tmp_path: Path) -> None:

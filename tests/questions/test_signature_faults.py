@@ -26,8 +26,8 @@ OUTCOMES = {
 def test_the_leaf_is_the_signature(tutor_run: Callable[..., steadyrun.RunView], fault: str) -> None:
     view = tutor_run(fault, seed=SEED, steps=STEPS)
     everything = walk(QUESTIONS, Signals(view), {}, go_on=True)
-    found = [(asked.question.code, asked.answer.outcome) for asked in everything.path if asked.answer.kind == "fault"]
-    assert found == ([OUTCOMES[fault]] if OUTCOMES[fault] else [])
+    faults = [(asked.question.code, asked.answer.outcome) for asked in everything.path if asked.answer.kind == "fault"]
+    assert faults == ([OUTCOMES[fault]] if OUTCOMES[fault] else [])
 
 
 def test_a_dead_block_is_reached_from_the_tree(tutor_run: Callable[..., steadyrun.RunView]) -> None:

@@ -344,16 +344,16 @@ def test_the_weights_of_the_beginning_stay_those_of_the_beginning(tmp_path: Path
             optimizer.zero_grad()
             run.step(loss)
 
-    seen = []
+    weights = []
     for _ in range(2):
         with steadyrun.record(tmp_path / "run") as run:
             run.watch(model, optimizer)
-            seen.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
+            weights.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
             train(run)
             run.watch(model, optimizer)
             train(run)
-            seen.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
-    assert seen == [seen[0]] * 4
+            weights.append(steadyrun.open_run(tmp_path / "run").manifest["initial_weights"])
+    assert weights == [weights[0]] * 4
 
 
 def test_a_program_may_change_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,5 +374,7 @@ def test_a_checkpoint_is_told(tmp_path: Path) -> None:
         run.step(1.0)
         run.checkpoint(tmp_path / "step-0.pt")
         run.checkpoint()
-    found = [(event.step, event.fields["path"]) for event in steadyrun.open_run(tmp_path / "run").events("checkpoint")]
-    assert found == [(0, str(tmp_path / "step-0.pt")), (0, None)]
+    checkpoints = [
+        (event.step, event.fields["path"]) for event in steadyrun.open_run(tmp_path / "run").events("checkpoint")
+    ]
+    assert checkpoints == [(0, str(tmp_path / "step-0.pt")), (0, None)]

@@ -103,7 +103,7 @@ def test_one_bad_row_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytes
     from steadyrun.probes import example_hashes
 
     real = example_hashes.batch_hash
-    monkeypatch.setattr(example_hashes, "batch_hash", lambda found: real(found) if found.shape[0] != 3 else 1 / 0)
+    monkeypatch.setattr(example_hashes, "batch_hash", lambda hashes: real(hashes) if hashes.shape[0] != 3 else 1 / 0)
     with steadyrun.record(tmp_path) as run:
         for rows in (2, 3, 4):
             run.step(float(rows), batch=torch.ones(rows, 2))

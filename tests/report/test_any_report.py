@@ -50,8 +50,8 @@ def walked(draw: st.DrawFn) -> Asked:
     )
     kind = draw(st.sampled_from([PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE]))
     measured = draw(st.dictionaries(anything, numbers, max_size=2))
-    told = draw(st.tuples(anything, anything))
-    answer = Answer(kind, outcome.name, told[0], measured, draw(steps), told[1], (), (told[0],), told[1])
+    texts = draw(st.tuples(anything, anything))
+    answer = Answer(kind, outcome.name, texts[0], measured, draw(steps), texts[1], (), (texts[0],), texts[1])
     return Asked(question, answer, {limit.name: draw(numbers) for limit in limits[:1]})
 
 

@@ -14,8 +14,8 @@ def told(new: Report, old: Report) -> list[str]:
 
 
 def test_a_fault_that_went_away() -> None:
-    found = compare(report(asked("C3.1", PASS)), report(asked("C3.1", FAULT, step=7), run="runs/old"))
-    assert found.to_dict() == {
+    comparison = compare(report(asked("C3.1", PASS)), report(asked("C3.1", FAULT, step=7), run="runs/old"))
+    assert comparison.to_dict() == {
         "run": "runs/old",
         "leaf_gone": {"code": "C3.1", "outcome": "broken", "step": 7, "message": "message of C3.1"},
         "leaf_came": None,
@@ -31,22 +31,22 @@ def test_a_fault_that_went_away() -> None:
             }
         ],
     }
-    assert sentences(found) == [
+    assert sentences(comparison) == [
         ("✓", "gone: C3.1 first things, broken (now pass)"),
         ("·", "C3.1 first things: fault (broken) before, pass now"),
     ]
 
 
 def test_a_fault_that_stays() -> None:
-    found = compare(fault_report(), fault_report())
-    assert (found.leaf_gone, found.leaf_came, found.changed) == (None, None, ())
-    assert sentences(found) == [("✗", "still there: C3.1 first things, broken")]
+    comparison = compare(fault_report(), fault_report())
+    assert (comparison.leaf_gone, comparison.leaf_came, comparison.changed) == (None, None, ())
+    assert sentences(comparison) == [("✗", "still there: C3.1 first things, broken")]
 
 
 def test_a_fault_that_came() -> None:
-    found = compare(fault_report(), healthy_report())
-    assert found.leaf_came is not None
-    assert found.leaf_came.question.code == "C3.1"
+    comparison = compare(fault_report(), healthy_report())
+    assert comparison.leaf_came is not None
+    assert comparison.leaf_came.question.code == "C3.1"
     assert "✗ new fault: C3.1 first things, broken" in told(fault_report(), healthy_report())
 
 
@@ -76,9 +76,9 @@ def test_a_fault_that_another_one_explains_now_is_not_gone() -> None:
 
 def test_another_outcome_of_the_same_question() -> None:
     new, old = report(asked("C3.1", FAULT, outcome="low")), report(asked("C3.1", FAULT, outcome="high"))
-    found = compare(new, old)
-    assert found.leaf_gone is old.leaf
-    assert found.leaf_came is new.leaf
+    comparison = compare(new, old)
+    assert comparison.leaf_gone is old.leaf
+    assert comparison.leaf_came is new.leaf
 
 
 def test_a_question_only_one_walk_asked() -> None:

@@ -62,7 +62,7 @@ def test_junit_has_a_case_per_question() -> None:
     assert failure.text is not None
     assert failure.text.startswith("fix: Mend it.\n")
     reasons = {name: case.find("skipped") for name, case in cases.items()}
-    assert {name: found.get("message") for name, found in reasons.items() if found is not None} == {
+    assert {name: reason.get("message") for name, reason in reasons.items() if reason is not None} == {
         "C2.1 first things": "cannot tell: message of C2.1; to tell: call run.watch(model, optimizer)",
         "C2.2 first things": "not applicable: message of C2.2",
         "D1.1 first things": "not asked: the walk ends at the first fault (--all goes on)",
@@ -117,22 +117,22 @@ def no_constant(name: str) -> None:
 
 def test_json_is_valid_everywhere() -> None:
     text = dumps(document(fault_report(run=HOSTILE)))
-    found = json.loads(text, parse_constant=no_constant)
-    assert found["leaf"]["evidence"]["measured"] == {"level": 9.0, "bad": "nan"}
-    assert found["run"] == HOSTILE
+    parsed = json.loads(text, parse_constant=no_constant)
+    assert parsed["leaf"]["evidence"]["measured"] == {"level": 9.0, "bad": "nan"}
+    assert parsed["run"] == HOSTILE
     assert text.isascii()
-    assert "after" not in found
+    assert "after" not in parsed
 
 
 def test_json_has_the_documented_keys() -> None:
-    found = document(fault_report(), compare(fault_report(), healthy_report()))
-    assert list(found) == [
+    content = document(fault_report(), compare(fault_report(), healthy_report()))
+    assert list(content) == [
         *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "consequences", "walk", "notes"),
         *("not_asked", "damage", "announced", "incidents", "after"),
     ]
-    assert set(found["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
-    assert found["headline"] == found["leaf"] | {"proof": "tree"}
-    assert found["walk"][4]["thresholds"]["high"] == {
+    assert set(content["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
+    assert content["headline"] == content["leaf"] | {"proof": "tree"}
+    assert content["walk"][4]["thresholds"]["high"] == {
         "value": 8.0,
         "unit": "nats",
         "source": "changed by the user",

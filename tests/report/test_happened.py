@@ -39,14 +39,14 @@ def proof(verdict: str = "bit-equal", **more: Any) -> dict[str, Any]:
 
 def test_a_proved_cause(tmp_path: Path) -> None:
     put(tmp_path, 71, replay=proof(culprit=CULPRIT | {"examples": EXAMPLES}), experiments=TABLE)
-    [found] = incidents(tmp_path)
-    assert found.proved
-    assert found.removed_by == ("another batch",)
-    assert found.sentence("runs/a") == (
+    [card] = incidents(tmp_path)
+    assert card.proved
+    assert card.removed_by == ("another batch",)
+    assert card.sentence("runs/a") == (
         "step 71, non-finite: loss is nan. Cause, proved by replay: row 3 holds NaN. Rows: 3 (data/7.png). "
         "It is gone with: another batch. Fix: Drop that picture."
     )
-    assert found.to_dict()["examples"] == EXAMPLES
+    assert card.to_dict()["examples"] == EXAMPLES
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_proved_cause(tmp_path: Path) -> None:
 )
 def test_what_is_not_proved_is_not_said_to_be(files: dict[str, Any], words: str, tmp_path: Path) -> None:
     put(tmp_path, 71, **files)
-    [found] = incidents(tmp_path)
-    assert found.found("a b").endswith(words)
-    assert found.proved == ("proved by replay" in found.found("a b"))
+    [card] = incidents(tmp_path)
+    assert card.found("a b").endswith(words)
+    assert card.proved == ("proved by replay" in card.found("a b"))
 
 
 @pytest.mark.parametrize("broken", ["", "[]", "{", "[" * 100_000, '"x"', '{"proof": 7}', '{"proof": {"verdict": []}}'])
@@ -77,13 +77,13 @@ def test_damaged_files_count_as_absent(broken: str, tmp_path: Path) -> None:
     put(tmp_path, 71, replay=broken, experiments=broken)
     put(tmp_path, 80, incident=broken if "proof" not in broken else "")
     (tmp_path / "incidents" / "step-x").mkdir()
-    [found] = incidents(tmp_path)
-    assert (found.step, found.replay, found.proved) == (71, "", False)
+    [card] = incidents(tmp_path)
+    assert (card.step, card.replay, card.proved) == (71, "", False)
     odd = proof(culprit={"message": 3, "examples": [7, {"row": {}}]}, experiments=[])
     put(tmp_path, 71, replay=odd, experiments={"verdict": "data", "why": 5, "table": [3, {"gone": True}]})
-    [found] = incidents(tmp_path)
-    assert not found.proved
-    assert found.sentence("run")
+    [card] = incidents(tmp_path)
+    assert not card.proved
+    assert card.sentence("run")
 
 
 def test_no_incidents(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def test_what_was_not_measured_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_numbers")
 def test_the_page_for_programs() -> None:
-    found = page_as_dict(question())["thresholds"][0]["measured"]
-    assert found.healthy.runs == 30
-    assert math.isnan(found.faults["mask"])
+    numbers = page_as_dict(question())["thresholds"][0]["measured"]
+    assert numbers.healthy.runs == 30
+    assert math.isnan(numbers.faults["mask"])
 
 
 def test_numbers_of_faults_alone() -> None:
@@ -60,4 +60,4 @@ def test_how_needs_are_recorded() -> None:
 
 
 def test_every_section_has_a_title() -> None:
-    assert {section_of(each) for each in everything().values()} <= set(SECTIONS)
+    assert {section_of(known) for known in everything().values()} <= set(SECTIONS)

@@ -29,15 +29,15 @@ def never_asked(_run: Any, _limit: Any) -> Any:
 def asked(
     code: str, kind: str = FAULT, explains: tuple[str, ...] = (), *, outcome: str = "bad", proved: bool = False
 ) -> Asked:
-    told = Outcome(
+    bad = Outcome(
         name=outcome, answer=kind, meaning=f"{code} means this", fix="Do that.", explains=explains, proved=proved
     )
-    question = Question(code, f"about {code}", "Is it?", "Because.", ("loss",), None, (), (told,), never_asked)
-    return Asked(question, Answer(kind, outcome, f"{code} found 7", fix=told.fix), {})
+    question = Question(code, f"about {code}", "Is it?", "Because.", ("loss",), None, (), (bad,), never_asked)
+    return Asked(question, Answer(kind, outcome, f"{code} found 7", fix=bad.fix), {})
 
 
-def codes(found: Any) -> list[str]:
-    return [each.question.code for each in found]
+def codes(answers: Any) -> list[str]:
+    return [answer.question.code for answer in answers]
 
 
 def test_no_fault_has_no_headline() -> None:
@@ -45,32 +45,32 @@ def test_no_fault_has_no_headline() -> None:
 
 
 def test_the_walk_decides_where_nothing_explains_anything() -> None:
-    found = ranked([asked("C2.1"), asked("C4.1")])
-    assert found.headline is not None
-    assert found.headline.question.code == "C2.1"
-    assert codes(found.beside) == ["C4.1"]
+    ranking = ranked([asked("C2.1"), asked("C4.1")])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "C2.1"
+    assert codes(ranking.beside) == ["C4.1"]
 
 
 def test_a_proof_comes_before_the_symptoms_it_causes() -> None:
-    found = ranked([asked("C4.1"), asked("D2.1", NOTE), asked("S7.1", NOTE), asked("A1.1", explains=("C4", "D2.1"))])
-    assert found.headline is not None
-    assert found.headline.question.code == "A1.1"
-    assert codes(found.consequences) == ["C4.1", "D2.1"]
-    assert not found.beside
+    ranking = ranked([asked("C4.1"), asked("D2.1", NOTE), asked("S7.1", NOTE), asked("A1.1", explains=("C4", "D2.1"))])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "A1.1"
+    assert codes(ranking.consequences) == ["C4.1", "D2.1"]
+    assert not ranking.beside
 
 
 def test_a_cause_that_is_itself_explained_is_no_headline() -> None:
     chain = [asked("C4.1"), asked("A4.3", explains=("C4",)), asked("A4.4", explains=("A4", "C"))]
-    found = ranked(chain)
-    assert found.headline is not None
-    assert found.headline.question.code == "A4.4"
-    assert codes(found.consequences) == ["C4.1", "A4.3"]
+    ranking = ranked(chain)
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "A4.4"
+    assert codes(ranking.consequences) == ["C4.1", "A4.3"]
 
 
 def test_what_was_tried_comes_before_what_was_seen() -> None:
-    found = ranked([asked("A3.1", explains=("P3",)), asked("P3.2", explains=("A3",))])
-    assert found.headline is not None
-    assert found.headline.question.code == "P3.2"
+    ranking = ranked([asked("A3.1", explains=("P3",)), asked("P3.2", explains=("A3",))])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "P3.2"
 
 
 def test_a_proved_answer_follows_from_nothing_but_its_name() -> None:
@@ -80,8 +80,8 @@ def test_a_proved_answer_follows_from_nothing_but_its_name() -> None:
 
 
 def test_what_explains_each_other_still_has_one_headline() -> None:
-    found = ranked([asked("A1.1", explains=("A2",)), asked("A2.1", explains=("A1",))])
-    assert found.headline is not None
+    ranking = ranked([asked("A1.1", explains=("A2",)), asked("A2.1", explains=("A1",))])
+    assert ranking.headline is not None
 
 
 def test_every_explanation_names_something_there_is() -> None:
@@ -94,16 +94,19 @@ def test_every_explanation_names_something_there_is() -> None:
             for target in outcome.explains:
                 code, _, named = target.partition(":")
                 assert code in names, (question.code, target)
-                assert not named or named in {each.name for each in known[code].outcomes}, (question.code, target)
+                assert not named or named in {known_outcome.name for known_outcome in known[code].outcomes}, (
+                    question.code,
+                    target,
+                )
             assert not outcome.explains or outcome.answer == FAULT, question.code
 
 
 def test_what_preflight_tried_and_the_run_shows_is_one_finding() -> None:
-    found = ranked([asked("C4.2", outcome="leak", proved=True), asked("A3.1"), asked("P3.2"), asked("P1.8")])
-    assert found.headline is not None
-    assert found.headline.question.code == "P3.2"
-    assert codes(found.consequences) == ["A3.1"]
-    assert codes(found.beside) == ["C4.2", "P1.8"]
+    ranking = ranked([asked("C4.2", outcome="leak", proved=True), asked("A3.1"), asked("P3.2"), asked("P1.8")])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "P3.2"
+    assert codes(ranking.consequences) == ["A3.1"]
+    assert codes(ranking.beside) == ["C4.2", "P1.8"]
     known = set(QUESTIONS)
     assert all(set(others) <= known for others in SAME.values())
 
@@ -111,19 +114,19 @@ def test_what_preflight_tried_and_the_run_shows_is_one_finding() -> None:
 def test_a_symptom_gives_way_to_whatever_else_is_found() -> None:
     weak = asked("P6.1")
     weak = replace(weak, question=replace(weak.question, outcomes=(replace(weak.question.outcomes[0], symptom=True),)))
-    found = ranked([weak, asked("D3.2")])
-    assert found.headline is not None
-    assert found.headline.question.code == "D3.2"
+    ranking = ranked([weak, asked("D3.2")])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "D3.2"
 
 
 def test_json_and_text_show_the_headline_and_what_follows() -> None:
     path = (asked("C4.1"), asked("A1.1", explains=("C4",)), asked("D4.1"))
     report = Report("run", Walk(path, ()), "finished", 9)
-    found = report.to_dict()
-    assert found["leaf"]["code"] == "C4.1"
-    assert found["headline"]["code"] == "A1.1"
-    assert found["headline"]["proof"] == "audit"
-    assert [each["code"] for each in found["consequences"]] == ["C4.1"]
+    content = report.to_dict()
+    assert content["leaf"]["code"] == "C4.1"
+    assert content["headline"]["code"] == "A1.1"
+    assert content["headline"]["proof"] == "audit"
+    assert [consequence["code"] for consequence in content["consequences"]] == ["C4.1"]
     text = str(report)
     assert "fault: A1.1 about A1.1" in text
     assert text.index("follows from it") < text.index("beside it, not explained by it")
@@ -152,8 +155,8 @@ JUNK = st.recursive(
 def test_whatever_is_kept_is_read_or_left_out(junk: Any, changed: dict[str, Any]) -> None:
     entry = {**as_data(asked("P1.1")), **changed}
     for kept in (junk, {"walk": junk}, {"walk": [junk, entry]}):
-        for each in preflighted({"preflight": kept}):
-            assert str(Report("run", Walk((each,), ())))
+        for answer in preflighted({"preflight": kept}):
+            assert str(Report("run", Walk((answer,), ())))
 
 
 def test_a_replay_that_reproduced_the_moment_names_its_origin(tmp_path: Path) -> None:
@@ -180,43 +183,45 @@ def test_a_replay_that_reproduced_the_moment_names_its_origin(tmp_path: Path) ->
 
 def test_audits_are_asked_behind_a_fault_and_the_trees_are_not() -> None:
     def answers(code: str, *, always: bool = False) -> Question:
-        found = asked(code).question
-        return replace(found, always=always, find=lambda _run, _limit: Finding("bad", f"{code} found 7"))
+        plain_question = asked(code).question
+        return replace(plain_question, always=always, find=lambda _run, _limit: Finding("bad", f"{code} found 7"))
 
-    questions = {each.code: each for each in (answers("C1.1"), answers("C2.1"), answers("A1.1", always=True))}
+    questions = {
+        question.code: question for question in (answers("C1.1"), answers("C2.1"), answers("A1.1", always=True))
+    }
     walked = walk(questions, None, {})
     assert codes(walked.path) == ["C1.1", "A1.1"]
     assert [question.code for question in walked.not_reached] == ["C2.1"]
     assert all(question.always for code, question in QUESTIONS.items() if code.startswith("A"))
 
 
-def at(step: int | None, each: Asked) -> Asked:
-    return replace(each, answer=replace(each.answer, step=step))
+def at(step: int | None, fault: Asked) -> Asked:
+    return replace(fault, answer=replace(fault.answer, step=step))
 
 
 def test_a_cause_explains_nothing_that_came_before_it() -> None:
     early, together, later, unknown = at(0, asked("C2.1")), at(71, asked("D1.3")), at(90, asked("C4.1")), asked("S7.1")
-    found = ranked([early, together, later, unknown, at(71, asked("R1.1", explains=("C", "D", "S")))])
-    assert found.headline is not None
-    assert found.headline.question.code == "R1.1"
-    assert codes(found.consequences) == ["D1.3", "C4.1", "S7.1"]
-    assert codes(found.beside) == ["C2.1"]
+    ranking = ranked([early, together, later, unknown, at(71, asked("R1.1", explains=("C", "D", "S")))])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "R1.1"
+    assert codes(ranking.consequences) == ["D1.3", "C4.1", "S7.1"]
+    assert codes(ranking.beside) == ["C2.1"]
 
 
 def test_what_is_seen_in_the_first_steps_was_so_from_the_start() -> None:
     """Series are sampled: leftovers can be seen at step 1 first."""
-    found = ranked([at(0, asked("C1.2")), at(1, asked("A1.1", explains=("C1",)))])
-    assert codes(found.consequences) == ["C1.2"]
-    found = ranked([at(0, asked("C1.2")), asked("P5.1", explains=("C1",))])
-    assert codes(found.consequences) == ["C1.2"], "preflight came before the run"
+    ranking = ranked([at(0, asked("C1.2")), at(1, asked("A1.1", explains=("C1",)))])
+    assert codes(ranking.consequences) == ["C1.2"]
+    ranking = ranked([at(0, asked("C1.2")), asked("P5.1", explains=("C1",))])
+    assert codes(ranking.consequences) == ["C1.2"], "preflight came before the run"
 
 
 def test_a_later_proof_does_not_take_the_headline_from_an_earlier_one() -> None:
     """Of two faults that name one another the earlier is the cause."""
-    found = ranked([at(50, asked("A3.1", explains=("A5",))), at(0, asked("A5.1", explains=("A3",)))])
-    assert found.headline is not None
-    assert found.headline.question.code == "A5.1"
-    assert codes(found.consequences) == ["A3.1"]
+    ranking = ranked([at(50, asked("A3.1", explains=("A5",))), at(0, asked("A5.1", explains=("A3",)))])
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "A5.1"
+    assert codes(ranking.consequences) == ["A3.1"]
 
 
 def test_a_replayed_nan_leaves_a_configuration_fault_beside_it(tmp_path: Path) -> None:
@@ -238,9 +243,9 @@ def test_a_replayed_nan_leaves_a_configuration_fault_beside_it(tmp_path: Path) -
     folder.mkdir(parents=True)
     culprit = {"cause": "log-of-zero", "message": "log gave -inf at step 71", "step": 71, "fix": "Add an epsilon."}
     (folder / "replay.json").write_text(json.dumps({"culprit": culprit, "proof": {"verdict": "bit-equal"}}))
-    found = steadyrun.check(tmp_path / "run", all=True).ranking
-    assert found.headline is not None
-    assert found.headline.question.code == "R1.1"
-    assert [(a.question.code, a.answer.step) for a in found.beside if a.answer.step == 0] == [("C2.1", 0)]
-    assert "C2.1" not in codes(found.consequences)
-    assert {"D1.1", "D1.3"} & set(codes(found.consequences))
+    ranking = steadyrun.check(tmp_path / "run", all=True).ranking
+    assert ranking.headline is not None
+    assert ranking.headline.question.code == "R1.1"
+    assert [(a.question.code, a.answer.step) for a in ranking.beside if a.answer.step == 0] == [("C2.1", 0)]
+    assert "C2.1" not in codes(ranking.consequences)
+    assert {"D1.1", "D1.3"} & set(codes(ranking.consequences))

@@ -69,8 +69,8 @@ def test_one_remedy_names_all_the_questions_it_answers() -> None:
 
 
 def test_long_lines_stay_lines_when_there_is_no_terminal() -> None:
-    told = plain(report(asked("C1.1", PASS, message="word " * 150)))
-    assert max(map(len, told.splitlines())) > 700
+    text = plain(report(asked("C1.1", PASS, message="word " * 150)))
+    assert max(map(len, text.splitlines())) > 700
 
 
 def test_on_a_terminal_lines_are_wrapped_and_coloured_and_words_remain() -> None:
@@ -89,11 +89,11 @@ def test_hostile_names_are_spelled_out(kind: str) -> None:
     odd = question(code="C1.1", name=HOSTILE)
     answer = asked("C1.1", kind, message=HOSTILE, fix=HOSTILE, how_to_record=HOSTILE)
     made = report(type(answer)(odd, answer.answer, {}), run=HOSTILE, state=HOSTILE, damage=(HOSTILE,))
-    told = plain(made, compare(made, healthy_report(run=HOSTILE)))
-    assert "[red]x[/red]" in told
-    assert r"\x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b" in told
-    assert all(char.isprintable() or char == "\n" for char in told)
-    assert told.encode()
+    text = plain(made, compare(made, healthy_report(run=HOSTILE)))
+    assert "[red]x[/red]" in text
+    assert r"\x1b[31m\x00\x07\n\r\u202e\u2066 \udcff \ufffe \x9b" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert text.encode()
 
 
 def test_a_symptom_comes_without_a_fix_of_its_own() -> None:

@@ -51,8 +51,8 @@ def test_precedence(tmp_path: Path) -> None:
         table = "thresholds" if file == "steadyrun.toml" else "tool.steadyrun.thresholds"
         value = 2 if file == "steadyrun.toml" else 1
         (tmp_path / file).write_text(f"[{table}]\n" + "\n".join(f"{name}.high = {value}" for name in keys))
-    found = changes({"C1.1.high": 3}, tmp_path)
-    assert {code: named["high"] for code, named in found.items()} == {"C1.1": 3, "C4.1": 2, "D1.1": 1}
+    changed = changes({"C1.1.high": 3}, tmp_path)
+    assert {code: named["high"] for code, named in changed.items()} == {"C1.1": 3, "C4.1": 2, "D1.1": 1}
 
 
 def test_the_nearest_folder_with_a_section_counts(tmp_path: Path) -> None:

@@ -20,18 +20,18 @@ def slow_twin(norms: list[float], quantile: float) -> float:
     usable = sorted(norm for norm in norms if math.isfinite(norm) and norm > 0)
     if not usable:
         return math.nan
-    place = quantile * (len(usable) - 1)
-    low, high = usable[math.floor(place)], usable[math.ceil(place)]
-    value = low + (high - low) * (place - math.floor(place))
+    position = quantile * (len(usable) - 1)
+    low, high = usable[math.floor(position)], usable[math.ceil(position)]
+    value = low + (high - low) * (position - math.floor(position))
     digits = 1 - math.floor(math.log10(value))
     return round(value, digits)
 
 
 @given(st.lists(numbers), st.floats(0.01, 1))
 def test_it_is_what_sorting_gives(norms: list[float], quantile: float) -> None:
-    found, wanted = suggested_clip(np.array(norms, float), quantile), slow_twin(norms, quantile)
+    threshold, expected = suggested_clip(np.array(norms, float), quantile), slow_twin(norms, quantile)
     # Where the third digit is a five, the last bit decides about the second.
-    assert found == pytest.approx(wanted, rel=0.06, nan_ok=True)
+    assert threshold == pytest.approx(expected, rel=0.06, nan_ok=True)
 
 
 @pytest.mark.parametrize(("quantile", "clip"), [(0.9, 0.9), (0.5, 0.51), (1.0, 1.0)])

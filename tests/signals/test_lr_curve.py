@@ -66,16 +66,16 @@ def test_a_constant_needs_no_length() -> None:
 @pytest.mark.parametrize("factor", [2, 7, 1 / 3, 1 / 50])
 def test_a_curve_run_at_another_speed_is_recognised(factor: float) -> None:
     counts = np.floor(STEPS * factor + 1e-9)
-    found, distance = time_factor(STEPS, PLAN.rate(counts), PLAN.rate, 1.0)
-    assert found == pytest.approx(factor)
+    fitted, distance = time_factor(STEPS, PLAN.rate(counts), PLAN.rate, 1.0)
+    assert fitted == pytest.approx(factor)
     assert distance < 0.01
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 2.0, 10.0])
 def test_another_horizon_is_recognised(factor: float) -> None:
     other = SchedulePlan("cosine", 1.0, 0.1, 100, int(1000 * factor))
-    found, distance = horizon_factor(STEPS, other.rate(STEPS), PLAN)
-    assert found == pytest.approx(factor, rel=0.08)
+    fitted, distance = horizon_factor(STEPS, other.rate(STEPS), PLAN)
+    assert fitted == pytest.approx(factor, rel=0.08)
     assert distance < 0.02
 
 
@@ -91,9 +91,9 @@ def test_the_largest_jump_is_not_one_that_was_meant() -> None:
     shifted = largest_jump(STEPS, np.where(STEPS < 502, 1.0, 0.1), meant, 1.0)
     assert shifted is not None
     assert shifted.size == 0
-    found = largest_jump(STEPS, np.where(STEPS < 300, 1.0, 0.5), meant, 1.0)
-    assert found is not None
-    assert (found.step, found.size) == (300, 0.5)
+    jump = largest_jump(STEPS, np.where(STEPS < 300, 1.0, 0.5), meant, 1.0)
+    assert jump is not None
+    assert (jump.step, jump.size) == (300, 0.5)
 
 
 def test_knots() -> None:

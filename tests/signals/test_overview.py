@@ -21,10 +21,10 @@ def series(values: list[float], steps: Any = None) -> Series:
 
 
 def test_extent_is_of_the_finite_values() -> None:
-    found = extent(series([2.0, NAN, 8.0, 1.0, math.inf]))
-    assert found is not None
-    assert (found.first, found.last, found.low, found.high, found.high_step) == (2.0, 1.0, 1.0, 8.0, 2)
-    assert (found.finite, found.not_finite, found.growth) == (3, 2, 4.0)
+    finite = extent(series([2.0, NAN, 8.0, 1.0, math.inf]))
+    assert finite is not None
+    assert (finite.first, finite.last, finite.low, finite.high, finite.high_step) == (2.0, 1.0, 1.0, 8.0, 2)
+    assert (finite.finite, finite.not_finite, finite.growth) == (3, 2, 4.0)
     assert extent(series([NAN])) is None
     assert extent(series([])) is None
 

@@ -22,7 +22,7 @@ def simulated(last: int, events: list[Event]) -> dict[int, int]:
         if step in seams:
             to = seams[step]
             position = path[to]
-            path = {each: at for each, at in path.items() if each < to}
+            path = {earlier: at for earlier, at in path.items() if earlier < to}
         path[step] = position
         position += 1
     return path
@@ -34,9 +34,9 @@ def test_it_is_what_a_simulation_finds(data: st.DataObject) -> None:
     for seam in sorted(data.draw(st.sets(st.integers(1, 60), max_size=5))):
         possible = sorted(simulated(seam, events))
         events.append(rollback(seam, data.draw(st.sampled_from(possible))))
-    wanted = simulated(80, events)
-    found = Path(events).along(Points("lr", np.arange(80.0), np.arange(80.0)))
-    assert dict(zip(found.values.astype(int).tolist(), found.steps.astype(int).tolist(), strict=True)) == wanted
+    expected = simulated(80, events)
+    along = Path(events).along(Points("lr", np.arange(80.0), np.arange(80.0)))
+    assert dict(zip(along.values.astype(int).tolist(), along.steps.astype(int).tolist(), strict=True)) == expected
 
 
 def test_a_resume_replaces_what_came_after_it() -> None:

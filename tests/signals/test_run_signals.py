@@ -41,8 +41,8 @@ def test_overlap_against_sets() -> None:
     rng = np.random.default_rng(0)
     training = rng.integers(0, 2**52, 5000).astype(float)
     validation = np.concatenate([training[:30], rng.integers(0, 2**52, 70).astype(float)])
-    found = overlap(training, validation)
-    assert (found.shared, found.compared) == (30, 100)
+    shared = overlap(training, validation)
+    assert (shared.shared, shared.compared) == (30, 100)
 
 
 def test_overlap_where_the_recorder_kept_only_a_part() -> None:
@@ -53,8 +53,8 @@ def test_overlap_where_the_recorder_kept_only_a_part() -> None:
     assert len(kept) <= 50_000
     early = everything[:40_000]  # written before the sample filled up
     validation = np.concatenate([everything[-1000:], rng.integers(0, 2**52, 1000)])
-    found = overlap(np.concatenate([early, kept]).astype(float), validation.astype(float))
-    assert found.share == pytest.approx(0.5, abs=0.1)
+    shared = overlap(np.concatenate([early, kept]).astype(float), validation.astype(float))
+    assert shared.share == pytest.approx(0.5, abs=0.1)
 
 
 def test_what_was_recorded_without_a_finite_value_is_told_apart_from_what_was_not() -> None:

@@ -13,11 +13,11 @@ SERIES = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(-1e6, 1e
 
 def slow_ema(values: list[float], span: int) -> list[float]:
     decay = 1 - 2 / (span + 1)
-    found = []
+    averages = []
     for end in range(1, len(values) + 1):
         weights = [decay ** (end - 1 - i) for i in range(end)]
-        found.append(sum(w * v for w, v in zip(weights, values[:end], strict=True)) / sum(weights))
-    return found
+        averages.append(sum(w * v for w, v in zip(weights, values[:end], strict=True)) / sum(weights))
+    return averages
 
 
 @given(SERIES, st.integers(1, 60))
@@ -46,9 +46,9 @@ def test_a_long_series_keeps_its_digits() -> None:
 
 def test_robust_scale_ignores_wild_values() -> None:
     values = np.concatenate([np.random.default_rng(0).normal(5, 2, 10_000), [1e12] * 50])
-    found = robust_scale(values)
-    assert found.middle == pytest.approx(5, abs=0.1)
-    assert found.spread == pytest.approx(2, rel=0.05)
+    scale = robust_scale(values)
+    assert scale.middle == pytest.approx(5, abs=0.1)
+    assert scale.spread == pytest.approx(2, rel=0.05)
     assert np.isnan(robust_scale(np.array([])).middle)
 
 

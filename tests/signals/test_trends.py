@@ -16,11 +16,11 @@ def test_slope_against_polyfit() -> None:
 
 def test_a_line_is_found_with_its_ends() -> None:
     x = np.arange(200.0)
-    found = trend(x, 3 - 0.01 * x + np.random.default_rng(0).normal(0, 0.05, 200))
-    assert found.slope == pytest.approx(-0.01, rel=0.05)
-    assert found.t < -20
-    assert found.start == pytest.approx(3, abs=0.05)
-    assert found.end == pytest.approx(1.01, abs=0.05)
+    line = trend(x, 3 - 0.01 * x + np.random.default_rng(0).normal(0, 0.05, 200))
+    assert line.slope == pytest.approx(-0.01, rel=0.05)
+    assert line.t < -20
+    assert line.start == pytest.approx(3, abs=0.05)
+    assert line.end == pytest.approx(1.01, abs=0.05)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.8])
@@ -30,8 +30,8 @@ def test_false_alarms_of_the_trend_test(memory: float) -> None:
     alarms = 0
     for _ in range(1000):
         noise = rng.normal(size=200)
-        for place in range(1, 200):
-            noise[place] += memory * noise[place - 1]
+        for step in range(1, 200):
+            noise[step] += memory * noise[step - 1]
         alarms += abs(trend(np.arange(200.0), noise).t) > 3.4
     assert alarms <= (25 if memory == 0 else 60)
 

@@ -40,10 +40,10 @@ def copied(run: Path, to: Path) -> Path:
 
 
 def everything(view: RunReader) -> dict[str, Points]:
-    found = {name: view.series(name) for name in view.names()}
+    all_series = {name: view.series(name) for name in view.names()}
     return {
-        name: list(zip(each.steps.tolist(), each.values.tolist(), each.times.tolist(), strict=True))
-        for name, each in found.items()
+        name: list(zip(series.steps.tolist(), series.values.tolist(), series.times.tolist(), strict=True))
+        for name, series in all_series.items()
     }
 
 
@@ -58,14 +58,14 @@ def truth() -> dict[str, Points]:
 def assert_true_or_said(root: Path) -> list[str]:
     """No number is wrong; where one is missing, something is said to be lost."""
     view = open_run(root).as_of_now()
-    found = everything(view)
-    expected = truth() | {"val_loss": found.get("val_loss", [])}
-    assert {name for name in found if name not in expected} == set()
-    assert all(set(points) <= set(expected[name]) for name, points in found.items())
-    validated = [(step, value) for step, value, _ in found.get("val_loss", [])]
+    read = everything(view)
+    expected = truth() | {"val_loss": read.get("val_loss", [])}
+    assert {name for name in read if name not in expected} == set()
+    assert all(set(points) <= set(expected[name]) for name, points in read.items())
+    validated = [(step, value) for step, value, _ in read.get("val_loss", [])]
     assert set(validated) <= set(TIMELESS["val_loss"])
     said = [str(drop) for drop in view.dropped]
-    complete = found == expected and validated == TIMELESS["val_loss"]
+    complete = read == expected and validated == TIMELESS["val_loss"]
     assert complete or said
     return said
 
@@ -102,5 +102,5 @@ def read_all(root: Path) -> list[str]:
             return [str(problem)]
         return [str(drop) for drop in view.dropped]
 
-    found: list[str] = promptly(work)
-    return found
+    said: list[str] = promptly(work)
+    return said

@@ -38,12 +38,12 @@ CHANGES = st.one_of(
 
 
 def changed(data: bytes, how: str, where: float, size: int) -> bytes:
-    place = min(len(data) - 1, int(where * len(data)))
-    end = min(len(data), place + size)
+    offset = min(len(data) - 1, int(where * len(data)))
+    end = min(len(data), offset + size)
     if how == "flip":
-        return data[:place] + bytes([data[place] ^ 1 << size]) + data[place + 1 :]
-    middle = {"zero": bytes(end - place), "ones": b"\xff" * (end - place), "double": 2 * data[place:end]}
-    return data[:place] if how == "cut" else data[:place] + middle.get(how, b"") + data[end:]
+        return data[:offset] + bytes([data[offset] ^ 1 << size]) + data[offset + 1 :]
+    middle = {"zero": bytes(end - offset), "ones": b"\xff" * (end - offset), "double": 2 * data[offset:end]}
+    return data[:offset] if how == "cut" else data[:offset] + middle.get(how, b"") + data[end:]
 
 
 @pytest.mark.parametrize("name", [PARQUET, SEGMENT])
@@ -55,20 +55,22 @@ def test_no_change_of_a_table_becomes_a_wrong_number(closed: Path, killed: Path,
     try:
         (run / name).write_bytes(changed(data, *change))
         view = open_run(run).as_of_now()
-        found = everything(view)
+        read = everything(view)
         expected = truth()
-        assert all(set(points) <= set(expected.get(each, [])) for each, points in found.items() if each != "val_loss")
-        assert {each: found.get(each) for each in expected} == expected or view.dropped or change[0] == "cut"
+        assert all(
+            set(points) <= set(expected.get(series, [])) for series, points in read.items() if series != "val_loss"
+        )
+        assert {series: read.get(series) for series in expected} == expected or view.dropped or change[0] == "cut"
     finally:
         (run / name).write_bytes(data)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_no_flip_in_the_log_becomes_a_wrong_number(closed: Path, place: float, bit: int) -> None:
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_no_flip_in_the_log_becomes_a_wrong_number(closed: Path, where: float, bit: int) -> None:
     data = (closed / EVENTS).read_bytes()
     try:
-        (closed / EVENTS).write_bytes(changed(data, "flip", place, bit))
+        (closed / EVENTS).write_bytes(changed(data, "flip", where, bit))
         assert_true_or_said(closed)
     finally:
         (closed / EVENTS).write_bytes(data)

@@ -34,65 +34,65 @@ def read_damaged(written: tuple[Path, bytes, list[int]], data: bytes) -> tuple[l
     (root / "metrics/rank-00000/steps-001-00000.arrow").write_bytes(data)
     view = open_run(root)
     try:
-        found = points(view.series("loss"))
+        losses = points(view.series("loss"))
     except UsageError:  # the header itself is gone
-        found = []
-    return found, [str(drop) for drop in view.dropped]
+        losses = []
+    return losses, [str(drop) for drop in view.dropped]
 
 
 TRUTH = [(step, math.sin(step)) for step in range(BATCHES * ROWS)]
 
 
 def test_whole(written) -> None:
-    found, dropped = read_damaged(written, written[1])
-    assert found == TRUTH
+    losses, dropped = read_damaged(written, written[1])
+    assert losses == TRUTH
     assert dropped == []
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40, 150, 399])
 def test_truncated(written, cut: int) -> None:
     _, data, ends = written
-    found, dropped = read_damaged(written, data[:-cut])
+    losses, dropped = read_damaged(written, data[:-cut])
     whole = sum(end <= len(data) - cut for end in ends)
-    assert found == TRUTH[: whole * ROWS]
+    assert losses == TRUTH[: whole * ROWS]
     assert len(dropped) == 1
 
 
 @pytest.mark.parametrize("zeros", [4, 8, 64, 300, 5000])
 def test_zero_filled_tail(written, zeros: int) -> None:
     _, data, ends = written
-    found, dropped = read_damaged(written, data + bytes(zeros))
-    assert found == TRUTH
+    losses, dropped = read_damaged(written, data + bytes(zeros))
+    assert losses == TRUTH
     assert len(dropped) == 1
-    found, dropped = read_damaged(written, data[:-zeros] + bytes(zeros) if zeros < 400 else data)
+    losses, dropped = read_damaged(written, data[:-zeros] + bytes(zeros) if zeros < 400 else data)
     whole = sum(end <= len(data) - zeros for end in ends) if zeros < 400 else BATCHES
-    assert found[: whole * ROWS] == TRUTH[: whole * ROWS]
+    assert losses[: whole * ROWS] == TRUTH[: whole * ROWS]
 
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_never_becomes_a_wrong_number(written, place: float, bit: int) -> None:
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_never_becomes_a_wrong_number(written, where: float, bit: int) -> None:
     data = bytearray(written[1])
-    data[int(place * len(data))] ^= 1 << bit
-    found, dropped = read_damaged(written, bytes(data))
-    assert set(found) <= set(TRUTH)
-    assert found == TRUTH or dropped
+    data[int(where * len(data))] ^= 1 << bit
+    losses, dropped = read_damaged(written, bytes(data))
+    assert set(losses) <= set(TRUTH)
+    assert losses == TRUTH or dropped
 
 
 def test_damage_in_the_middle_costs_one_batch(written) -> None:
     _, data, ends = written
     broken = bytearray(data)
     broken[ends[1] + 4] ^= 0x40  # the length of the third batch's metadata
-    found, dropped = read_damaged(written, bytes(broken))
-    assert found == TRUTH[: 2 * ROWS] + TRUTH[3 * ROWS :]
+    losses, dropped = read_damaged(written, bytes(broken))
+    assert losses == TRUTH[: 2 * ROWS] + TRUTH[3 * ROWS :]
     assert dropped
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.binary(max_size=600))
 def test_any_bytes_at_the_end(written, junk: bytes) -> None:
-    found, dropped = read_damaged(written, written[1] + junk)
-    assert found == TRUTH
+    losses, dropped = read_damaged(written, written[1] + junk)
+    assert losses == TRUTH
     assert dropped or not junk.strip(b"\xff\x00")
 
 
@@ -123,8 +123,8 @@ def test_a_damaged_parquet_file_costs_its_group(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     view = open_run(tmp_path)
-    found = points(view.series("loss"))
-    assert set(found) <= {(step, math.sin(step)) for step in range(2000)}
+    losses = points(view.series("loss"))
+    assert set(losses) <= {(step, math.sin(step)) for step in range(2000)}
     path.write_bytes(b"PAR1 nothing")
     assert open_run(tmp_path).names() == []
     assert "not readable as Parquet" in str(open_run(tmp_path).verify() or _names_dropped(tmp_path))

@@ -26,22 +26,22 @@ _DELETIONS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", list(_DELETIONS))
 def test_what_comes_after_a_deletion_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
-    place = tmp_path / "run"
-    with steadyrun.record(place, flush_steps=10, flush_seconds=3600) as run:
+    root = tmp_path / "run"
+    with steadyrun.record(root, flush_steps=10, flush_seconds=3600) as run:
         for step in range(200):
             if step == 100:
-                _DELETIONS[what](place)
+                _DELETIONS[what](root)
             run.step(float(step))
             run.log(x=float(step))
     said = capsys.readouterr().err
     assert said.count("were deleted or moved while the run was recording: 200 rows") == 1
     assert "leave the folder alone until the run has ended" in said
-    view = steadyrun.open_run(place)
+    view = steadyrun.open_run(root)
     for name in ("loss", "x"):
         assert view.series(name).steps.tolist() == list(range(100, 200))
     (lost,) = view.events("rows-lost")
     assert lost.fields["rows"] == {"steps": 100, "log": 100}
-    assert "200 rows" in str(steadyrun.check(place).damage)
+    assert "200 rows" in str(steadyrun.check(root).damage)
 
 
 def test_a_deletion_just_before_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,17 +75,17 @@ def test_a_deleted_manifest_is_written_again(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_that_began_in_the_same_place_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = tmp_path / "run"
-    other = f"import steadyrun\nwith steadyrun.record({str(place)!r}) as run: [run.step(7.0) for _ in range(3)]"
-    with steadyrun.record(place, flush_steps=5) as run:
+    root = tmp_path / "run"
+    other = f"import steadyrun\nwith steadyrun.record({str(root)!r}) as run: [run.step(7.0) for _ in range(3)]"
+    with steadyrun.record(root, flush_steps=5) as run:
         for step in range(50):
             if step == 20:
-                shutil.rmtree(place)
+                shutil.rmtree(root)
                 subprocess.run([sys.executable, "-c", other], check=True, timeout=120)
-                theirs = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+                theirs = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
             run.step(float(step))
             run.val(1.0)
-    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == theirs
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == theirs
     said = capsys.readouterr().err
     assert said.count("another run has begun in") == 1
     assert "Give every run a folder of its own" in said

@@ -18,19 +18,19 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_runs_at_any_depth(root: Path) -> None:
-    assert sorted(place.key for place in Root(root).runs()) == ["a", "deep/er/b"]
+    assert sorted(run.key for run in Root(root).runs()) == ["a", "deep/er/b"]
 
 
 def test_a_root_that_is_itself_a_run(root: Path) -> None:
-    (place,) = Root(root / "a").runs()
-    assert (place.key, place.name, place.path) == ("", "a", root / "a")
-    assert Root(root / "a").find("") == place
+    (run,) = Root(root / "a").runs()
+    assert (run.key, run.name, run.path) == ("", "a", root / "a")
+    assert Root(root / "a").find("") == run
 
 
 def test_too_deep_is_not_searched(root: Path) -> None:
     (root / "1/2/3/4/5/6/7").mkdir(parents=True)
     (root / "a").rename(root / "1/2/3/4/5/6/7/a")
-    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+    assert [run.key for run in Root(root).runs()] == ["deep/er/b"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_links_are_not_followed(root: Path, linked: str) -> None:
     (root / "a" / part).rename(root / "kept")
     (root / "a" / part).symlink_to(outside / part)
     assert Root(root).find("a") is None
-    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+    assert [run.key for run in Root(root).runs()] == ["deep/er/b"]
 
 
 @pytest.mark.parametrize("part", ["replay.json", "replay", "replay/metrics", "replay/metrics/rank-00000/steps.parquet"])
@@ -72,7 +72,7 @@ def test_links_in_incidents_are_not_followed(root: Path, part: str) -> None:
     assert Root(root).find("a") is not None
     link.symlink_to(root.parent / "outside" / "manifest.json")
     assert Root(root).find("a") is None
-    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+    assert [run.key for run in Root(root).runs()] == ["deep/er/b"]
 
 
 @pytest.mark.parametrize("part", ["events/rank-00000.jsonl", "events"])
@@ -80,7 +80,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_at(root: Path, part: str) -
     (root / "a" / part).rename(root / "kept")
     os.mkfifo(root / "a" / part)
     assert Root(root).find("a") is None
-    assert [place.key for place in Root(root).runs()] == ["deep/er/b"]
+    assert [run.key for run in Root(root).runs()] == ["deep/er/b"]
 
 
 def test_a_root_behind_a_link_is_served(root: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_root_behind_a_link_is_served(root: Path) -> None:
 def test_odd_names_have_addresses(root: Path) -> None:
     for name in ("<script>alert(1)</script>".replace("/", "|"), "per cent%2f", "line\nbreak", "ü", "\udcff", "a?b#c"):
         (root / "a").rename(root / name)
-        place = Root(root).find(name)
-        assert place is not None
-        assert place.key.isascii()
-        assert not set(place.key) & set("<>\"' \n?#")
+        run = Root(root).find(name)
+        assert run is not None
+        assert run.key.isascii()
+        assert not set(run.key) & set("<>\"' \n?#")
         (root / name).rename(root / "a")

@@ -86,7 +86,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
     try:
         with steadyrun.record(disk / "run", flush_steps=10) as run:
             for step in range(3_000):
-                run.log(**{f"series {place}": step * 1.1 + place for place in range(20)})
+                run.log(**{f"series {number}": step * 1.1 + number for number in range(20)})
                 run.step(float(step))
         loss = steadyrun.open_run(disk / "run").series("loss")
         assert loss.values.tolist() == [float(step) for step in loss.steps.tolist()]

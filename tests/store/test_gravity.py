@@ -33,8 +33,8 @@ def write(run: Path, step: int, kind: str, severity: float | None) -> None:
 @settings(max_examples=200)
 @given(INCIDENTS)
 def test_replay_and_post_mortem_choose_the_same_incident(incidents: dict[int, tuple[str, float | None]]) -> None:
-    with TemporaryDirectory() as place:
-        run = Path(place)
+    with TemporaryDirectory() as folder:
+        run = Path(folder)
         for step, (kind, severity) in incidents.items():
             write(run, step, kind, severity)
         chosen = proofs.gravest(run)

@@ -105,6 +105,6 @@ def test_resumes_are_followed_in_one_pass() -> None:
             looks += name == "kind"
             return super().__getattribute__(name)
 
-    made = [Looked("resume" if place % 2 else "validation", place, 0.0) for place in range(2_000)]
+    made = [Looked("resume" if step % 2 else "validation", step, 0.0) for step in range(2_000)]
     assert len(reader._without_repeated_steps(made)) == 2_000
     assert looks <= 4 * len(made)

@@ -36,7 +36,7 @@ MANIFESTS = {
 def test_a_manifest_that_cannot_be_parsed_costs_itself(closed: Path, tmp_path: Path, name: str) -> None:
     run = copied(closed, tmp_path)
     (run / MANIFEST).write_bytes(MANIFESTS[name].encode("utf-8", "surrogateescape"))
-    assert [each for each in read_all(run) if MANIFEST in each]
+    assert [line for line in read_all(run) if MANIFEST in line]
     assert everything(open_run(run))["loss"] == truth()["loss"]
     shutil.rmtree(run / "metrics")
     shutil.rmtree(run / "events")
@@ -101,7 +101,7 @@ def test_only_regular_files_of_a_sensible_size_are_read(
     make(run / name)
     said = read_all(run)
     lost = make is nowhere and name == EVENTS  # a link that leads nowhere is no file
-    assert lost or [each for each in said if Path(name).name in each], said
+    assert lost or [line for line in said if Path(name).name in line], said
 
 
 @pytest.mark.parametrize("make", [fifo, endless, sparse])
@@ -134,7 +134,7 @@ def test_a_run_that_lies_behind_links_reads(closed: Path, tmp_path: Path) -> Non
 def test_an_empty_file_has_lost_what_it_held(killed: Path, tmp_path: Path, name: str) -> None:
     run = copied(killed, tmp_path)
     (run / name).write_bytes(b"")
-    assert [each for each in assert_true_or_said(run) if Path(name).name in each and "it is empty" in each]
+    assert [line for line in assert_true_or_said(run) if Path(name).name in line and "it is empty" in line]
 
 
 def test_a_run_that_recorded_nothing_has_lost_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from steadyrun.store.reader import open_run
 from steadyrun.store.segment import SegmentReader
 
 COUNT = pa.array(range(50), pa.int64())
-NUMBERS = pa.array([float(each) for each in range(50)])
+NUMBERS = pa.array([float(number) for number in range(50)])
 WORDS = pa.array(["x"] * 50)
 TABLES: dict[str, tuple[list[tuple[str, Any]], bytes, str]] = {
     "no step": ([("time", NUMBERS), ("loss", NUMBERS)], b"[]", "'step'"),
@@ -62,7 +62,7 @@ def test_odd_tables_are_said_and_hinder_no_new_attempt(closed: Path, tmp_path: P
     arrays, replaces, said = TABLES[name]
     table = pa.Table.from_arrays([array for _, array in arrays], names=[label for label, _ in arrays])
     pq.write_table(table.replace_schema_metadata({"steadyrun.replaces": replaces}), run / PARQUET)
-    assert [each for each in read_all(run) if said in each]
+    assert [line for line in read_all(run) if said in line]
     if "loss" in open_run(run).names() and "50 rows" not in said:
         assert open_run(run).series("loss").values.tolist() == list(range(50))
     with steadyrun.record(run) as again:

@@ -75,10 +75,10 @@ def test_a_compressed_batch_is_not_unpacked(killed: Path, tmp_path: Path) -> Non
     with pa.OSFile(str(run / SEGMENT), "wb") as file, pa.ipc.new_stream(file, schema, options=options) as stream:
         stream.write_batch(batch, custom_metadata=said)
     before = pa.total_allocated_bytes()
-    found = SegmentReader(run / SEGMENT)
-    assert list(found.batches(found.names)) == []
+    reader = SegmentReader(run / SEGMENT)
+    assert list(reader.batches(reader.names)) == []
     assert pa.total_allocated_bytes() - before < rows
-    assert found.dropped
+    assert reader.dropped
 
 
 def test_a_tail_of_holes_is_not_read_to_its_end(killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +89,9 @@ def test_a_tail_of_holes_is_not_read_to_its_end(killed: Path, tmp_path: Path, mo
 
     def counted(self: SegmentReader, start: int) -> Any:
         nonlocal read
-        for place, piece in pieces(self, start):
+        for offset, piece in pieces(self, start):
             read += len(piece)
-            yield place, piece
+            yield offset, piece
 
     monkeypatch.setattr(SegmentReader, "_pieces", counted)
     monkeypatch.setattr(segment, "_SEARCHED", 2**20)
@@ -106,9 +106,9 @@ def test_a_large_segment_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytes
         writer.write([[step], [0.0], [1.0]])
         ends.append(writer.size)
     monkeypatch.setattr(segment, "_LARGEST", ends[1])
-    found = SegmentReader(writer.path)
-    assert [batch.columns["step"].to_pylist() for batch in found.batches(found.names)] == [[0], [1]]
-    assert [str(drop) for drop in found.dropped] == [
+    reader = SegmentReader(writer.path)
+    assert [batch.columns["step"].to_pylist() for batch in reader.batches(reader.names)] == [[0], [1]]
+    assert [str(drop) for drop in reader.dropped] == [
         f"steps-001-00000.arrow: {ends[2] - ends[1]} bytes not read, more than is read of one segment"
     ]
     writer.close()

@@ -82,14 +82,14 @@ def test_a_process_that_only_waits_for_its_parent_is_gone() -> None:
 
 def test_what_a_killed_process_left_half_written_goes_with_the_next_attempt(tmp_path: Path) -> None:
     steadyrun.record(tmp_path).close()
-    places = ["", "metrics/rank-00000", "incidents/step-0000010", "postmortems"]
-    for place in places:
-        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    folders = ["", "metrics/rank-00000", "incidents/step-0000010", "postmortems"]
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         for name, age in (("old.json.1234.tmp", 3600), ("new.json.1235.tmp", 0), ("kept.json", 3600)):
-            (tmp_path / place / name).touch()
-            os.utime(tmp_path / place / name, (time.time() - age,) * 2)
+            (tmp_path / folder / name).touch()
+            os.utime(tmp_path / folder / name, (time.time() - age,) * 2)
     assert steadyrun.open_run(tmp_path).verify() == []
     steadyrun.record(tmp_path).close()
-    left = {path.name for place in places for path in (tmp_path / place).iterdir()}
+    left = {path.name for folder in folders for path in (tmp_path / folder).iterdir()}
     assert "old.json.1234.tmp" not in left
-    assert all((tmp_path / place / name).exists() for place in places for name in ("new.json.1235.tmp", "kept.json"))
+    assert all((tmp_path / folder / name).exists() for folder in folders for name in ("new.json.1235.tmp", "kept.json"))

@@ -141,8 +141,8 @@ def test_only_the_asked_column_is_read(tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     import struct
 
-    place = data.index(struct.pack("<d", 12345.678))
-    data[place + 3] ^= 16
+    offset = data.index(struct.pack("<d", 12345.678))
+    data[offset + 3] ^= 16
     segment.write_bytes(data)
     view = open_run(tmp_path)
     assert len(view.series("loss")) == 50

@@ -113,8 +113,8 @@ def through_function(function: Callable[[str], object]) -> Send:
 
 def masked(address: Any) -> str:
     """An address without what is secret in it: the word before ://, where it has one."""
-    scheme, found, _ = str(address).partition("://")
-    return repr(f"{plain(scheme, 20)}://…") if found else "what was given"
+    scheme, separator, _ = str(address).partition("://")
+    return repr(f"{plain(scheme, 20)}://…") if separator else "what was given"
 
 
 class _Hushed(logging.Filter):

@@ -43,13 +43,13 @@ def message(root: Path, events: list[Event], left_out: int) -> tuple[str, str]:
     others = len(events) + left_out - 1
     more = f" (and {others} more)" if others else ""
     title = plain(f"steadyrun: {_calm(headline(events[0]))}{more} in {root.name}", 200)
-    lines = [line for event in events[:_MOST] for line in _told(root, event)]
+    lines = [line for event in events[:_MOST] for line in _lines(root, event)]
     rest = left_out + max(0, len(events) - _MOST)
     counted = [f"{rest} more: see the run's events.", ""] if rest else []
     return title, "\n".join([*lines, *counted, f"Run: {plain(root)}", f"Look: steadyrun check {plain(root)}"])
 
 
-def _told(root: Path, event: Event) -> list[str]:
+def _lines(root: Path, event: Event) -> list[str]:
     fields = event.fields
     lines = [_calm(plain(headline(event)))]
     lines += [_calm(text) for text in (_word(fields, "message"), _word(fields, "why")) if text]

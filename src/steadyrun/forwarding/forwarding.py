@@ -36,10 +36,10 @@ class Forwarding:
         self._followers: list[Follower] = []
         self._hidden = Hidden(_listed(alerts.to) if alerts else [])
 
-    def without_secrets(self, told: dict[str, Any]) -> dict[str, Any]:
+    def without_secrets(self, fields: dict[str, Any]) -> dict[str, Any]:
         """What is to be written down, without the addresses of alerts."""
-        found: dict[str, Any] = self._hidden.out_of(jsonable(told))
-        return found
+        cleaned: dict[str, Any] = self._hidden.out_of(jsonable(fields))
+        return cleaned
 
     def start(self, writer: RunWriter, config: dict[str, Any]) -> None:
         """Begin to follow, from here on."""
@@ -80,40 +80,40 @@ def prepare(forward: Any, alert: Any) -> Forwarding:
 def _trackers(settings: Forward) -> list[Sink]:
     if isinstance(settings.every, bool) or not isinstance(settings.every, int) or settings.every < 1:
         raise UsageError(f"forward: every must be a whole number of at least 1, not {settings.every!r}")
-    if isinstance(settings.leave_out, str) or not all(isinstance(each, str) for each in settings.leave_out):
+    if isinstance(settings.leave_out, str) or not all(isinstance(pattern, str) for pattern in settings.leave_out):
         raise UsageError("forward: leave_out must be patterns of names, such as ['histogram/*']")
     _check_seconds("forward", "wait", settings.wait)
-    return [_tracker(each) for each in _listed(settings.to)]
+    return [_tracker(tracker) for tracker in _listed(settings.to)]
 
 
-def _tracker(given: Any) -> Sink:
-    if not isinstance(given, str):
-        if callable(getattr(given, "scalars", None)) and callable(getattr(given, "finding", None)):
-            return Own(given)
+def _tracker(tracker: Any) -> Sink:
+    if not isinstance(tracker, str):
+        if callable(getattr(tracker, "scalars", None)) and callable(getattr(tracker, "finding", None)):
+            return Own(tracker)
         raise UsageError(
-            f"forward: {type(given).__name__} has no scalars(step, values) and finding(event); "
+            f"forward: {type(tracker).__name__} has no scalars(step, values) and finding(event); "
             f"give such an object, or one of {', '.join(TRACKERS)}"
         )
-    name, _, place = given.partition(":")
+    name, _, target = tracker.partition(":")
     if name not in TRACKERS:
-        raise UsageError(f"forward: {given!r} is not known; there is {', '.join(TRACKERS)}, or an object of your own")
-    sink: Sink = _with_extra("forward", name, lambda: TRACKERS[name](place))
+        raise UsageError(f"forward: {tracker!r} is not known; there is {', '.join(TRACKERS)}, or an object of your own")
+    sink: Sink = _with_extra("forward", name, lambda: TRACKERS[name](target))
     return sink
 
 
 def _services(alerts: Alerts) -> list[Sink]:
     _check_seconds("alert", "every", alerts.every)
     _check_seconds("alert", "wait", alerts.wait)
-    return [_service(each, alerts) for each in _listed(alerts.to)]
+    return [_service(service, alerts) for service in _listed(alerts.to)]
 
 
-def _service(given: Any, alerts: Alerts) -> Sink:
-    if callable(given):
-        return Alerting("alerting by your function", through_function(given), alerts.every, alerts.warnings)
-    if not isinstance(given, str) or not given.strip():
-        raise UsageError(f"alert: give an address such as 'slack://…', or a function, not {type(given).__name__}")
-    send = _with_extra("alert", "alerts", lambda: through_apprise(given))
-    return Alerting(f"alerting through {masked(given)}", send, alerts.every, alerts.warnings)
+def _service(address: Any, alerts: Alerts) -> Sink:
+    if callable(address):
+        return Alerting("alerting by your function", through_function(address), alerts.every, alerts.warnings)
+    if not isinstance(address, str) or not address.strip():
+        raise UsageError(f"alert: give an address such as 'slack://…', or a function, not {type(address).__name__}")
+    send = _with_extra("alert", "alerts", lambda: through_apprise(address))
+    return Alerting(f"alerting through {masked(address)}", send, alerts.every, alerts.warnings)
 
 
 def _with_extra(argument: str, extra: str, make: Callable[[], Any]) -> Any:
@@ -145,6 +145,6 @@ def _wanted(leave_out: Sequence[str]) -> Callable[[str], bool]:
 
 def _kept(root: Path, name: str) -> str | None:
     """What a tracker kept in an earlier attempt: the id of its run."""
-    kept = [event for event in read_events(events_file(root, 0), 0)[0] if event.kind == "forwarding"]
-    found = [event.fields.get("id") for event in kept if event.fields.get("to") == name]
-    return str(found[-1]) if found and found[-1] else None
+    events = [event for event in read_events(events_file(root, 0), 0)[0] if event.kind == "forwarding"]
+    ids = [event.fields.get("id") for event in events if event.fields.get("to") == name]
+    return str(ids[-1]) if ids and ids[-1] else None

@@ -34,24 +34,24 @@ class RowTail:
     def __init__(self, root: Path, attempt: int, wanted: Callable[[str], bool], every: int = 1) -> None:
         self._folder, self._attempt = metrics_folder(root, 0), attempt
         self._wanted, self._every = wanted, every
-        self._places: dict[str, tuple[int, int]] = {}  # of a segment: where to read on, and its size then
+        self._positions: dict[str, tuple[int, int]] = {}  # of a segment: where to read on, and its size then
 
     def new(self) -> Iterator[TableRow]:
         for table in TABLES:
             for path in self._segments(table):
                 size = path.stat().st_size
-                start, seen = self._places.get(path.name, (0, -1))
-                if size == seen:
+                start, size_then = self._positions.get(path.name, (0, -1))
+                if size == size_then:
                     continue
                 reader = SegmentReader(path)
                 names = [name for name in reader.names if name in {STEP, TIME} or self._wanted(name)]
                 for batch in reader.batches(names, start):
                     yield from self._rows(table, batch)
-                self._places[path.name] = max(start, reader.position), size
+                self._positions[path.name] = max(start, reader.position), size
 
     def _segments(self, table: str) -> list[Path]:
-        found = [(parse_segment(path.name), path) for path in self._folder.iterdir()]
-        mine = [(key, path) for key, path in found if key is not None and key[:2] == (table, self._attempt)]
+        parsed = [(parse_segment(path.name), path) for path in self._folder.iterdir()]
+        mine = [(key, path) for key, path in parsed if key is not None and key[:2] == (table, self._attempt)]
         return [path for _, path in sorted(mine)]
 
     def _rows(self, table: str, batch: Batch) -> Iterator[TableRow]:
@@ -68,8 +68,8 @@ class RowTail:
 def _as_python(columns: dict[str, pa.Array], start: int) -> Iterator[tuple[int, float, dict[str, float]]]:
     lists = {name: column.slice(start, _SLICE).to_pylist() for name, column in columns.items()}
     steps, times = lists.pop(STEP), lists.pop(TIME)
-    for place, (step, at) in enumerate(zip(steps, times, strict=True)):
-        values = {name: value for name, found in lists.items() if (value := found[place]) is not None}
+    for index, (step, at) in enumerate(zip(steps, times, strict=True)):
+        values = {name: value for name, numbers in lists.items() if (value := numbers[index]) is not None}
         yield step, at, values
 
 
@@ -78,15 +78,15 @@ class EventTail:
 
     def __init__(self, root: Path) -> None:
         self._path = events_file(root, 0)
-        self._place = self._path.stat().st_size if self._path.exists() else 0
+        self._position = self._path.stat().st_size if self._path.exists() else 0
         self._torn = b""  # the beginning of a line that is being written
 
     def new(self) -> Iterator[Event]:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
-            file.seek(self._place)
+            file.seek(self._position)
             while piece := file.read(_PIECE):
-                self._place = file.tell()
+                self._position = file.tell()
                 *lines, self._torn = (self._torn + piece).split(b"\n")
                 yield from (event for line in lines if (event := parse_event(line, 0)) is not None)

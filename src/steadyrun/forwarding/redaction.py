@@ -13,7 +13,7 @@ class Hidden:
     """Takes the addresses out of whatever is to be written down."""
 
     def __init__(self, secrets: Sequence[Any]) -> None:
-        known = [part for each in secrets if isinstance(each, str) for part in (each, each.partition("://")[2])]
+        known = [part for secret in secrets if isinstance(secret, str) for part in (secret, secret.partition("://")[2])]
         self._secrets = [re.compile(re.escape(part), re.I) for part in known if len(part) >= _SHORTEST]
 
     def out_of(self, value: Any) -> Any:

@@ -86,8 +86,8 @@ class Mlflow(Sink):
         name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME", "")
         if not name:
             return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
-        found = self._client.get_experiment_by_name(name)
-        return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+        experiment = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if experiment is None else experiment.experiment_id)
 
     def _params(self, config: dict[str, Any]) -> Iterator[Any]:
         names = Names(_FORBIDDEN, _LONGEST_PARAM)

@@ -73,9 +73,9 @@ class TensorBoard(Sink):
         if not data:
             return
         with self._path.open("ab", buffering=0) as file:
-            place = file.tell()
+            end = file.tell()
             if file.write(data) != len(data):
-                file.truncate(place)
+                file.truncate(end)
                 raise OSError(f"{self._path} took only a part: is the disk full?")
         self._waiting = io.BytesIO()
 

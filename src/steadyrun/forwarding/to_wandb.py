@@ -31,7 +31,7 @@ class Wandb(Sink):
         self._theirs = self._run is not None
         prefix = "steadyrun/" if self._theirs else ""
         self._names = Names(_FORBIDDEN, 250, prefix)
-        self._found: list[str] = []
+        self._findings: list[str] = []
         self._step = "steadyrun/step" if self._theirs else "step"
         if not self._theirs and wandb.setup().settings.mode not in _OFFLINE:
             _log_in(wandb)
@@ -60,8 +60,8 @@ class Wandb(Sink):
     def finding(self, event: Event) -> None:
         said = sentence(event)
         self._log({f"steadyrun/{event.kind}": said} | ({} if event.step is None else {self._step: event.step}))
-        self._found = [*self._found, said][-_MOST:]
-        self._run.summary["steadyrun/findings"] = list(self._found)
+        self._findings = [*self._findings, said][-_MOST:]
+        self._run.summary["steadyrun/findings"] = list(self._findings)
 
     def close(self, state: str) -> None:
         if not self._theirs:

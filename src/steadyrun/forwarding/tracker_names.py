@@ -29,12 +29,12 @@ class Names:
         return (self._prefix + ("/".join(parts) or "unnamed"))[: self._longest]
 
     def _free(self, name: str) -> str:
-        number, found = 1, name
-        while found in self._taken:
+        number, free = 1, name
+        while free in self._taken:
             number += 1
             tail = f"-{number}"
-            found = name[: self._longest - len(tail)] + tail
-        return found
+            free = name[: self._longest - len(tail)] + tail
+        return free
 
 
 def plain(text: object, longest: int = LONGEST) -> str:

@@ -15,10 +15,7 @@ from steadyrun.records import Event
 from steadyrun.store.jsonio import number
 from steadyrun.store.manifest import read_manifest
 
-# How much of a core a way outward may take while the run goes on.
-
-
-SHARE = 0.1  # of a core
+SHARE = 0.1  # of a core, while the run goes on
 _AT_ONCE = 0.01  # seconds of work before it rests: the training loop shares the interpreter with it
 
 

@@ -16,8 +16,6 @@ from steadyrun.store.writer import RunWriter
 from steadyrun.trees.walker import Asked
 
 # When the monitor looks: soon at first, later no more often than its share of the run's time allows.
-
-
 SHARE = 0.005  # of the time since the start that looking may take
 _AT_ONCE = 0.1  # seconds that it may take in any case: a few looks in the first hundreds of steps
 _FIRST = 50  # steps
@@ -67,7 +65,7 @@ class Monitor:
         self._say, self._problem, self._tell_others = say, problem, told
         self._pace = LookPace(time.perf_counter(), turn)
         self._changes = changes({}, Path.cwd())
-        self._told: set[tuple[str, bool]] = set()
+        self._announced: set[tuple[str, bool]] = set()
         self._since: dict[str, int] = {}  # faults that may pass, and the step since which they stand
         self._alarm = False
         self.stop: FaultFound | None = None
@@ -75,7 +73,7 @@ class Monitor:
     def saw(self, values: Mapping[str, float | None]) -> None:
         """Shown every row as it is stored: a loss that is not finite is looked into at once, and once."""
         loss = values.get("loss")
-        if loss is not None and loss - loss != 0 and ("D1.3", True) not in self._told:
+        if loss is not None and loss - loss != 0 and ("D1.3", True) not in self._announced:
             self._alarm = True
 
     def due(self, now: float, turn: int) -> bool:
@@ -86,59 +84,59 @@ class Monitor:
         self._alarm = False
         began = time.perf_counter()
         try:
-            found = self._found(self._walk(), step)
+            findings = self._findings(self._walk(), step)
         finally:
             self._pace.looked(began, time.perf_counter(), turn)
-        self._tell([each for each in found if (each.code, each.certain) not in self._told])
+        self._announce([finding for finding in findings if (finding.code, finding.certain) not in self._announced])
 
     def finish(self, step: int) -> None:
         """At the end of the run: what stands now is certain, and the verdict is written down."""
         report = self._walk()
-        faults = [_found(asked, step, certain=True) for asked in _faults(report)]
-        self._tell([each for each in faults if (each.code, True) not in self._told], ended=True)
+        faults = [_finding(asked, step, certain=True) for asked in _faults(report)]
+        self._announce([fault for fault in faults if (fault.code, True) not in self._announced], ended=True)
         self._writer.event(
             "verdict",
             step,
             verdict=report.verdict,
             leaf=report.leaf.question.code if report.leaf is not None else None,
             headline=report.headline.question.code if report.headline is not None else None,
-            faults=[each.code for each in faults],
+            faults=[fault.code for fault in faults],
         )
 
     def _walk(self) -> Report:
         return check_with(self._writer.root, self._changes, go_on=True)
 
-    def _found(self, report: Report, step: int) -> list[Found]:
+    def _findings(self, report: Report, step: int) -> list[Found]:
         """What is certain already, and what may pass but has stood for long."""
         now = {asked.question.code: asked for asked in _faults(report)}
         passing = {code for code, asked in now.items() if _may_pass(asked)}
         self._since = {code: self._since.get(code, step) for code in passing}
         stands = {code for code, since in self._since.items() if step - since >= STANDING}
         return [
-            _found(asked, step, certain=code not in passing)
+            _finding(asked, step, certain=code not in passing)
             for code, asked in now.items()
             if code not in passing or code in stands
         ]
 
-    def _tell(self, found: list[Found], *, ended: bool = False) -> None:
-        for each in found:
-            self._told.add((each.code, each.certain))
-            fields = {key: value for key, value in asdict(each).items() if key not in {"step", "certain"}}
-            self._writer.event("fault" if each.certain else "warning", each.step, **fields)
-        if found:
-            self._say(_line(found, self._writer.root))
-        if certain := [each for each in found if each.certain]:
+    def _announce(self, findings: list[Found], *, ended: bool = False) -> None:
+        for finding in findings:
+            self._announced.add((finding.code, finding.certain))
+            fields = {key: value for key, value in asdict(finding).items() if key not in {"step", "certain"}}
+            self._writer.event("fault" if finding.certain else "warning", finding.step, **fields)
+        if findings:
+            self._say(_line(findings, self._writer.root))
+        if certain := [finding for finding in findings if finding.certain]:
             self._tell_others(certain[0])
-        for each in found:
-            answer = self._call(each)
+        for finding in findings:
+            answer = self._call(finding)
             if answer == STOP and self.stop is None and not ended:
-                self.stop = FaultFound(each)
+                self.stop = FaultFound(finding)
 
-    def _call(self, found: Found) -> object:
+    def _call(self, finding: Found) -> object:
         if self.on_fault is None or isinstance(self.on_fault, str):
             return self.on_fault
         try:
-            return self.on_fault(found)
+            return self.on_fault(finding)
         except Exception as problem:
             self._problem("the on_fault callback", problem, "failed")
             return None
@@ -153,14 +151,14 @@ def _may_pass(asked: Asked) -> bool:
     return bool(asked.answer.edge) or asked.answer.may_pass
 
 
-def _found(asked: Asked, noticed: int, *, certain: bool) -> Found:
+def _finding(asked: Asked, noticed: int, *, certain: bool) -> Found:
     answer = asked.answer
     return Found(asked.question.code, answer.outcome, answer.step, answer.message, answer.fix, noticed, certain)
 
 
-def _line(found: list[Found], root: Path) -> str:
+def _line(findings: list[Found], root: Path) -> str:
     """One line for all that one look found: the first in the order of the walk is the one to begin with."""
-    first, others = found[0], ", ".join(each.code for each in found[1:])
+    first, others = findings[0], ", ".join(finding.code for finding in findings[1:])
     kind = "fault" if first.certain else "a fault if it stays so:"
     more = f" (also {others})" if others else ""
     return f"{kind} {first.code} {first.outcome}{more}: {first.message} Evidence and fix: steadyrun check {root}"

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
 from steadyrun.probes.problems import Problems
 from steadyrun.program.model_parts import Block
 
-# Histograms by power of two: the same bins for every tensor and every step, so they can be compared.
-#
-# Bin k counts the values with 2**k <= |x| < 2**(k+1); below the lowest bin and above the highest, in those;
-# zeros and non-finite values are counted apart. Off by default.
-
-
+# Histograms: bin k counts 2**k <= |x| < 2**(k+1), the outermost bins all beyond them; zeros and non-finite apart.
 LOWEST, HIGHEST = -24, 16
 BINS = tuple(range(LOWEST, HIGHEST + 1))
 NAMES = ("zero", "nonfinite", *(f"2^{power}" for power in BINS))
@@ -40,9 +35,9 @@ def magnitude_counts(values: Tensor) -> Tensor:
     zero = flat == 0
     exponents = torch.frexp(flat.abs())[1].long() - 1
     exponents = exponents.clamp(LOWEST, HIGHEST) - LOWEST
-    places = torch.where(zero, 0, torch.where(finite, exponents + 2, 1))
+    bins = torch.where(zero, 0, torch.where(finite, exponents + 2, 1))
     counts = torch.zeros(len(NAMES), device=flat.device)
-    counts.scatter_add_(0, places, torch.ones_like(flat))
+    counts.scatter_add_(0, bins, torch.ones_like(flat))
     return counts / flat.numel()
 
 
@@ -88,7 +83,7 @@ class ForwardProbe:
         self._parts: set[int] = set()  # modules that were called by themselves, not by the model
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._sample = ForwardSample()
         self._inside: list[str] = []
         self._wanted: frozenset[str] = frozenset()
@@ -125,7 +120,7 @@ class ForwardProbe:
 
     # -- hooks: nothing they do may reach the model -----------------------------------------------
 
-    def _entered(self, module: nn.Module, args: Any) -> None:
+    def _entered(self, module: nn.Module, args: object) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         try:
@@ -147,7 +142,7 @@ class ForwardProbe:
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
-    def _left(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _left(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         try:
@@ -177,12 +172,12 @@ class ForwardProbe:
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
-    def _note_turn(self, module: nn.Module, args: Any) -> None:
+    def _note_turn(self, module: nn.Module, args: object) -> None:
         """Who runs after whom, and how many values a batch normalisation has for its statistics."""
         if id(module) in self._owners:
             self._sample.order.setdefault(id(module))
-        if isinstance(module, _BatchNorm) and module.training and (given := first_float(args)) is not None:
-            values = given.numel() // max(1, given.shape[1] if given.dim() > 1 else 1)
+        if isinstance(module, _BatchNorm) and module.training and (tensor := first_float(args)) is not None:
+            values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
 
     def _pass_begins(self) -> None:
@@ -208,7 +203,7 @@ class ForwardProbe:
         self._parts.add(key)
         self._pass_begins()
 
-    def _part_ends(self, output: Any) -> None:
+    def _part_ends(self, output: object) -> None:
         """The last part that gives scores gives those of the model."""
         self._leave_mode()
         if not self._passes and (width := output_width(output)) is not None:
@@ -221,7 +216,7 @@ class ForwardProbe:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
-    def _note_flow(self, name: str, taken: Any, given: Any) -> None:
+    def _note_flow(self, name: str, taken: object, given: object) -> None:
         """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
         source = self._flowing.get(id(first_float(taken)))
         if source is not None:
@@ -231,9 +226,9 @@ class ForwardProbe:
 
     # -- measurements -----------------------------------------------------------------------------
 
-    def _measure(self, name: str, held: Any) -> None:
+    def _measure(self, name: str, output: object) -> None:
         sample = self._sample
-        if name in sample.activations or (tensor := first_float(held)) is None:
+        if name in sample.activations or (tensor := first_float(output)) is None:
             return
         with torch.no_grad():
             values = thinned(tensor.detach()).float()
@@ -242,10 +237,10 @@ class ForwardProbe:
             if "histograms" in self._wanted:
                 sample.histograms[name] = magnitude_counts(values)
 
-    def _count_dead(self, tap: UnitsTap, held: Any) -> None:
+    def _count_dead(self, tap: UnitsTap, hidden: object) -> None:
         if "dead_units" not in self._wanted or tap.name in self._sample.dead_units:
             return
-        tensor = first_float(held)
+        tensor = first_float(hidden)
         if tensor is not None and tensor.dim() >= 2:
             with torch.no_grad():
                 self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
@@ -259,10 +254,10 @@ class ForwardProbe:
             return lambda _: None
         sample = self._sample
         base = self._inside[-1] if self._inside else "attention"
-        name, place = base, 1
+        name, number = base, 1
         while name in sample.entropies:
-            place += 1
-            name = f"{base}#{place}"
+            number += 1
+            name = f"{base}#{number}"
         sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
         if heads.own is not None:
             sample.own_entropies[name] = heads.own
@@ -281,27 +276,27 @@ def thinned(values: Tensor) -> Tensor:
     return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
 
 
-def floats_in(held: Any, depth: int = 3) -> Iterator[Tensor]:
+def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
     """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
-    if isinstance(held, Tensor):
-        if held.is_floating_point():
-            yield held
-    elif depth and isinstance(held, Mapping):
-        for item in held.values():
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif depth and isinstance(output, Mapping):
+        for item in output.values():
             yield from floats_in(item, depth - 1)
-    elif depth and isinstance(held, list | tuple):
-        for item in held:
+    elif depth and isinstance(output, list | tuple):
+        for item in output:
             yield from floats_in(item, depth - 1)
-    elif depth and is_dataclass(held):
-        yield from floats_in([getattr(held, each.name, None) for each in fields(held)], depth - 1)
+    elif depth and is_dataclass(output):
+        yield from floats_in([getattr(output, attribute.name, None) for attribute in fields(output)], depth - 1)
 
 
-def first_float(held: Any) -> Tensor | None:
+def first_float(output: object) -> Tensor | None:
     """The first floating tensor with elements."""
-    return next((tensor for tensor in floats_in(held) if tensor.numel() and tensor.dim()), None)
+    return next((tensor for tensor in floats_in(output) if tensor.numel() and tensor.dim()), None)
 
 
-def log_normaliser(output: Any) -> Tensor | None:
+def log_normaliser(output: object) -> Tensor | None:
     """The mean log of the sum of exponentials over the output's last dimension: 0 for log-probabilities."""
     named = getattr(output, "logits", None)
     scores = named if isinstance(named, Tensor) else first_float(output)
@@ -311,7 +306,7 @@ def log_normaliser(output: Any) -> Tensor | None:
         return torch.logsumexp(thinned(scores.detach()).float(), -1).mean()
 
 
-def output_width(output: Any) -> int | None:
+def output_width(output: object) -> int | None:
     """The width of the model's output: of its logits where it names them, of its first matrix otherwise."""
     named = getattr(output, "logits", None)
     candidates = [named] if isinstance(named, Tensor) else list(floats_in(output))

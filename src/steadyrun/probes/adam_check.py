@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
+from steadyrun.probes.optimizer_steps import OptimizerLike, ParamGroup
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _SMALLEST, _LARGEST = 16, 65_536  # elements of the tensor that is looked at
 _ROUNDING = 20 * float(np.finfo(np.float32).eps)
@@ -28,31 +28,31 @@ class UpdateProbe:
     _before: dict[int, Tensor] = field(default_factory=dict)
     _products: dict[int, Tensor] = field(default_factory=dict)
 
-    def snapshot(self, optimizer: Any, first: int) -> None:
+    def snapshot(self, optimizer: OptimizerLike, first: int) -> None:
         """Before the step; `first` is the number of the optimizer's first param group."""
-        for place, group in enumerate(optimizer.param_groups):
+        for index, group in enumerate(optimizer.param_groups):
             parameter = _chosen(group)
             if parameter is not None:
-                self._before[first + place] = parameter.detach().clone()
+                self._before[first + index] = parameter.detach().clone()
 
-    def compare(self, optimizer: Any, first: int) -> None:
+    def compare(self, optimizer: OptimizerLike, first: int) -> None:
         """After the step: the inner products that the fit needs, still on the device."""
-        for place, group in enumerate(optimizer.param_groups):
-            before = self._before.pop(first + place, None)
+        for index, group in enumerate(optimizer.param_groups):
+            before = self._before.pop(first + index, None)
             parameter = _chosen(group)
             if before is None or parameter is None or parameter.shape != before.shape:
                 continue
             state = optimizer.state.get(parameter, {})
             if {"exp_avg", "exp_avg_sq", "step"} <= set(state):
-                self._products[first + place] = _products(before, parameter.detach(), state, group)
+                self._products[first + index] = _products(before, parameter.detach(), state, group)
 
     def fill(self, row: ProbeRow) -> None:
-        for place, products in self._products.items():
-            row.put_many(products, _solved(place))
+        for group, products in self._products.items():
+            row.put_many(products, _solved(group))
         self._before, self._products = {}, {}
 
 
-def _chosen(group: dict[str, Any]) -> Tensor | None:
+def _chosen(group: ParamGroup) -> Tensor | None:
     """A tensor of a group with Adam's settings, neither tiny nor large; always the same one."""
     if not {"lr", "betas", "eps"} <= set(group) or group.get("amsgrad") or group.get("maximize"):
         return None
@@ -63,7 +63,7 @@ def _chosen(group: dict[str, Any]) -> Tensor | None:
     return None
 
 
-def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: ParamGroup) -> Tensor:
     wide = torch.float64 if before.device.type in {"cpu", "cuda"} else torch.float32
     beta1, beta2 = group["betas"]
     count = torch.as_tensor(state["step"], device=before.device).to(wide)
@@ -74,8 +74,8 @@ def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: dict[
     return torch.cat([(rows @ rows.T).flatten(), rate.reshape(1)])
 
 
-def _solved(place: int) -> Unpack:
-    def unpack(array: npt.NDArray[Any]) -> Values:
+def _solved(group: int) -> Unpack:
+    def unpack(array: HostArray) -> Values:
         products, rate = array[:9].reshape(3, 3).astype(float), float(array[9])
         moved, known, target = products[0, 0], products[1:, 1:], products[0, 1:]
         drowned = moved < (_ROUNDING**2) * products[2, 2]  # a change this small is mostly rounding
@@ -85,9 +85,9 @@ def _solved(place: int) -> Unpack:
         left = moved - np.dot(target, (scale, decay))
         misfit = np.sqrt(max(0.0, left) / moved)
         return {
-            f"update_scale/{place}": float(scale / rate),
-            f"update_decay/{place}": float(decay / rate),
-            f"update_misfit/{place}": float(misfit),
+            f"update_scale/{group}": float(scale / rate),
+            f"update_decay/{group}": float(decay / rate),
+            f"update_misfit/{group}": float(misfit),
         }
 
     return unpack

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
-# Whether queries and keys come from the same tensor: self-attention, told by the autograd graph of a forward pass.
-
-
+# Self-attention, where queries and keys come from the same tensor, shows in the autograd graph of a forward pass.
 _FAR = 60  # nodes between a query and its projection: rotations, norms, casts and views are a dozen
 _PROJECTIONS = ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution")
 VIEWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Transpose", "Permute", "Clone", "Expand", "Unsqueeze", "Squeeze",
@@ -35,26 +34,26 @@ def same_source(query: Tensor, key: Tensor) -> bool:
 def scores_of_one_source(scores: Tensor) -> bool:
     """The same of the scores of an attention written out by hand: a product of queries and keys."""
     node = _down_to(scores.grad_fn, ("Bmm", "Baddbmm"))
-    factors = [] if node is None else [each for each, _ in node.next_functions if each is not None]
+    factors = [] if node is None else [factor for factor, _ in node.next_functions if factor is not None]
     return len(factors) >= 2 and _same(factors[-2], factors[-1])
 
 
-def _same(query: Any, key: Any) -> bool:
+def _same(query: Node | None, key: Node | None) -> bool:
     ours, theirs = _source(query), _source(key)
     return ours is not None and ours is theirs
 
 
-def _source(node: Any) -> Any:
+def _source(node: Node | None) -> Node | None:
     """What made the tensor that a projection took: the first node before it that is more than another view."""
     node = _down_to(node, _PROJECTIONS)
-    inputs = [] if node is None else [each for each, _ in node.next_functions if each is not None]
-    node = next((each for each in inputs if not _is_weight(each)), None)
+    inputs = [] if node is None else [operand for operand, _ in node.next_functions if operand is not None]
+    node = next((operand for operand in inputs if not _is_weight(operand)), None)
     while node is not None and node.name().startswith(VIEWS):
         node = _next(node)
     return node
 
 
-def _down_to(node: Any, kinds: tuple[str, ...]) -> Any:
+def _down_to(node: Node | None, kinds: tuple[str, ...]) -> Node | None:
     for _ in range(_FAR):
         if node is None or node.name().startswith(kinds):
             return node
@@ -62,20 +61,20 @@ def _down_to(node: Any, kinds: tuple[str, ...]) -> Any:
     return None
 
 
-def _next(node: Any) -> Any:
+def _next(node: Node) -> Node | None:
     """Where a tensor came from; factors and offsets that are parameters are passed by."""
-    inputs = [each for each, _ in node.next_functions if each is not None]
-    return next((each for each in inputs if not _is_weight(each)), None)
+    inputs = [operand for operand, _ in node.next_functions if operand is not None]
+    return next((operand for operand in inputs if not _is_weight(operand)), None)
 
 
-def _is_weight(node: Any) -> bool:
+def _is_weight(node: Node | None) -> bool:
     """A parameter, turned or cast."""
     for _ in range(4):
         if node is None or "AccumulateGrad" in node.name():
             return node is not None
         if not node.name().startswith(VIEWS):
             return False
-        node = next((each for each, _ in node.next_functions if each is not None), None)
+        node = next((operand for operand, _ in node.next_functions if operand is not None), None)
     return False
 
 
@@ -121,14 +120,14 @@ class AttentionMode(TorchFunctionMode):
         self._confirm: Callable[[Tensor], None] = lambda _: None
         self._future: Tensor | None = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
                 self._see_fused(*args, **(kwargs or {}))
             elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
                 self._see_softmax(args[0], result)
-            elif (weights := self._weights()) is not None and any(given is weights for given in _flat(args)):
+            elif (weights := self._weights()) is not None and any(argument is weights for argument in _flat(args)):
                 self._follow(getattr(func, "__name__", ""), args, result)
         except Exception as problem:
             self._failed(problem)
@@ -149,7 +148,7 @@ class AttentionMode(TorchFunctionMode):
         """Weights may still be masked after their softmax; in a product with the values they are final."""
         if name in _PASSING and isinstance(result, Tensor):
             self._weights = weakref.ref(result)
-        elif name in _PRODUCTS and len([each for each in _flat(args) if isinstance(each, Tensor)]) == 2:
+        elif name in _PRODUCTS and len([operand for operand in _flat(args) if isinstance(operand, Tensor)]) == 2:
             weights = self._weights()
             masked = name == "einsum" and weights is not None and result.shape == weights.shape
             if self._future is not None and not masked:
@@ -189,8 +188,8 @@ def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
     if positions < 2:
         return None
     scores = scores.float()
-    places = torch.tensor(_spread(positions, _QUERIES), device=scores.device)
-    later = torch.arange(scores.shape[-1], device=scores.device) > places[:, None]
+    queries = torch.tensor(_spread(positions, _QUERIES), device=scores.device)
+    later = torch.arange(scores.shape[-1], device=scores.device) > queries[:, None]
     largest = scores.amax(-1, keepdim=True)
     counted = ((largest[..., 0] > -_NOTHING) & later.any(-1)).float()
     weights = torch.softmax(scores.masked_fill(scores <= largest - _MASKED, -math.inf), -1)
@@ -235,16 +234,16 @@ def fused_scores(
         query, key = query.unsqueeze(0), key.unsqueeze(0)
     if query.dim() > 4:
         query, key = query.flatten(0, -4), key.flatten(0, -4)
-    rows, places = _spread(query.shape[0], _BATCH_ROWS), _spread(query.shape[2], _QUERIES)
-    chosen, keys = query[rows][:, :, places].float(), key[rows].float()
+    rows, queries = _spread(query.shape[0], _BATCH_ROWS), _spread(query.shape[2], _QUERIES)
+    chosen, keys = query[rows][:, :, queries].float(), key[rows].float()
     if enable_gqa or keys.shape[1] != chosen.shape[1]:
         keys = keys.repeat_interleave(chosen.shape[1] // keys.shape[1], 1)
     scores = chosen @ keys.transpose(-1, -2) * (scale if scale is not None else query.shape[-1] ** -0.5)
     if is_causal:
-        at = torch.tensor(places, device=scores.device)[:, None]
-        scores = scores.masked_fill(torch.arange(keys.shape[2], device=scores.device) > at, -math.inf)
+        query_index = torch.tensor(queries, device=scores.device)[:, None]
+        scores = scores.masked_fill(torch.arange(keys.shape[2], device=scores.device) > query_index, -math.inf)
     if attn_mask is not None:
-        scores = _masked(scores, attn_mask.detach(), query.shape, rows, places, added=added)
+        scores = _masked(scores, attn_mask.detach(), query.shape, rows, queries, added=added)
     return scores
 
 
@@ -252,27 +251,29 @@ def module_scores(
     module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores of a few queries of an `nn.MultiheadAttention` call, from its inputs and projections; query and key."""
-    given = dict(zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), args, strict=False))
-    given.update(kwargs)
-    query, key = given["query"].detach(), given["key"].detach()
+    arguments = dict(
+        zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), args, strict=False)
+    )
+    arguments.update(kwargs)
+    query, key = arguments["query"].detach(), arguments["key"].detach()
     if query.dim() == 3 and not module.batch_first:
         query, key = query.transpose(0, 1), key.transpose(0, 1)
     q_weight, k_weight, q_bias, k_bias = _projections(module)
     heads = module.num_heads
     q = _by_head(F.linear(query, q_weight, q_bias), heads)
     k = _by_head(F.linear(key, k_weight, k_bias), heads)
-    mask = given.get("attn_mask")
+    mask = arguments.get("attn_mask")
     if mask is not None and mask.dim() == 3:
         mask = mask.unflatten(0, (-1, heads))
     if mask is not None and mask.dtype == torch.bool:
         mask = ~mask  # here True hides a key; for the fused function it shows one
-    causal = bool(given.get("is_causal")) and mask is None
+    causal = bool(arguments.get("is_causal")) and mask is None
     scores = fused_scores(q, k, k, attn_mask=mask, is_causal=causal)
-    padding = given.get("key_padding_mask")
+    padding = arguments.get("key_padding_mask")
     if padding is not None and padding.dtype == torch.bool and padding.dim() == 2:
         rows = _spread(padding.shape[0], _BATCH_ROWS)
         scores = scores.masked_fill(padding[rows][:, None, None, :], -math.inf)
-    return scores, given["query"], given["key"]
+    return scores, arguments["query"], arguments["key"]
 
 
 def has_plain_projections(module: nn.Module) -> bool:
@@ -295,23 +296,23 @@ def _projections(module: nn.MultiheadAttention) -> tuple[Tensor, Tensor, Tensor 
 
 
 def _masked(
-    scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], places: list[int], *, added: bool
+    scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], queries: list[int], *, added: bool
 ) -> Tensor:
     wide = mask.expand(*shape[:3], mask.shape[-1]) if mask.dim() <= 4 else mask.flatten(0, -4)
-    part = wide[rows][:, :, places]
+    part = wide[rows][:, :, queries]
     if part.dtype == torch.bool:
         return scores.masked_fill(~part, -math.inf)
     return scores + part.float() if added else scores.masked_fill(part < -_NOTHING, -math.inf)
 
 
-def _looks_like_attention(result: Any, _scores: Any = None, dim: Any = None, **_options: Any) -> bool:
+def _looks_like_attention(result: object, _scores: object = None, dim: object = None, **_options: object) -> bool:
     """A softmax over the last of four dimensions: batch, heads, queries, keys."""
     return isinstance(result, Tensor) and result.dim() == 4 and dim in (-1, 3) and result.is_floating_point()
 
 
-def _flat(args: Any) -> list[Any]:
+def _flat(args: Iterable[object]) -> list[object]:
     """The arguments of a call, and what lies in lists among them."""
-    return [part for given in args for part in (given if isinstance(given, list | tuple) else [given])]
+    return [part for argument in args for part in (argument if isinstance(argument, list | tuple) else [argument])]
 
 
 def _sampled(scores: Tensor) -> Tensor:
@@ -321,4 +322,4 @@ def _sampled(scores: Tensor) -> Tensor:
 def _spread(size: int, most: int) -> list[int]:
     """At most `most` places out of `size`, evenly spaced, the last among them."""
     count = min(size, most)
-    return [size - 1 - round(place * (size - 1) / max(1, count - 1)) for place in range(count)][::-1]
+    return [size - 1 - round(index * (size - 1) / max(1, count - 1)) for index in range(count)][::-1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ _observers: dict[Observer, Wrapping] = {}
 def observe(observer: Observer) -> None:
     """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
     forget(observer)
-    _observers[observer] = wrap(torch.autograd, "backward", partial(_seen, observer))
+    _observers[observer] = wrap(torch.autograd, "backward", partial(_announce, observer))
 
 
 def forget(observer: Observer) -> None:
@@ -31,12 +30,19 @@ def forget(observer: Observer) -> None:
         _observers.pop(observer).remove()
 
 
-def _seen(observer: Observer, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **options: Any) -> Any:
+def _announce(
+    observer: Observer,
+    call: Callable[..., object],
+    tensors: object,
+    grad_tensors: object = None,
+    *rest: object,
+    **options: object,
+) -> object:
     observer(_scalar(tensors) if grad_tensors is None else None)
     return call(tensors, grad_tensors, *rest, **options)
 
 
-def _scalar(tensors: Any) -> Tensor | None:
+def _scalar(tensors: object) -> Tensor | None:
     if isinstance(tensors, list | tuple) and len(tensors) == 1:
         tensors = tensors[0]
     return tensors if isinstance(tensors, Tensor) and tensors.numel() == 1 else None

@@ -18,6 +18,7 @@ import numpy as np
 from steadyrun.probes.scalars import is_tensor
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     Array = Any  # a numpy array or a torch tensor
@@ -27,30 +28,30 @@ SAMPLED_ELEMENTS = 1_024  # of a larger example, evenly spaced elements stand fo
 _IGNORED_LABEL = -100  # what torch's losses skip by default
 
 
-def arrays_of(batch: Any) -> list[Array]:
+def arrays_of(batch: object) -> list[Array]:
     """Every array in a batch, in tuples, lists and mappings: on the CPU as numpy, elsewhere as torch tensors."""
-    found: list[Array] = []
-    _collect(batch, found)
-    return found
+    arrays: list[Array] = []
+    _collect(batch, arrays)
+    return arrays
 
 
-def _collect(held: Any, found: list[Array]) -> None:
-    if is_tensor(held):
-        array = _from_tensor(held.detach())
+def _collect(part: Any, arrays: list[Array]) -> None:
+    if is_tensor(part):
+        array = _from_tensor(part.detach())
         if array is not None:
-            found.append(array)
-    elif isinstance(held, np.ndarray):
-        if held.dtype.kind in "biuf":
-            found.append(held)
-    elif isinstance(held, Mapping):
-        for item in held.values():
-            _collect(item, found)
-    elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
-        for item in held:
-            _collect(item, found)
-    elif is_dataclass(held) and not isinstance(held, type):
-        for each in fields(held):
-            _collect(getattr(held, each.name, None), found)
+            arrays.append(array)
+    elif isinstance(part, np.ndarray):
+        if part.dtype.kind in "biuf":
+            arrays.append(part)
+    elif isinstance(part, Mapping):
+        for item in part.values():
+            _collect(item, arrays)
+    elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
+        for item in part:
+            _collect(item, arrays)
+    elif is_dataclass(part) and not isinstance(part, type):
+        for attribute in fields(part):
+            _collect(getattr(part, attribute.name, None), arrays)
 
 
 def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array | None:
@@ -73,9 +74,9 @@ def batch_hash(examples: Array) -> Array:
     return _fold((examples * _weights([examples.shape[0]], examples)).sum())
 
 
-def input_hash(given: Any) -> Array | None:
+def input_hash(inputs: object) -> Array | None:
     """One hash for whatever a model is given; None where there is no array in it."""
-    arrays = arrays_of(given)
+    arrays = arrays_of(inputs)
     examples = example_hashes(arrays) if arrays else None
     return None if examples is None else batch_hash(examples)
 
@@ -86,8 +87,8 @@ def count_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tensor 
         if array.ndim >= 2 and not _is_float(array) and array.dtype.itemsize > 1:
             if pad_id is None:
                 return float(np.prod(array.shape))
-            found = (array != pad_id).sum()
-            return float(found) if isinstance(array, np.ndarray) else found
+            tokens = (array != pad_id).sum()
+            return float(tokens) if isinstance(array, np.ndarray) else tokens
     return None
 
 
@@ -181,13 +182,13 @@ def _weights(widths: list[int], like: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _joined_weights(widths: tuple[int, ...], device: Any) -> Array:
+def _joined_weights(widths: tuple[int, ...], device: torch.device | None) -> Array:
     """Odd pseudo-random 64-bit integers, the same on every machine; no random state of the run is touched."""
-    each = [
-        np.random.Generator(np.random.PCG64(place)).integers(-(2**62), 2**62, size=width, dtype=np.int64) * 2 + 1
-        for place, width in enumerate(widths)
+    per_array = [
+        np.random.Generator(np.random.PCG64(index)).integers(-(2**62), 2**62, size=width, dtype=np.int64) * 2 + 1
+        for index, width in enumerate(widths)
     ]
-    weights = np.concatenate(each)
+    weights = np.concatenate(per_array)
     if device is None:
         return weights
     import torch

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 from torch.nn.utils import clip_grad as _module
@@ -39,8 +38,8 @@ def observe(observer: Observer) -> None:
     """Call `observer` after every clipping, until `forget`."""
     forget(observer)
     if hasattr(_module, _NORM) and hasattr(_module, _CLIP):
-        seen = _ClipCalls(observer)
-        _observers[observer] = [wrap(_module, _NORM, seen.norm), wrap(_module, _CLIP, seen.clip)]
+        calls = _ClipCalls(observer)
+        _observers[observer] = [wrap(_module, _NORM, calls.norm), wrap(_module, _CLIP, calls.clip)]
 
 
 def forget(observer: Observer) -> None:
@@ -56,11 +55,21 @@ class _ClipCalls:
         self._observer = observer
         self._norm_type = 2.0
 
-    def norm(self, call: Any, tensors: Any, norm_type: float = 2.0, *rest: Any, **options: Any) -> Any:
+    def norm(
+        self, call: Callable[..., object], tensors: object, norm_type: float = 2.0, *rest: object, **options: object
+    ) -> object:
         self._norm_type = norm_type
         return call(tensors, norm_type, *rest, **options)
 
-    def clip(self, call: Any, parameters: Any, max_norm: float, total_norm: Tensor, *rest: Any, **options: Any) -> Any:
+    def clip(
+        self,
+        call: Callable[..., object],
+        parameters: object,
+        max_norm: float,
+        total_norm: Tensor,
+        *rest: object,
+        **options: object,
+    ) -> object:
         result = call(parameters, max_norm, total_norm, *rest, **options)
         if isinstance(parameters, list) and isinstance(max_norm, float | int):
             self._observer(ClipCall(parameters, float(max_norm), total_norm, float(self._norm_type)))

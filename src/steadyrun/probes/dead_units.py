@@ -38,8 +38,8 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
     inside = [(path, module, _block_of(path, blocks)) for path, module in modules]
     pairs = [
         UnitsTap(block or path, module, input=True)
-        for place, (path, module, block) in enumerate(inside)
-        if (sizes := _sizes(module)) and _has_up_projection(inside[:place], sizes, block)
+        for index, (path, module, block) in enumerate(inside)
+        if (sizes := _sizes(module)) and _has_up_projection(inside[:index], sizes, block)
     ]
     if pairs:
         return _distinct(pairs)
@@ -51,15 +51,15 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
 
 def dead_units(hidden: Tensor, *, channels_first: bool = False) -> tuple[Tensor, int]:
     """How many units are silent on more than 99% of the batch, and how many there are."""
-    seen = _rows(hidden, channels_first)
-    silent = (seen.abs() < SILENT_BELOW).sum(0)
-    return (silent > SILENT_SHARE * seen.shape[0]).sum(), seen.shape[1]
+    rows = _rows(hidden, channels_first)
+    silent = (rows.abs() < SILENT_BELOW).sum(0)
+    return (silent > SILENT_SHARE * rows.shape[0]).sum(), rows.shape[1]
 
 
 def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
     """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
-    seen = _rows(hidden, channels_first)
-    return (seen.abs() < SILENT_BELOW).all(1).sum() / max(1, seen.shape[0])
+    rows = _rows(hidden, channels_first)
+    return (rows.abs() < SILENT_BELOW).all(1).sum() / max(1, rows.shape[0])
 
 
 def _rows(hidden: Tensor, channels_first: bool) -> Tensor:
@@ -72,15 +72,15 @@ def _rows(hidden: Tensor, channels_first: bool) -> Tensor:
 
 def _activations(modules: list[tuple[str, nn.Module]]) -> list[UnitsTap]:
     """Activation modules; after a convolution a unit is a channel, after a linear layer a feature."""
-    found, channels_first = [], False
+    taps, channels_first = [], False
     for path, module in modules:
         if isinstance(module, _CONVOLUTIONS):
             channels_first = True
         elif _sizes(module):
             channels_first = False
         elif isinstance(module, _ACTIVATIONS):
-            found.append(UnitsTap(path, module, input=False, channels_first=channels_first))
-    return found
+            taps.append(UnitsTap(path, module, input=False, channels_first=channels_first))
+    return taps
 
 
 def _sizes(module: nn.Module) -> tuple[int, int] | None:
@@ -109,9 +109,9 @@ def _block_of(path: str, blocks: Sequence[Block]) -> str | None:
 def _distinct(taps: list[UnitsTap]) -> list[UnitsTap]:
     """One line per name: a block with several feed-forward layers (experts) gets them numbered."""
     counts: dict[str, int] = {}
-    found = []
+    distinct = []
     for tap in taps:
         counts[tap.name] = counts.get(tap.name, 0) + 1
         suffix = "" if counts[tap.name] == 1 else f"#{counts[tap.name]}"
-        found.append(replace(tap, name=tap.name + suffix))
-    return found
+        distinct.append(replace(tap, name=tap.name + suffix))
+    return distinct

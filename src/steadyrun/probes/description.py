@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.program.model_parts import clean
 
 _MOST_MODULES = 500
@@ -61,11 +62,11 @@ def something_was_compiled() -> bool:
 def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
     """Statistics of every parameter as it is now: mean, deviation, smallest, largest, fan-in."""
     kinds = {clean(path): type(module).__name__ for path, module in model.named_modules()}
-    found = []
+    weights = []
     for name, parameter in named_parameters(model):
         numbers = _statistics(parameter)
         holder = name.rpartition(".")[0]
-        found.append(
+        weights.append(
             {
                 "name": name,
                 "module": kinds.get(holder, ""),
@@ -75,19 +76,19 @@ def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
                 **dict(zip(("mean", "std", "min", "max"), numbers, strict=True)),
             }
         )
-    return found
+    return weights
 
 
-def describe_groups(optimizers: list[Any], model: nn.Module) -> list[dict[str, Any]]:
+def describe_groups(optimizers: list[OptimizerLike], model: nn.Module) -> list[dict[str, Any]]:
     """The param groups: their settings, and which parameters each holds."""
     names = {id(parameter): name for name, parameter in named_parameters(model)}
-    found = []
-    for place, optimizer in enumerate(optimizers):
+    groups = []
+    for index, optimizer in enumerate(optimizers):
         for group in optimizer.param_groups:
             members = group["params"]
-            found.append(
+            groups.append(
                 {
-                    "optimizer": place,
+                    "optimizer": index,
                     "class": type(optimizer).__name__,
                     "settings": {key: _plain(value) for key, value in group.items() if key != "params"},
                     "parameters": [names.get(id(p), "not in the model") for p in members],
@@ -95,7 +96,7 @@ def describe_groups(optimizers: list[Any], model: nn.Module) -> list[dict[str, A
                     "elements": sum(p.numel() for p in members),
                 }
             )
-    return found
+    return groups
 
 
 def describe_tokenizer(tokenizer: Any) -> dict[str, Any]:
@@ -156,13 +157,13 @@ def _tied(model: nn.Module) -> list[list[str]]:
 
 def declares_tied(model: nn.Module) -> bool:
     """Whether the model's own configuration says that embedding and head are one, and it has both."""
-    told = getattr(getattr(model, "config", None), "tie_word_embeddings", None)
+    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", None)
     head = getattr(model, "get_output_embeddings", lambda: None)
     try:
-        return told is True and head() is not None
+        return tied is True and head() is not None
     except Exception:  # a model that cannot tell has not told
         return False
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.tolist() if isinstance(value, Tensor) else value

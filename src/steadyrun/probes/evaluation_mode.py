@@ -6,13 +6,12 @@ takes itself off when training goes on.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 
 class EvaluationProbe:
@@ -22,7 +21,7 @@ class EvaluationProbe:
         self._model = model
         self._sensitive = [module for module in model.modules() if is_random_in_training(module)]
         self._members = {id(module) for module in model.modules()}
-        self._handle: Any = None
+        self._handle: RemovableHandle | None = None
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
 
@@ -38,15 +37,15 @@ class EvaluationProbe:
 
     def take(self) -> dict[str, int]:
         """What was seen since the last validation; the next one begins anew."""
-        found = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
+        counts = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
         self._begin_anew()
-        return found
+        return counts
 
     def _begin_anew(self) -> None:
         self._first = None
         self._passes = self._in_training = 0
 
-    def _entered(self, module: nn.Module, _args: Any) -> None:
+    def _entered(self, module: nn.Module, _args: object) -> None:
         if id(module) not in self._members or torch.compiler.is_compiling():
             return
         if torch.is_grad_enabled():
@@ -60,7 +59,7 @@ class EvaluationProbe:
             self._first = module
         if module is self._first:
             self._passes += 1
-            self._in_training += any(each.training for each in self._sensitive)
+            self._in_training += any(layer.training for layer in self._sensitive)
 
 
 def is_random_in_training(module: nn.Module) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,12 @@ from steadyrun.probes.batch_hashes import (
     repeated_tokens,
 )
 from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.store.writer import RunWriter
+
+if TYPE_CHECKING:
+    from steadyrun.probes.batch_hashes import Array
 
 _MOST_KEPT = 50_000
 _SMALL_BYTES = 16_384
@@ -54,12 +57,12 @@ class ExampleProbe:
         copies = [[array.copy() for array in part] for part in parts]
         row.work.append(lambda _values: self._describe(copies, row))
 
-    def _describe(self, parts: list[list[Any]], row: ProbeRow) -> None:
-        found = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
-        if not found:
+    def _describe(self, parts: list[list[Array]], row: ProbeRow) -> None:
+        per_part = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
+        if not per_part:
             self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
             return
-        examples = found[0] if len(found) == 1 else joined(found)
+        examples = per_part[0] if len(per_part) == 1 else joined(per_part)
         row.put("examples", float(examples.shape[0]))
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
         row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
@@ -82,8 +85,8 @@ class ExampleProbe:
         """
         count, inputs, labels = 0, [], []
         bound = _Bound()
-        with closing(_batches(batches)) as given:
-            for batch in given:
+        with closing(_batches(batches)) as loader:
+            for batch in loader:
                 arrays = arrays_of(batch)
                 if not isinstance(batches, list | tuple) and bound.reached(arrays):
                     self._say_cut(bound)
@@ -95,15 +98,15 @@ class ExampleProbe:
                     inputs.append(_on_host(example_hashes(arrays[:1])))
                     if len(arrays) == 2 and arrays[1].ndim == 1 and (classes := _on_host(arrays[1])).dtype.kind in "iu":
                         labels.append(classes)
-        found = {"examples": float(count)}
+        facts = {"examples": float(count)}
         if bound.too_slow:
-            return found
+            return facts
         if inputs:
-            found["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
+            facts["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
         if labels:
             joint = np.concatenate(labels).astype(np.int64)
-            found["labels_hash"], found["classes"] = float(batch_hash(joint)), float(len(np.unique(joint)))
-        return found
+            facts["labels_hash"], facts["classes"] = float(batch_hash(joint)), float(len(np.unique(joint)))
+        return facts
 
     def _say_cut(self, bound: _Bound) -> None:
         if not self._problems.failed("validation-cut"):
@@ -117,7 +120,7 @@ class ExampleProbe:
             for value, step in sample.take_new():
                 self._writer.append("examples", step, {f"example_hash/{split}": value}, time.time())
 
-    def _keep(self, split: str, array: npt.NDArray[Any], step: int) -> Values:
+    def _keep(self, split: str, array: HostArray, step: int) -> Values:
         self._kept[split].add(array.astype(np.int64), step)
         return {}
 
@@ -131,7 +134,7 @@ class _Bound:
         self._batches = self._bytes = 0
         self._began = time.monotonic()
 
-    def reached(self, arrays: list[Any]) -> bool:
+    def reached(self, arrays: list[Array]) -> bool:
         """Whether this batch is one too many."""
         self._batches += 1
         self._bytes += sum(array.nbytes for array in arrays)
@@ -150,48 +153,48 @@ class _Sample:
 
     def __init__(self) -> None:
         self._modulus = 1
-        self._seen: set[int] = set()
+        self._hashes: set[int] = set()
         self._new: list[tuple[float, int]] = []
 
     def add(self, hashes: npt.NDArray[np.int64], step: int) -> None:
-        fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._seen
-        self._seen |= fresh
+        fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._hashes
+        self._hashes |= fresh
         self._new += [(float(value), step) for value in sorted(fresh)]
-        while len(self._seen) > _MOST_KEPT:
+        while len(self._hashes) > _MOST_KEPT:
             self._modulus *= 2
-            self._seen = {value for value in self._seen if value % self._modulus == 0}
+            self._hashes = {value for value in self._hashes if value % self._modulus == 0}
 
     def take_new(self) -> list[tuple[float, int]]:
         taken, self._new = self._new, []
         return taken
 
 
-def _batches(given: Any) -> Generator[Any, None, None]:
+def _batches(batches: Any) -> Generator[object, None, None]:
     """The batches in a list, a loader or one bare batch. Iterating a loader draws random numbers: they are put back."""
-    if isinstance(given, Mapping) or hasattr(given, "shape") or _is_one_batch(given):
-        yield given
-    elif isinstance(given, list | tuple):
-        yield from given
+    if isinstance(batches, Mapping) or hasattr(batches, "shape") or _is_one_batch(batches):
+        yield batches
+    elif isinstance(batches, list | tuple):
+        yield from batches
     else:
         with untouched_random_states():
-            yield from given
+            yield from batches
 
 
-def _is_one_batch(given: Any) -> bool:
-    return isinstance(given, tuple) and bool(given) and all(hasattr(part, "shape") for part in given)
+def _is_one_batch(batch: object) -> bool:
+    return isinstance(batch, tuple) and bool(batch) and all(hasattr(part, "shape") for part in batch)
 
 
-def is_list_of_batches(batch: Any) -> bool:
+def is_list_of_batches(batch: object) -> bool:
     """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
     return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
 
 
-def _on_host(hashes: Any) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = hashes if isinstance(hashes, np.ndarray) else hashes.cpu().numpy()
-    return found
+def _on_host(values: Array) -> HostArray:
+    array: HostArray = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+    return array
 
 
-def joined(hashes: list[Any]) -> Any:
+def joined(hashes: list[Array]) -> Array:
     if all(isinstance(part, np.ndarray) for part in hashes):
         return np.concatenate(hashes)
     import torch

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy.typing as npt
 
 from steadyrun.probes.activations import NAMES, ForwardSample
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.description import dtype_name
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _MOST_HEADS = 256
 
@@ -43,7 +40,7 @@ def learn(
     sample: ForwardSample, learned: Callable[..., None], problems: Problems, armed: frozenset[str], followed: bool
 ) -> None:
     """What only a forward pass can tell, for the manifest."""
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "hidden_units": {name: total for name, (_, total) in sample.dead_units.items()},
         "attention_heads": {name: share.numel() for name, share in sample.low_shares.items()},
     }
@@ -63,7 +60,7 @@ def learn(
 
 
 def by_names(names: list[str]) -> Unpack:
-    def unpack(array: npt.NDArray[Any]) -> Values:
+    def unpack(array: HostArray) -> Values:
         return dict(zip(names, array.tolist(), strict=True))
 
     return unpack
@@ -72,7 +69,7 @@ def by_names(names: list[str]) -> Unpack:
 def _heads(name: str, *, every: bool) -> Unpack:
     """The count of dead heads of a block and, unless there are too many, each head's share of low entropy."""
 
-    def unpack(array: npt.NDArray[Any]) -> Values:
+    def unpack(array: HostArray) -> Values:
         values: Values = {f"dead_heads/{name}": float((array > LOW_SHARE).sum())}
         if every:
             values.update({f"low_entropy_share/{name}/{head}": float(x) for head, x in enumerate(array)})

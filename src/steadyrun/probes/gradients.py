@@ -14,16 +14,17 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes import backward_hook as roots
 from steadyrun.probes import clip_hook
 from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.probes.loss_scale import ScalerView
 from steadyrun.probes.norms import global_norm, norms, whole
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow, Values
 
@@ -33,9 +34,9 @@ _SAME = 1e-3
 
 @dataclass(frozen=True)
 class SampledNorms:
-    """The gradient norms of the parameters at `places`; the others had no gradient."""
+    """The gradient norms of the parameters at `indices`; the others had no gradient."""
 
-    places: list[int]
+    indices: list[int]
     norms: Tensor
 
 
@@ -66,7 +67,7 @@ class GradientProbe:
         self._ids = {id(parameter) for parameter in self._parameters}
         self._scaler = scaler
         self._problems = problems
-        self._seen = GradientFacts()
+        self._facts = GradientFacts()
         self._clip_tells = False  # the last step was clipped by torch's function, on all gradients
         self._in_step = False
         self._queued_in = -1
@@ -74,13 +75,13 @@ class GradientProbe:
         self.several_optimizers = False
         self.sample = False  # keep the norm of every parameter's gradient in this step
         self.when_ended: Callable[[], None] | None = None  # called at the end of every backward
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, RemovableHandle] = {}
         self._order: list[int] | None = []  # who got a gradient, in order; None once that is known
         self._keep: set[int] = set()
 
     def attach(self) -> None:
-        for place in range(len(self._parameters)):
-            self._hook(place)
+        for index in range(len(self._parameters)):
+            self._hook(index)
         clip_hook.observe(self._clipped)
         roots.observe(self._starts)
 
@@ -93,18 +94,18 @@ class GradientProbe:
 
     # -- while a step runs ------------------------------------------------------------------------
 
-    def _hook(self, place: int) -> None:
-        parameter = self._parameters[place]
-        if place not in self._handles and parameter.is_leaf and parameter.requires_grad:
-            hook = _forwarding(self._accumulated, place)
-            self._handles[place] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    def _hook(self, index: int) -> None:
+        parameter = self._parameters[index]
+        if index not in self._handles and parameter.is_leaf and parameter.requires_grad:
+            hook = _forwarding(self._accumulated, index)
+            self._handles[index] = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _starts(self, root: Tensor | None) -> None:
         self._root = None if root is None else root.detach()
 
-    def _accumulated(self, place: int) -> None:
+    def _accumulated(self, index: int) -> None:
         if self._order is not None:
-            self._order.append(place)
+            self._order.append(index)
         # One callback per backward; a backward that raises drops its own, so it is not a flag that is kept.
         backward = torch._C._current_graph_task_id()
         if self._queued_in != backward:
@@ -117,18 +118,18 @@ class GradientProbe:
         self._queued_in = -1
         try:
             self._note_first_and_last()
-            seen = self._seen
-            seen.backwards += 1
+            facts = self._facts
+            facts.backwards += 1
             root, self._root = self._root, None
-            if self._in_step and seen.at_backward is not None:
+            if self._in_step and facts.at_backward is not None:
                 return  # a closure that is called again: the first gradient is the step's
-            seen.roots.append(self._scaler.unscaled(root))
-            seen.loss_scale = self._scaler.snapshot()
+            facts.roots.append(self._scaler.unscaled(root))
+            facts.loss_scale = self._scaler.snapshot()
             if self.sample:
-                seen.sampled = self._sampled_norms()
-                seen.at_backward = torch.linalg.vector_norm(seen.sampled.norms) if seen.sampled else None
+                facts.sampled = self._sampled_norms()
+                facts.at_backward = torch.linalg.vector_norm(facts.sampled.norms) if facts.sampled else None
             elif not self.several_optimizers and (self._in_step or not self._clip_tells):
-                seen.at_backward = self._scaler.unscaled(global_norm(self._gradients()))
+                facts.at_backward = self._scaler.unscaled(global_norm(self._gradients()))
             if self.when_ended is not None:
                 self.when_ended()
         except Exception as problem:
@@ -146,29 +147,29 @@ class GradientProbe:
     def _keep_needed_hooks(self) -> None:
         """After one whole step (it may have several backward passes) the other hooks can go."""
         if self._order is not None and self._keep:
-            for place in [place for place in self._handles if place not in self._keep]:
-                self._handles.pop(place).remove()
+            for index in [index for index in self._handles if index not in self._keep]:
+                self._handles.pop(index).remove()
             self._order = None
 
     def _clipped(self, call: ClipCall) -> None:
         try:
-            seen = self._seen
+            facts = self._facts
             if not any(id(parameter) in self._ids for parameter in call.parameters[:1]):
                 return
-            if seen.stepped and not self._in_step:
-                seen.clip_came_late = True
-            elif seen.clip is None:
+            if facts.stepped and not self._in_step:
+                facts.clip_came_late = True
+            elif facts.clip is None:
                 self._take_clip(call)
         except Exception as problem:
             self._problems.report("clipping", problem)
 
     def _take_clip(self, call: ClipCall) -> None:
-        seen = self._seen
-        seen.clip = call
-        seen.clip_norm = seen.compared_norm = whole(call.total_norm)
-        seen.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
+        facts = self._facts
+        facts.clip = call
+        facts.clip_norm = facts.compared_norm = whole(call.total_norm)
+        facts.clip_tells = call.norm_type == 2.0 and self._covers(call.parameters)
         if self._scaler.gradients_are_scaled():
-            seen.clip_norm = self._scaler.unscaled(seen.clip_norm)
+            facts.clip_norm = self._scaler.unscaled(facts.clip_norm)
             self._problems.notice(
                 "clip-before-unscale", "clip_grad_norm_ came before scaler.unscale_ and compared scaled gradients"
             )
@@ -181,33 +182,33 @@ class GradientProbe:
         mine = {id(parameter) for parameter in self._parameters if parameter.grad is not None}
         return mine <= covered <= self._ids
 
-    def before_step(self, optimizer: Any) -> None:
+    def before_step(self, optimizer: OptimizerLike) -> None:
         """The optimizer is about to step; one with a closure has called it once."""
         self._in_step = True
-        seen = self._seen
-        seen.stepped = True
-        seen.clip_came_late = False
+        facts = self._facts
+        facts.stepped = True
+        facts.clip_came_late = False
         if self.several_optimizers:
             self._note_own_gradients(optimizer)
             return
-        self._clip_tells = seen.clip_tells
-        if not seen.clip_tells:
-            found = global_norm(self._gradients())
+        self._clip_tells = facts.clip_tells
+        if not facts.clip_tells:
+            norm = global_norm(self._gradients())
             still_scaled = getattr(optimizer, "grad_scale", None) is not None
-            seen.at_step = self._scaler.unscaled(found) if still_scaled else found
+            facts.at_step = self._scaler.unscaled(norm) if still_scaled else norm
 
-    def _note_own_gradients(self, optimizer: Any) -> None:
+    def _note_own_gradients(self, optimizer: OptimizerLike) -> None:
         """With several optimizers each one's gradients count when it steps; the others' may be stale."""
-        seen = self._seen
+        facts = self._facts
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        clipped = {id(parameter) for parameter in seen.clip.parameters} if seen.clip is not None else set()
-        if seen.clip_norm is not None and clipped == {id(parameter) for parameter in own}:
-            norm: Tensor | None = seen.clip_norm
+        clipped = {id(parameter) for parameter in facts.clip.parameters} if facts.clip is not None else set()
+        if facts.clip_norm is not None and clipped == {id(parameter) for parameter in own}:
+            norm: Tensor | None = facts.clip_norm
         else:
             norm = global_norm([parameter.grad for parameter in own if parameter.grad is not None])
-        seen.clip, seen.clip_norm, seen.clip_tells = None, None, False
+        facts.clip, facts.clip_norm, facts.clip_tells = None, None, False
         if norm is not None:
-            seen.per_optimizer.append(norm)
+            facts.per_optimizer.append(norm)
 
     def after_step(self) -> None:
         self._in_step = False
@@ -216,50 +217,50 @@ class GradientProbe:
 
     def forget(self) -> None:
         """A step was given up: the next one begins anew."""
-        self._seen, self._root, self._in_step = GradientFacts(), None, False
+        self._facts, self._root, self._in_step = GradientFacts(), None, False
 
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
-        seen, self._seen = self._seen, GradientFacts()
-        if seen.backwards == 0:
+        facts, self._facts = self._facts, GradientFacts()
+        if facts.backwards == 0:
             self._relearn()
         else:
             self._keep_needed_hooks()
-        return seen
+        return facts
 
-    def fill(self, row: ProbeRow, seen: GradientFacts, declared_clip: float | None) -> None:
+    def fill(self, row: ProbeRow, facts: GradientFacts, declared_clip: float | None) -> None:
         """Put a step's numbers into its row."""
-        if seen.clip_came_late:
+        if facts.clip_came_late:
             self._problems.notice("clip-after-step", "clip_grad_norm_ came after the optimizer's step: it did nothing")
-        row.put("backwards", float(seen.backwards))
-        row.put("loss_scale", seen.loss_scale)
-        row.put("backward_loss", _total(seen.roots))
+        row.put("backwards", float(facts.backwards))
+        row.put("loss_scale", facts.loss_scale)
+        row.put("backward_loss", _total(facts.roots))
         if self.several_optimizers:
-            together = [norm.to(seen.per_optimizer[0].device) for norm in seen.per_optimizer]
+            together = [norm.to(facts.per_optimizer[0].device) for norm in facts.per_optimizer]
             row.put("grad_norm", torch.linalg.vector_norm(torch.stack(together)) if together else None)
-        elif seen.clip is not None and seen.clip_tells:
-            row.put("grad_norm", seen.clip_norm)
-            row.put("_compared_norm", seen.compared_norm)
-            row.work.append(_finish_clip_call(seen.clip.max_norm))
+        elif facts.clip is not None and facts.clip_tells:
+            row.put("grad_norm", facts.clip_norm)
+            row.put("_compared_norm", facts.compared_norm)
+            row.work.append(_finish_clip_call(facts.clip.max_norm))
         else:
-            row.put("grad_norm", seen.at_step if seen.at_backward is None else seen.at_backward)
-            row.put("grad_norm_applied", seen.at_step)
-            row.work.append(_finish_comparison(declared_clip if seen.clip is None else seen.clip.max_norm))
+            row.put("grad_norm", facts.at_step if facts.at_backward is None else facts.at_backward)
+            row.put("grad_norm_applied", facts.at_step)
+            row.work.append(_finish_comparison(declared_clip if facts.clip is None else facts.clip.max_norm))
 
     def _relearn(self) -> None:
         """No backward was seen: other parameters may be in use now. Listen to all of them once more."""
         if self._order is None:
             self._order, self._keep = [], set()
-            for place in range(len(self._parameters)):
-                self._hook(place)
+            for index in range(len(self._parameters)):
+                self._hook(index)
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def _sampled_norms(self) -> SampledNorms | None:
-        places = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        found = self._scaler.unscaled(norms(self._gradients())) if places else None
-        return None if found is None else SampledNorms(places, found)
+        indices = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        per_parameter = self._scaler.unscaled(norms(self._gradients())) if indices else None
+        return None if per_parameter is None else SampledNorms(indices, per_parameter)
 
 
 def _total(roots: list[Tensor | None]) -> Tensor | None:
@@ -269,9 +270,9 @@ def _total(roots: list[Tensor | None]) -> Tensor | None:
     return known[0] if len(known) == 1 else torch.stack([root.to(known[0].device) for root in known]).sum()
 
 
-def _forwarding(receive: Callable[[int], None], place: int) -> Callable[[Tensor], None]:
+def _forwarding(receive: Callable[[int], None], index: int) -> Callable[[Tensor], None]:
     def hook(_parameter: Tensor) -> None:
-        receive(place)
+        receive(index)
 
     return hook
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from steadyrun.probes.attention import VIEWS
 
@@ -60,39 +61,39 @@ class LossGraph:
 
 def read(loss: Tensor) -> LossGraph:
     """Read a loss that was computed and not yet differentiated."""
-    found = LossGraph()
-    for place, node in enumerate(_nodes(loss.grad_fn)):
+    graph = LossGraph()
+    for index, node in enumerate(_nodes(loss.grad_fn)):
         name = node.name()
         if "AccumulateGrad" in name:
-            found.leaves.append(node.variable)
-        elif name.startswith("CompiledFunction") or place >= MOST_NODES:
-            found.complete = False
+            graph.leaves.append(node.variable)
+        elif name.startswith("CompiledFunction") or index >= MOST_NODES:
+            graph.complete = False
         elif name.startswith("Embedding"):
-            _take_tokens(node, found)
+            _take_tokens(node, graph)
         elif name.startswith("NllLoss"):
-            _take_labels(loss.grad_fn, node, found)
-        elif name.startswith("LogSoftmax") and not found.squashed:
-            found.squashed = _squashed(node, ("Softmax",))
-        elif name.startswith("BinaryCrossEntropyWithLogits") and not found.squashed:
-            found.squashed = _squashed(node, ("Softmax", "Sigmoid"))
-        if place < _NEAR:
-            if not found.comparison and name.startswith(_COMPARISONS):
-                found.comparison = name.removesuffix("Backward0")
-            if found.broadcast is None:
-                found.broadcast = _broadcast(node)
-    found.plain = loss.grad_fn is not None and len(found.labels) == 1 and _is_plain(loss.grad_fn, found.labels[0])
-    return found
+            _take_labels(loss.grad_fn, node, graph)
+        elif name.startswith("LogSoftmax") and not graph.squashed:
+            graph.squashed = _squashed(node, ("Softmax",))
+        elif name.startswith("BinaryCrossEntropyWithLogits") and not graph.squashed:
+            graph.squashed = _squashed(node, ("Softmax", "Sigmoid"))
+        if index < _NEAR:
+            if not graph.comparison and name.startswith(_COMPARISONS):
+                graph.comparison = name.removesuffix("Backward0")
+            if graph.broadcast is None:
+                graph.broadcast = _broadcast(node)
+    graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
+    return graph
 
 
-def _is_plain(root: Any, labels: Labels) -> bool:
+def _is_plain(root: Node, labels: Labels) -> bool:
     top = _through([root], (*VIEWS, "ToCopy"))
     if labels.reduction != "mean":
         return False
     return top is not None and (top.name().startswith("NllLoss") or (labels.smoothing > 0 and _adds_smoothing(top)))
 
 
-def _adds_smoothing(top: Any) -> bool:
-    return bool(top.name().startswith("Add")) and all(_factor(each) is not None for each in _inputs(top))
+def _adds_smoothing(top: Node) -> bool:
+    return bool(top.name().startswith("Add")) and all(_factor(term) is not None for term in _inputs(top))
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Counted:
     weight: float = 0.0  # of all items together: 1 for a mean
     value: float = 0.0  # what this cross-entropy adds to the loss
 
-    def note(self, gradients: Any, _outputs: Any) -> None:
+    def note(self, gradients: tuple[object, ...], _outputs: object) -> None:
         if gradients and isinstance(gradients[0], Tensor):
             dim = 1 if gradients[0].dim() > 1 else 0
             size = gradients[0].detach().abs().amax(dim).float()
@@ -124,13 +125,13 @@ class Counted:
 
 def counting(loss: Tensor) -> list[Counted]:
     """One `Counted` for each cross-entropy, in the order of `LossGraph.labels`; filled when backward has run."""
-    found = []
+    counts = []
     for node in _nodes(loss.grad_fn):
         if node.name().startswith("NllLoss"):
-            held = Counted(_losses(node._saved_self, node._saved_target))
-            node.register_hook(held.note)
-            found.append(held)
-    return found
+            counted = Counted(_losses(node._saved_self, node._saved_target))
+            node.register_hook(counted.note)
+            counts.append(counted)
+    return counts
 
 
 def leaves(tensor: Tensor) -> list[Tensor]:
@@ -140,74 +141,74 @@ def leaves(tensor: Tensor) -> list[Tensor]:
 
 def is_mean(loss: float, counted: list[Counted]) -> bool:
     """Whether a loss is a mean of cross-entropies, with weights that add up to 1, and nothing else."""
-    weight, value = sum(each.weight for each in counted), sum(each.value for each in counted)
+    weight, value = sum(part.weight for part in counted), sum(part.value for part in counted)
     return abs(weight - 1) < _CLOSE and abs(value - loss) <= _CLOSE * max(1.0, abs(loss))
 
 
 def _losses(scores: Tensor, targets: Tensor) -> Tensor:
     dim = 1 if scores.dim() > 1 else 0
-    places = targets.detach().clamp(0, scores.shape[dim] - 1).unsqueeze(dim)
-    return -scores.detach().gather(dim, places).squeeze(dim).float()
+    indices = targets.detach().clamp(0, scores.shape[dim] - 1).unsqueeze(dim)
+    return -scores.detach().gather(dim, indices).squeeze(dim).float()
 
 
-def _nodes(first: Any) -> Iterator[Any]:
-    """Every node once, those near the loss first."""
+def _nodes(first: Node | None) -> Iterator[Any]:
+    """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
-    seen: set[Any] = set()
-    while waiting and len(seen) <= MOST_NODES:
+    visited: set[Node] = set()
+    while waiting and len(visited) <= MOST_NODES:
         node = waiting.popleft()
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         yield node
-        waiting.extend(each for each, _ in node.next_functions if each is not None)
+        waiting.extend(below for below, _ in node.next_functions if below is not None)
 
 
-def _take_tokens(node: Any, found: LossGraph) -> None:
+def _take_tokens(node: Node, graph: LossGraph) -> None:
     ids = getattr(node, "_saved_indices", None)
     if isinstance(ids, Tensor) and ids.dim() == 2:
-        found.tokens.append(ids)
+        graph.tokens.append(ids)
 
 
-def _take_labels(root: Any, node: Any, found: LossGraph) -> None:
+def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
     scores, targets = node._saved_self, node._saved_target
-    held = Labels(
+    labels = Labels(
         targets.squeeze(1) if targets.dim() == 3 and "2D" in node.name() and targets.shape[1] == 1 else targets,
         int(scores.shape[1] if scores.dim() > 1 else scores.shape[0]),
         _signed(node._saved_ignore_index),
         {0: "none", 1: "mean", 2: "sum"}.get(int(node._saved_reduction), "none"),
         _smoothing(root, node),
     )
-    found.labels.append(held)
+    graph.labels.append(labels)
     source = _through(_inputs(node), _SAME_SCORES)
-    found.probabilities |= source is not None and source.name().startswith("Softmax")
+    graph.probabilities |= source is not None and source.name().startswith("Softmax")
 
 
-def _smoothing(root: Any, node: Any) -> float:
+def _smoothing(root: Node | None, node: Node) -> float:
     """The label smoothing of torch's cross-entropy: it adds the plain loss times (1 - s) and a mean times s."""
-    for place, above in enumerate(_nodes(root)):
-        if place > _NEAR:
+    for index, above in enumerate(_nodes(root)):
+        if index > _NEAR:
             break
         if above.name().startswith("Add"):
-            factors = [_factor(each) for each in _inputs(above)]
+            factors = [_factor(term) for term in _inputs(above)]
             if len(factors) == 2 and None not in factors and _inputs(_inputs(above)[0])[:1] == [node]:
                 return float(min(1.0, max(0.0, 1 - (factors[0] or 0.0))))
     return 0.0
 
 
-def _factor(node: Any) -> float | None:
+def _factor(node: Node) -> float | None:
     factor = getattr(node, "_saved_other", None) if node.name().startswith("MulBackward1") else None
     return float(factor) if isinstance(factor, int | float) else None
 
 
-def _squashed(node: Any, kinds: tuple[str, ...]) -> str:
+def _squashed(node: Node, kinds: tuple[str, ...]) -> str:
     """What squashes the scores before this loss squashes them: nothing but other views may lie between."""
     source = _through(_inputs(node), _SAME_SCORES)
     name = "" if source is None else source.name()
     return next((kind.lower() for kind in kinds if name.startswith(kind)), "")
 
 
-def _through(inputs: list[Any], kinds: tuple[str, ...]) -> Any:
+def _through(inputs: list[Node], kinds: tuple[str, ...]) -> Node | None:
     """The first node below that is more than another view."""
     node = inputs[0] if inputs else None
     for _ in range(_NEAR):
@@ -224,12 +225,12 @@ def _broadcast(node: Any) -> Broadcast | None:
     gradient.
     """
     if node.name().startswith(_COMPARISONS):
-        node = next((each for each in _inputs(node) if each.name().startswith("Expand")), None)
+        node = next((side for side in _inputs(node) if side.name().startswith("Expand")), None)
     elif not node.name().startswith(("Sub", "Rsub")):
         node = None
     elif len(_inputs(node)) == 1 and _inputs(node)[0].name().startswith("Expand"):
         node = _inputs(node)[0]  # l1_loss: expanded before it subtracts
-    below = [] if node is None else [each for each in node.next_functions if each[0] is not None]
+    below = [] if node is None else [edge for edge in node.next_functions if edge[0] is not None]
     after = _shape(node)
     if len(below) != 1 or after is None or len(after) != 2 or after[0] != after[1] or after[0] < 2:
         return None
@@ -239,14 +240,14 @@ def _broadcast(node: Any) -> Broadcast | None:
     return Broadcast(before, after) if before == (after[0], 1) else None
 
 
-def _shape(node: Any, place: int = 0) -> tuple[int, ...] | None:
+def _shape(node: Node | None, output: int = 0) -> tuple[int, ...] | None:
     """The shape of a node's result."""
-    held = getattr(node, "_input_metadata", None)
-    return tuple(int(size) for size in held[place].shape) if held and len(held) > place else None
+    metadata = getattr(node, "_input_metadata", None)
+    return tuple(int(size) for size in metadata[output].shape) if metadata and len(metadata) > output else None
 
 
-def _inputs(node: Any) -> list[Any]:
-    return [each for each, _ in node.next_functions if each is not None]
+def _inputs(node: Node) -> list[Node]:
+    return [below for below, _ in node.next_functions if below is not None]
 
 
 def _signed(number: int) -> int:

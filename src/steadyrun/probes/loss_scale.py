@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Protocol
 
 from torch import Tensor
 
 from steadyrun.program.frames import variable
 
 
+class ScalerLike(Protocol):
+    """What is called on a scaler; the rest is read where it is there."""
+
+    def is_enabled(self) -> bool: ...
+
+
 class ScalerView:
     """Reads a `torch.amp.GradScaler` without asking the device for anything."""
 
-    def __init__(self, scaler: Any | None) -> None:
+    def __init__(self, scaler: ScalerLike | None) -> None:
         self.scaler = scaler
         self._searches_left = 5
 
@@ -25,8 +31,8 @@ class ScalerView:
         """The scale in force now; None before its first use or without a scaler."""
         if not self.active:
             return None
-        found = getattr(self.scaler, "_scale", None)
-        return found if isinstance(found, Tensor) else float(getattr(self.scaler, "_init_scale", 0.0)) or None
+        scale = getattr(self.scaler, "_scale", None)
+        return scale if isinstance(scale, Tensor) else float(getattr(self.scaler, "_init_scale", 0.0)) or None
 
     def snapshot(self) -> Tensor | float | None:
         """A copy of the scale: `scaler.update()` changes the tensor in place."""

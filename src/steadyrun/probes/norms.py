@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +14,15 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of each tensor, as one float vector on the first tensor's device."""
     plain = [_plain(tensor) for tensor in tensors]
     if any(tensor.dtype in _SMALL_FLOATS for tensor in plain):
-        found = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in plain]
+        per_tensor = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in plain]
     else:
-        found = list(torch._foreach_norm(plain))
-    first = found[0]
-    if any(norm.device != first.device or norm.dtype != torch.float32 or type(norm) is not Tensor for norm in found):
-        found = [whole(norm).to(first.device, torch.float32) for norm in found]
-    return torch.stack(found)
+        per_tensor = list(torch._foreach_norm(plain))
+    first = per_tensor[0]
+    if any(
+        norm.device != first.device or norm.dtype != torch.float32 or type(norm) is not Tensor for norm in per_tensor
+    ):
+        per_tensor = [whole(norm).to(first.device, torch.float32) for norm in per_tensor]
+    return torch.stack(per_tensor)
 
 
 def global_norm(tensors: Sequence[Tensor]) -> Tensor | None:
@@ -34,7 +35,7 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
-def whole(tensor: Any) -> Tensor:
+def whole(tensor: Tensor) -> Tensor:
     """A DTensor (whose norm is partial until it is reduced over its mesh) as a plain tensor."""
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full

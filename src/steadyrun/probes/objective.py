@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
 
@@ -39,39 +39,39 @@ class ObjectiveProbe:
     def __init__(
         self,
         model: nn.Module,
-        optimizers: Callable[[], list[Any]],
+        optimizers: Callable[[], list[OptimizerLike]],
         learned: Callable[..., None],
         tokens: dict[str, int],
     ) -> None:
         self._learned, self._tokens = learned, tokens
         self._reach = Reach(model, optimizers)
         self.sample = False
-        self._seen = _BackwardRoots()
-        self._facts: dict[str, Any] = {}
+        self._backward = _BackwardRoots()
+        self._facts: dict[str, object] = {}
         self._samples = 0
-        self._reached: dict[str, Any] = {}
+        self._reached: dict[str, object] = {}
         self._counts: Tensor | None = None  # of all classes seen so far
 
     def backward_begins(self, root: Tensor | None) -> None:
         if self.sample and root is not None and root.requires_grad:
-            self._seen.graphs.append(read(root))
+            self._backward.graphs.append(read(root))
 
     def forget(self) -> None:
-        self._seen = _BackwardRoots()
+        self._backward = _BackwardRoots()
 
     def fill(self, row: ProbeRow, order: list[int]) -> None:
         """Put the numbers of a step into its row, and what is no number into the manifest; `order` is who ran when."""
-        seen, self._seen = self._seen, _BackwardRoots()
-        if not seen.graphs:
+        backward, self._backward = self._backward, _BackwardRoots()
+        if not backward.graphs:
             return
         with torch.no_grad():
-            for graph in seen.graphs[:1]:
+            for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
-        facts = _made_of(seen.graphs)
-        if seen.complete:
+        facts = _made_of(backward.graphs)
+        if backward.complete:
             self._samples += 1
             if self._samples <= _DENSELY or self._samples % _DENSELY == 0:  # milliseconds: whom a loss reaches stays
-                self._reached = self._reach.facts(seen.reached, order)
+                self._reached = self._reach.facts(backward.reached, order)
             facts |= self._reached
         news = facts != {key: value for key, value in self._facts.items() if key != "samples"}
         if news or self._samples & (self._samples - 1) == 0:
@@ -97,14 +97,14 @@ class ObjectiveProbe:
         if counts is not None:
             same = self._counts is not None and self._counts.shape == counts.shape
             self._counts = self._counts + counts if same and self._counts is not None else counts
-            seen = torch.stack([alike(counts), alike(self._counts), counts.sum()])
-            row.put_many(seen, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
+            mixing = torch.stack([alike(counts), alike(self._counts), counts.sum()])
+            row.put_many(mixing, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
             row.put("targets/entropy", entropy(self._counts))
 
 
-def _made_of(graphs: list[LossGraph]) -> dict[str, Any]:
+def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
     """What is no number: squashed scores, broadcast predictions, label smoothing."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for graph in graphs:
         if graph.squashed:
             facts["squashed"] = graph.squashed

@@ -5,22 +5,36 @@ Global optimizer hooks see an optimizer that the training loop rebuilt, too; hoo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.norms import norms
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
+
+ParamGroup = dict[str, Any]
+_Args = tuple[Any, ...]
+_Kwargs = dict[str, Any]
 
 _FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 _SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+
+
+class OptimizerLike(Protocol):
+    """What is read off an optimizer: torch's own, or a wrapper around one."""
+
+    @property
+    def param_groups(self) -> list[ParamGroup]: ...
+
+    @property
+    def state(self) -> Mapping[Tensor, dict[str, Any]]: ...
 
 
 @dataclass
@@ -37,19 +51,19 @@ class OptimizerProbe:
     """Follows one or more optimizers."""
 
     def __init__(
-        self, optimizers: list[Any], model: nn.Module, parameters: list[nn.Parameter], problems: Problems
+        self, optimizers: list[OptimizerLike], model: nn.Module, parameters: list[nn.Parameter], problems: Problems
     ) -> None:
         self._optimizers = optimizers
         self._model = model
         self._parameters = parameters
         self._ids = {id(parameter) for parameter in parameters}
         self._problems = problems
-        self._handles: list[Any] = []
-        self._seen = OptimizerFacts()
-        self._fingerprint: tuple[int, npt.NDArray[Any]] | None = None
+        self._handles: list[RemovableHandle] = []
+        self._facts = OptimizerFacts()
+        self._fingerprint: tuple[int, HostArray] | None = None
         self._generation = 0  # fingerprints of one generation may be compared: no watched step lies between them
-        self.before: list[Callable[[Any], None]] = []
-        self.after: list[Callable[[Any], None]] = []
+        self.before: list[Callable[[OptimizerLike], None]] = []
+        self.after: list[Callable[[OptimizerLike], None]] = []
 
     def attach(self) -> None:
         self._handles = [
@@ -63,47 +77,47 @@ class OptimizerProbe:
         self._handles = []
 
     @property
-    def optimizers(self) -> list[Any]:
+    def optimizers(self) -> list[OptimizerLike]:
         return self._optimizers
 
     # -- while a step runs ------------------------------------------------------------------------
 
-    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    def _step_begins(self, optimizer: OptimizerLike, args: _Args, kwargs: _Kwargs) -> tuple[_Args, _Kwargs] | None:
         """Look at the optimizer before it steps; with a closure, once that has made the gradients of the step."""
         if torch.compiler.is_compiling():  # a compiled optimizer step does not trace into this
             return None
         try:
             if not self._noted(optimizer):
                 return None
-            if (given := _with_closure(args, kwargs, lambda: self._before(optimizer))) is not None:
-                return given
+            if (arguments := _with_closure(args, kwargs, lambda: self._before(optimizer))) is not None:
+                return arguments
         except Exception as problem:
             self._problems.report("optimizer step", problem)
             return None
         self._before(optimizer)
         return None
 
-    def _noted(self, optimizer: Any) -> bool:
+    def _noted(self, optimizer: OptimizerLike) -> bool:
         """Note that an optimizer steps, and with which rates; False where it is none of ours."""
-        place = self._place(optimizer)
-        if place is None:
+        index = self._index(optimizer)
+        if index is None:
             return False
-        seen = self._seen
-        seen.steps += 1
-        seen.rates[place] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
-        seen.training = self._model.training
+        facts = self._facts
+        facts.steps += 1
+        facts.rates[index] = [_rate(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None]
+        facts.training = self._model.training
         found_inf = getattr(optimizer, "found_inf", None)
-        seen.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
+        facts.found_inf = found_inf.detach().clone() if isinstance(found_inf, Tensor) else None
         return True
 
-    def _before(self, optimizer: Any) -> None:
+    def _before(self, optimizer: OptimizerLike) -> None:
         try:
             for action in self.before:
                 action(optimizer)
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _step_ended(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _step_ended(self, optimizer: OptimizerLike, _args: object, _kwargs: object) -> None:
         if torch.compiler.is_compiling():
             return
         try:
@@ -113,28 +127,28 @@ class OptimizerProbe:
         except Exception as problem:
             self._problems.report("optimizer step", problem)
 
-    def _place(self, optimizer: Any) -> int | None:
+    def _index(self, optimizer: OptimizerLike) -> int | None:
         """Which watched optimizer this is; one that took over the watched parameters takes over its place."""
-        for place, mine in enumerate(self._optimizers):
-            if optimizer is mine:
-                return place
+        for index, watched in enumerate(self._optimizers):
+            if optimizer is watched:
+                return index
         if not self._steps_watched(optimizer):
             return None
-        for place, mine in enumerate(self._optimizers):
-            if getattr(mine, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
-                self._optimizers[place] = optimizer
-                return place
+        for index, watched in enumerate(self._optimizers):
+            if getattr(watched, "param_groups", None) is optimizer.param_groups:  # a wrapper was watched
+                self._optimizers[index] = optimizer
+                return index
         self._problems.notice(
             "optimizer-replaced", f"another {type(optimizer).__name__} than the watched one steps the parameters"
         )
         if not self._optimizers:
             self._optimizers.append(optimizer)
             return 0
-        place = _most_alike(optimizer, self._optimizers)
-        self._optimizers[place] = optimizer
-        return place
+        index = _most_alike(optimizer, self._optimizers)
+        self._optimizers[index] = optimizer
+        return index
 
-    def _steps_watched(self, optimizer: Any) -> bool:
+    def _steps_watched(self, optimizer: OptimizerLike) -> bool:
         groups = getattr(optimizer, "param_groups", [])
         return any(id(parameter) in self._ids for group in groups for parameter in group["params"][:1])
 
@@ -142,37 +156,37 @@ class OptimizerProbe:
 
     def forget(self) -> None:
         """A step was given up, and the parameters are others: the next one begins anew."""
-        self._seen = OptimizerFacts()
+        self._facts = OptimizerFacts()
         self._generation += 1
 
     def take(self, row: ProbeRow) -> OptimizerFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
-        seen, self._seen = self._seen, OptimizerFacts()
-        if seen.steps:
+        facts, self._facts = self._facts, OptimizerFacts()
+        if facts.steps:
             self._generation += 1
         elif self._optimizers and not self._problems.failed("silent moves"):
             with self._problems.contained("silent moves"):
                 self._notice_silent_moves(row)
-        return seen
+        return facts
 
-    def fill(self, row: ProbeRow, seen: OptimizerFacts) -> None:
+    def fill(self, row: ProbeRow, facts: OptimizerFacts) -> None:
         """Put a step's numbers into its row."""
-        row.put("optimizer_steps", float(seen.steps))
+        row.put("optimizer_steps", float(facts.steps))
         first = 0
-        for place, optimizer in enumerate(self._optimizers):
-            for offset, rate in enumerate(seen.rates.get(place, [])):
+        for index, optimizer in enumerate(self._optimizers):
+            for offset, rate in enumerate(facts.rates.get(index, [])):
                 row.put(f"lr/{first + offset}", rate)
             first += len(optimizer.param_groups)
-        if seen.training is not None:
-            row.put("training", float(seen.training))
+        if facts.training is not None:
+            row.put("training", float(facts.training))
         if self._optimizers:
-            row.put("skipped", seen.found_inf if seen.found_inf is not None else float(not seen.steps))
+            row.put("skipped", facts.found_inf if facts.found_inf is not None else float(not facts.steps))
 
     def _notice_silent_moves(self, row: ProbeRow) -> None:
         """No watched optimizer stepped: did the parameters move all the same?"""
         generation = self._generation
 
-        def compare(now: npt.NDArray[Any]) -> Values:
+        def compare(now: HostArray) -> Values:
             earlier, self._fingerprint = self._fingerprint, (generation, now.copy())
             if earlier is not None and earlier[0] == generation:
                 self._say_if_moved(earlier[1], now)
@@ -184,7 +198,7 @@ class OptimizerProbe:
             return
         row.put_many(torch.cat([part.to(sample[0].device) for part in sample]), compare)
 
-    def _say_if_moved(self, before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
+    def _say_if_moved(self, before: HostArray, now: HostArray) -> None:
         if not np.array_equal(before, now, equal_nan=True):
             self._problems.notice(
                 "moved-without-optimizer",
@@ -192,32 +206,32 @@ class OptimizerProbe:
                 "run.watch again after rebuilding it",
             )
 
-    def first_group(self, optimizer: Any) -> int:
+    def first_group(self, optimizer: OptimizerLike) -> int:
         """The number of an optimizer's first param group, counted over all watched optimizers."""
         before = self._optimizers[: next(i for i, mine in enumerate(self._optimizers) if mine is optimizer)]
-        return sum(len(each.param_groups) for each in before)
+        return sum(len(earlier.param_groups) for earlier in before)
 
     def moments(self, row: ProbeRow) -> None:
         """Norms of the first and second moments and the step count, per param group."""
-        place = 0
+        group_number = 0
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 states = [optimizer.state[p] for p in group["params"] if p in optimizer.state]
-                self._group_moments(row, place, states)
-                place += 1
+                self._group_moments(row, group_number, states)
+                group_number += 1
 
-    def _group_moments(self, row: ProbeRow, place: int, states: list[Any]) -> None:
+    def _group_moments(self, row: ProbeRow, group: int, states: list[dict[str, Any]]) -> None:
         for name, keys in (("moment1_norm", _FIRST_MOMENTS), ("moment2_norm", _SECOND_MOMENTS)):
-            found = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
-            if found:
-                row.put(f"{name}/{place}", torch.linalg.vector_norm(norms(found)))
+            moments = [state[key] for state in states for key in keys if isinstance(state.get(key), Tensor)]
+            if moments:
+                row.put(f"{name}/{group}", torch.linalg.vector_norm(norms(moments)))
         counts = [state["step"] for state in states if "step" in state]
         if counts:
-            row.put(f"step_count/{place}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
+            row.put(f"step_count/{group}", counts[0].detach().clone() if isinstance(counts[0], Tensor) else counts[0])
 
 
-def _with_closure(args: Any, kwargs: Any, look: Callable[[], None]) -> tuple[Any, Any] | None:
-    """The arguments of a step whose closure calls `look` when it first returns; None where there is no closure.
+def _with_closure(args: _Args, kwargs: _Kwargs, notify: Callable[[], None]) -> tuple[_Args, _Kwargs] | None:
+    """The arguments of a step whose closure calls `notify` when it first returns; None where there is no closure.
 
     A closure clears the old gradients and makes the new ones: before it there is nothing to see.
     """
@@ -225,15 +239,17 @@ def _with_closure(args: Any, kwargs: Any, look: Callable[[], None]) -> tuple[Any
     closure = args[1] if in_place else kwargs.get("closure")
     if not callable(closure):
         return None
-    looks = [look]
+    pending = [notify]
 
-    def seen(*given: Any, **named: Any) -> Any:
-        result = closure(*given, **named)
-        while looks:
-            looks.pop()()
+    def watched_closure(*arguments: object, **options: object) -> object:
+        result = closure(*arguments, **options)
+        while pending:
+            pending.pop()()
         return result
 
-    return ((args[0], seen, *args[2:]), kwargs) if in_place else (args, {**kwargs, "closure": seen})
+    return (
+        ((args[0], watched_closure, *args[2:]), kwargs) if in_place else (args, {**kwargs, "closure": watched_closure})
+    )
 
 
 def _rate(rate: Any) -> float | Tensor:
@@ -241,12 +257,12 @@ def _rate(rate: Any) -> float | Tensor:
     return rate.detach().clone() if isinstance(rate, Tensor) else float(rate)
 
 
-def _most_alike(optimizer: Any, others: list[Any]) -> int:
+def _most_alike(optimizer: OptimizerLike, watched: list[OptimizerLike]) -> int:
     """The watched optimizer whose parameters the new one shares most."""
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
-    def shared(place: int) -> int:
-        groups = getattr(others[place], "param_groups", [])
+    def shared(index: int) -> int:
+        groups = getattr(watched[index], "param_groups", [])
         return sum(id(parameter) in mine for group in groups for parameter in group["params"])
 
-    return max(range(len(others)), key=shared)
+    return max(range(len(watched)), key=shared)

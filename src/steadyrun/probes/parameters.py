@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from steadyrun.probes.gradients import SampledNorms
 from steadyrun.probes.norms import norms
-from steadyrun.probes.row_queue import ProbeRow, Unpack, Values
+from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
 
@@ -30,9 +28,7 @@ class ParameterProbe:
         """Keep (a part of) every parameter as it is before the optimizer steps."""
         if not self._before:
             self._before = [_part(parameter).clone() for parameter in self.parameters]
-            self._pushed = [
-                None if each.grad is None or each.grad.is_sparse else _part(each.grad) != 0 for each in self.parameters
-            ]
+            self._pushed = [None if p.grad is None or p.grad.is_sparse else _part(p.grad) != 0 for p in self.parameters]
 
     def forget(self) -> None:
         self._before, self._pushed = [], []
@@ -64,17 +60,17 @@ class ParameterProbe:
 
     def fill_gradients(self, row: ProbeRow, sampled: SampledNorms) -> None:
         """Gradient norms per block, from the norms per parameter taken when backward ended."""
-        groups = [self.groups[place] for place in sampled.places]
+        groups = [self.groups[index] for index in sampled.indices]
         row.put_many(sampled.norms, self._summed("block_grad_norm", groups))
 
     def _summed(self, series: str, groups: list[str]) -> Unpack:
-        def unpack(array: npt.NDArray[Any]) -> Values:
+        def unpack(array: HostArray) -> Values:
             return {f"{series}/{name}": value for name, value in _root_sum(groups, array).items()}
 
         return unpack
 
     def _ratio(self, shares: list[float]) -> Unpack:
-        def unpack(array: npt.NDArray[Any]) -> Values:
+        def unpack(array: HostArray) -> Values:
             # A tensor of which one element in n was looked at has moved about sqrt(n) times as far as those did.
             moved, size = array.reshape(2, -1)
             steps = _root_sum(self.groups, moved * np.sqrt(shares))
@@ -84,7 +80,7 @@ class ParameterProbe:
         return unpack
 
 
-def _root_sum(groups: list[str], values: npt.NDArray[Any]) -> dict[str, float]:
+def _root_sum(groups: list[str], values: HostArray) -> dict[str, float]:
     """The norm of each group from the norms of its members."""
     totals: dict[str, float] = {}
     with np.errstate(over="ignore"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,13 +15,13 @@ from steadyrun.probes.description import named_parameters, something_was_compile
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
-from steadyrun.probes.loss_scale import ScalerView
+from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
-from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerProbe
+from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe
 from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
-from steadyrun.probes.scheduler_dry_run import steps_taken
+from steadyrun.probes.scheduler_dry_run import SchedulerLike, steps_taken
 from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
@@ -39,10 +38,10 @@ class Watcher:
     def __init__(
         self,
         model: nn.Module,
-        optimizers: list[Any],
+        optimizers: list[OptimizerLike],
         *,
-        scheduler: Any | None,
-        scaler: Any | None,
+        scheduler: SchedulerLike | None,
+        scaler: ScalerLike | None,
         blocks: list[str] | None,
         cadence: Cadence,
         problems: Problems,
@@ -89,7 +88,7 @@ class Watcher:
         self._gradient_counts: dict[str, Tensor] = {}
 
     @property
-    def program(self) -> tuple[nn.Module, list[Any], Any | None, Any | None]:
+    def program(self) -> tuple[nn.Module, list[OptimizerLike], SchedulerLike | None, ScalerLike | None]:
         """Model, optimizers, scheduler and scaler as they are now: a rebuilt optimizer has taken its place."""
         return self._model, self._optimizer.optimizers, self._scheduler, self._scaler.scaler
 
@@ -160,7 +159,7 @@ class Watcher:
             self._contained("leftover gradients", self._leftovers.backward_begins)
             self._contained("objective", self._objective.backward_begins, root)
 
-    def _before_step(self, optimizer: Any) -> None:
+    def _before_step(self, optimizer: OptimizerLike) -> None:
         if self._scaler.search():
             self._learned(scaler=type(self._scaler.scaler).__name__)
         if not self._sharded:
@@ -174,7 +173,7 @@ class Watcher:
         if "moments" in self._sampling:
             self._contained("update", self._updates.snapshot, optimizer, self._optimizer.first_group(optimizer))
 
-    def _after_step(self, optimizer: Any) -> None:
+    def _after_step(self, optimizer: OptimizerLike) -> None:
         self._gradients.after_step()
         self._leftovers.after_step()
         if "moments" in self._sampling:
@@ -226,7 +225,7 @@ class Watcher:
         if "histograms" in due:
             self._contained("histograms", self._put_histograms, row)
 
-    def _contained(self, what: str, action: Callable[..., None], *arguments: Any) -> None:
+    def _contained(self, what: str, action: Callable[..., None], *arguments: object) -> None:
         if not self._problems.failed(what):
             with self._problems.contained(what):
                 action(*arguments)

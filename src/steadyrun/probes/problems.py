@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
 
 
 class Problems:
@@ -13,12 +12,12 @@ class Problems:
 
     def __init__(self, write_event: Callable[..., None]) -> None:
         self._write_event = write_event
-        self._seen: set[str] = set()
+        self._reported: set[str] = set()
         self._writing = False
 
     def failed(self, what: str) -> bool:
         """Whether this probe has failed before."""
-        return what in self._seen
+        return what in self._reported
 
     def contained(self, what: str, went_wrong: str = "could not be recorded") -> _Contained:
         """`with problems.contained("…"):` an exception in the body ends here."""
@@ -26,27 +25,27 @@ class Problems:
 
     def report(self, what: str, problem: Exception, went_wrong: str = "could not be recorded") -> None:
         """Say once, on stderr and in the events, that `what` failed."""
-        if what in self._seen:
+        if what in self._reported:
             return
-        self._seen.add(what)
+        self._reported.add(what)
         where = traceback.extract_tb(problem.__traceback__)[-1:]
         text = f"{type(problem).__name__}: {problem}"
         say(f"{what} {went_wrong}: {text} (said once; training is not affected)")
         self._event("probe-failed", probe=what, why=text, where=[f"{f.name}:{f.lineno}" for f in where])
 
-    def unavailable(self, what: str, why: str, **fields: Any) -> None:
+    def unavailable(self, what: str, why: str, **fields: object) -> None:
         """Say once, in the events, that something cannot be measured on this model and why."""
-        if what not in self._seen:
-            self._seen.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             self._event("not-recorded", probe=what, why=why, **fields)
 
-    def notice(self, kind: str, why: str, **fields: Any) -> None:
+    def notice(self, kind: str, why: str, **fields: object) -> None:
         """Record once an event about how the training loop works, such as a clip in the wrong place."""
-        if kind not in self._seen:
-            self._seen.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             self._event(kind, why=why, **fields)
 
-    def _event(self, kind: str, **fields: Any) -> None:
+    def _event(self, kind: str, **fields: object) -> None:
         if self._writing:  # the event log itself is what failed
             return
         self._writing = True
@@ -69,7 +68,7 @@ class _Contained:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, _kind: Any, problem: BaseException | None, _trace: Any) -> bool:
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> bool:
         if not isinstance(problem, Exception):
             return False
         self._problems.report(self._what, problem, self._wrong)

@@ -19,12 +19,16 @@ import numpy.typing as npt
 from steadyrun.probes.scalars import is_jax_array
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    _Kind = tuple[torch.device, torch.dtype]
 
 _TOGETHER = 50
 
 Values = dict[str, float | None]
-Unpack = Callable[[npt.NDArray[Any]], Values]
+HostArray = npt.NDArray[Any]  # what was measured, in whatever type of number
+Unpack = Callable[[HostArray], Values]
 Report = Callable[[str, Exception], None]
 
 
@@ -66,7 +70,7 @@ class ProbeRow:
         """Whether no array of JAX is still being computed."""
         return all(array.is_ready() for array in self.coming.values())
 
-    def resolve(self, arrays: list[npt.NDArray[Any]], report: Report) -> None:
+    def resolve(self, arrays: list[HostArray], report: Report) -> None:
         """Do what was left to do; what fails is reported and the rest of the row stands."""
         try:
             for (_, unpack), array in zip(self.late, arrays, strict=True):
@@ -129,9 +133,9 @@ class PendingRows:
     def _deliver_waiting(self, *, wait: bool = False) -> None:
         """Hand over the rows without a tensor to move, in order, up to the first that is still being computed."""
         rows, self._waiting = self._waiting, []
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if not wait and not row.arrived:
-                self._waiting = rows[place:]
+                self._waiting = rows[index:]
                 return
             self._deliver(row, [])
 
@@ -144,7 +148,7 @@ class PendingRows:
                 row.late, arrays = [], []
             self._deliver(row, arrays)
 
-    def _deliver(self, row: ProbeRow, arrays: list[npt.NDArray[Any]]) -> None:
+    def _deliver(self, row: ProbeRow, arrays: list[HostArray]) -> None:
         row.resolve(arrays, self._report)
         self._sink(row)
 
@@ -156,18 +160,18 @@ class _Move:
         import torch
 
         self._rows = rows
-        groups: dict[tuple[Any, Any], list[Tensor]] = {}
-        self._places: list[list[tuple[tuple[Any, Any], int, int]]] = []
-        sizes: dict[tuple[Any, Any], int] = {}
+        groups: dict[_Kind, list[Tensor]] = {}
+        self._slices: list[list[tuple[_Kind, int, int]]] = []
+        sizes: dict[_Kind, int] = {}
         for row in rows:
-            places = []
+            slices = []
             for tensor, _ in row.late:
                 key = (tensor.device, tensor.dtype)
                 start = sizes.get(key, 0)
                 sizes[key] = start + tensor.numel()
                 groups.setdefault(key, []).append(tensor.reshape(-1))
-                places.append((key, start, sizes[key]))
-            self._places.append(places)
+                slices.append((key, start, sizes[key]))
+            self._slices.append(slices)
         self._copies = {key: _to_host(torch.cat(tensors)) for key, tensors in groups.items()}
         self._events = []
         for device in {key[0] for key in groups if key[0].type == "cuda"}:
@@ -178,14 +182,14 @@ class _Move:
     def arrived(self) -> bool:
         return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
 
-    def rows(self) -> list[tuple[ProbeRow, list[npt.NDArray[Any]]]]:
+    def rows(self) -> list[tuple[ProbeRow, list[HostArray]]]:
         for event in self._events:
             if not event.query():  # type: ignore[no-untyped-call]
                 event.synchronize()
         arrays = {key: _host(copy) for key, copy in self._copies.items()}
         return [
-            (row, [arrays[key][start:end] for key, start, end in places])
-            for row, places in zip(self._rows, self._places, strict=True)
+            (row, [arrays[key][start:end] for key, start, end in slices])
+            for row, slices in zip(self._rows, self._slices, strict=True)
         ]
 
 
@@ -198,7 +202,7 @@ def _to_host(joined: Tensor) -> Tensor:
     return target.copy_(joined, non_blocking=True)
 
 
-def _host(tensor: Tensor) -> npt.NDArray[Any]:
+def _host(tensor: Tensor) -> HostArray:
     """A CPU tensor as numpy; bfloat16, which numpy lacks, by way of float32."""
     import torch
 

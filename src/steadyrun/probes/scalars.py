@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     Scalar = float | Tensor
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether `value` is a torch tensor, without importing torch for those who do not use it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def is_jax_array(value: Any) -> bool:
+def is_jax_array(value: object) -> bool:
     """Whether `value` is an array of JAX, whose number may still be on its way; without importing JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
@@ -41,10 +41,10 @@ def scalar(value: Any, name: str) -> Scalar:
     if is_tensor(value):
         if value.numel() != 1:
             raise TypeError(f"{name} must be one number, not a tensor of shape {tuple(value.shape)}")
-        found = value.detach()
-        if hasattr(found, "to_local"):  # a DTensor: adding it up over the ranks would need all of them here
-            found = found.to_local()
-        return float(found.item()) if found.device.type == "cpu" else found.reshape(()).clone()
+        detached = value.detach()
+        if hasattr(detached, "to_local"):  # a DTensor: adding it up over the ranks would need all of them here
+            detached = detached.to_local()
+        return float(detached.item()) if detached.device.type == "cpu" else detached.reshape(()).clone()
     if isinstance(value, str | bytes) or value is None:
         raise TypeError(f"{name} must be a number, not {value!r}")
     return float(value)

@@ -7,15 +7,22 @@ import inspect
 import time
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from steadyrun.probes.optimizer_steps import OptimizerLike, ParamGroup
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.signals.piecewise import knots
 
 _UNKNOWN = "unknown"
 _SECONDS = 1.0
+
+
+class SchedulerLike(Protocol):
+    """What is called on a scheduler; the rest is read where it is there."""
+
+    def step(self) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -35,16 +42,16 @@ class _StandIn:
     No `torch.optim.Optimizer`: its steps would call everybody's optimizer hooks.
     """
 
-    def __init__(self, optimizer: Any, groups: list[dict[str, Any]]) -> None:
+    def __init__(self, optimizer: object, groups: list[ParamGroup]) -> None:
         self.param_groups = [{**group, "params": [torch.zeros(())]} for group in groups]
         self.defaults = dict(getattr(optimizer, "defaults", {}))
-        self.state: dict[Any, Any] = {}
+        self.state: dict[object, object] = {}
 
     def step(self) -> None:
         return None
 
 
-def steps_taken(scheduler: Any) -> float | None:
+def steps_taken(scheduler: object) -> float | None:
     """How often the scheduler was stepped, None where it does not say."""
     counted = getattr(scheduler, "last_epoch", None)
     parts = getattr(scheduler, "_schedulers", None)  # ChainedScheduler has no count of its own
@@ -53,7 +60,7 @@ def steps_taken(scheduler: Any) -> float | None:
     return float(counted) if isinstance(counted, int) else None
 
 
-def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> ExpectedRates:
+def expected_rates(scheduler: Any, optimizer: OptimizerLike, model: object, steps: int) -> ExpectedRates:
     """Dry-run `scheduler` for `steps` steps from its present state."""
     name = type(scheduler).__name__
     if hasattr(scheduler, "num_bad_epochs"):
@@ -73,7 +80,7 @@ def expected_rates(scheduler: Any, optimizer: Any, model: Any, steps: int) -> Ex
     return ExpectedRates(f"dry run of {name}", len(curve), per_group, begun=steps_taken(scheduler))
 
 
-def _run(scheduler: Any, optimizer: _StandIn, steps: int) -> list[list[float]]:
+def _run(scheduler: SchedulerLike, optimizer: _StandIn, steps: int) -> list[list[float]]:
     curve = []
     deadline = time.monotonic() + _SECONDS
     for _ in range(steps):

@@ -27,7 +27,7 @@ _COPIED_AT_ONCE = 2**25  # elements
 
 def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
     """The matrices worth following (convolutions as output x rest), the largest where there are too many."""
-    found = [
+    matrices = [
         (name, parameter)
         for name, parameter in named
         if parameter.dim() >= 2
@@ -35,10 +35,10 @@ def large_matrices(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
         and min(parameter.shape[0], math.prod(parameter.shape[1:])) >= SMALLEST_SIDE
         and parameter.numel() >= SMALLEST_SIZE
     ]
-    if len(found) <= _MOST_MATRICES:
-        return found
-    kept = {name for name, _ in sorted(found, key=lambda item: -item[1].numel())[:_MOST_MATRICES]}
-    return [item for item in found if item[0] in kept]
+    if len(matrices) <= _MOST_MATRICES:
+        return matrices
+    kept = {name for name, _ in sorted(matrices, key=lambda matrix: -matrix[1].numel())[:_MOST_MATRICES]}
+    return [matrix for matrix in matrices if matrix[0] in kept]
 
 
 class SpectralProbe:
@@ -47,7 +47,7 @@ class SpectralProbe:
     def __init__(self, matrices: list[tuple[str, Tensor]]) -> None:
         self._chunks: list[list[Tensor]] = [[]]
         for _, matrix in matrices:
-            if sum(_copied(other) for other in self._chunks[-1]) + _copied(matrix) > _COPIED_AT_ONCE:
+            if sum(_copied(earlier) for earlier in self._chunks[-1]) + _copied(matrix) > _COPIED_AT_ONCE:
                 self._chunks.append([])
             self._chunks[-1].append(matrix)
         self._vectors: list[list[Tensor | None]] = [[None] * len(chunk) for chunk in self._chunks]
@@ -55,8 +55,8 @@ class SpectralProbe:
     def measure(self) -> Tensor:
         """The largest singular value of each matrix, in order; NaN where a matrix is not finite."""
         with torch.no_grad():
-            found = [self._measure(place) for place in range(len(self._chunks)) if self._chunks[place]]
-            return torch.cat([values.to(found[0].device) for values in found])
+            per_chunk = [self._measure(index) for index in range(len(self._chunks)) if self._chunks[index]]
+            return torch.cat([values.to(per_chunk[0].device) for values in per_chunk])
 
     def _measure(self, chunk: int) -> Tensor:
         tall = [_tall(parameter) for parameter in self._chunks[chunk]]
@@ -67,12 +67,12 @@ class SpectralProbe:
         values = _largest(images)
         moving = list(range(len(tall)))
         for _ in range(_MOST_ROUNDS):
-            for place in moving:
-                blocks[place] = torch.linalg.qr(tall[place].T @ images[place])[0]
-                images[place] = tall[place] @ blocks[place]
+            for index in moving:
+                blocks[index] = torch.linalg.qr(tall[index].T @ images[index])[0]
+                images[index] = tall[index] @ blocks[index]
             before, values = values, _largest(images)
             change = ((values - before).abs() > settled * values).tolist()
-            moving = [place for place in moving if change[place]]
+            moving = [index for index in moving if change[index]]
             if not moving:
                 break
         finite = torch.isfinite(values).tolist()

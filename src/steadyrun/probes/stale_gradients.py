@@ -7,19 +7,19 @@ With two optimizers that take turns, and with accumulation, one empty beginning 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadyrun.probes.norms import global_norm
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
 
 
 class LeftoverProbe:
     """Follows, in a sampled step, what is in the gradients before backward adds to them and when they are used."""
 
-    def __init__(self, optimizers: Callable[[], list[Any]]) -> None:
+    def __init__(self, optimizers: Callable[[], list[OptimizerLike]]) -> None:
         self._optimizers = optimizers
         self.sample = False
         self._smallest: dict[int, Tensor] = {}  # by optimizer
@@ -32,18 +32,18 @@ class LeftoverProbe:
         if not self.sample or not self._stepped:
             return
         for optimizer in self._optimizers():
-            held = [each for group in optimizer.param_groups for each in group["params"]]
-            norm = global_norm([each.grad for each in held if each.grad is not None])
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            norm = global_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
             now = torch.zeros(()) if norm is None else norm
             known = self._smallest.get(id(optimizer), now)
             self._smallest[id(optimizer)] = torch.minimum(known.to(now.device), now)
 
-    def before_step(self, optimizer: Any) -> None:
+    def before_step(self, optimizer: OptimizerLike) -> None:
         """Whether the optimizer finds any gradient."""
         self._stepping.add(id(optimizer))
         if self.sample and self._used is None:
-            held = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            norm = global_norm(held)
+            gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            norm = global_norm(gradients)
             self._used = 0.0 if norm is None else norm
 
     def after_step(self) -> None:

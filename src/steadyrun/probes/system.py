@@ -63,7 +63,7 @@ def _physical(device: int) -> int:
     return int(visible[device]) if device < len(visible) and visible[device].isdigit() else device
 
 
-def on_out_of_memory(tell: Callable[[dict[str, Any]], None]) -> bool:
+def on_out_of_memory(tell: Callable[[dict[str, float]], None]) -> bool:
     """Call `tell` whenever the CUDA allocator gives up, also where the training loop catches the error."""
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None or not torch.cuda.is_available():

@@ -20,10 +20,10 @@ def alignment(graph: LossGraph) -> Tensor | None:
 
     Of several losses and several embeddings (an encoder's and a decoder's) the best match counts, offset by offset.
     """
-    found = [
+    per_pair = [
         shares for labels in graph.labels for tokens in graph.tokens if (shares := _shares(labels, tokens)) is not None
     ]
-    return torch.stack(found).amax(0) if found else None
+    return torch.stack(per_pair).amax(0) if per_pair else None
 
 
 def _shares(labels: Labels, tokens: Tensor) -> Tensor | None:
@@ -52,9 +52,9 @@ def padding_supervised(labels: Labels, tokens: Tensor, pad_id: int) -> Tensor | 
     targets = per_row(labels.targets, rows, width)
     if targets is None:
         return None
-    given = tokens[:, : targets.shape[1]]
+    inputs = tokens[:, : targets.shape[1]]
     keep = targets != labels.ignore_index
-    wrong = keep & (targets == pad_id) & (given == pad_id)
+    wrong = keep & (targets == pad_id) & (inputs == pad_id)
     return wrong.sum() / keep.sum().clamp(min=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from steadyrun.errors import UsageError
 from steadyrun.probes import description
 from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.loss_scale import ScalerLike
+from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.probe_set import Watcher
 from steadyrun.probes.problems import Problems
-from steadyrun.probes.scheduler_dry_run import expected_rates
+from steadyrun.probes.scheduler_dry_run import SchedulerLike, expected_rates
 from steadyrun.probes.system import on_out_of_memory
 from steadyrun.program.model_parts import unwrapped
 from steadyrun.store.writer import RunWriter
@@ -27,13 +29,13 @@ def begin_watching(
     model: nn.Module,
     optimizer: Any,
     *,
-    scheduler: Any | None,
-    loss_fn: Any | None,
-    scaler: Any | None,
+    scheduler: SchedulerLike | None,
+    loss_fn: object,
+    scaler: ScalerLike | None,
     tokenizer: Any | None,
     blocks: Sequence[str] | None,
     collectives: bool,
-    config: dict[str, Any],
+    config: Mapping[str, object],
     cadence: Cadence,
     problems: Problems,
     fresh: bool,
@@ -45,9 +47,9 @@ def begin_watching(
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
     compiled = description.is_compiled(model)
     model = unwrapped(model)
-    inferred: dict[str, Any] = dict(writer.manifest.get("inferred", {}))
+    inferred: dict[str, object] = dict(writer.manifest.get("inferred", {}))
 
-    def learned(**facts: Any) -> None:
+    def learned(**facts: object) -> None:
         inferred.update(facts)
         writer.save_manifest(inferred=inferred)
 
@@ -82,27 +84,27 @@ def begin_watching(
 
 def optimizer_step_count(optimizer: Any) -> int:
     """How many steps the optimizer's state says it has taken, 0 where it does not say."""
-    found = 0
-    for each in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
-        for state in getattr(each, "state", {}).values():
+    steps = 0
+    for single in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
+        for state in getattr(single, "state", {}).values():
             if "step" in state:
-                found = max(found, int(state["step"]))
+                steps = max(steps, int(state["step"]))
                 break
-    return found
+    return steps
 
 
 def _checked(
-    model: Any, optimizer: Any, scheduler: Any, loss_fn: Any, scaler: Any, blocks: Sequence[str] | None
-) -> list[Any]:
+    model: object, optimizer: Any, scheduler: object, loss_fn: object, scaler: object, blocks: Sequence[str] | None
+) -> list[OptimizerLike]:
     if not isinstance(model, nn.Module):
         raise UsageError(f"watch: model must be a torch.nn.Module, not {type(model).__name__}")
     if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
         raise UsageError("watch: the model has lazy parameters without a shape yet: run one forward pass before watch")
-    given = optimizer if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
-    optimizers = list(given)
-    for each in optimizers:
-        if not hasattr(each, "param_groups") or not hasattr(each, "step"):
-            raise UsageError(f"watch: optimizer must be a torch optimizer, a list of them or None, not {each!r}")
+    listed = optimizer if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
+    optimizers = list(listed)
+    for candidate in optimizers:
+        if not hasattr(candidate, "param_groups") or not hasattr(candidate, "step"):
+            raise UsageError(f"watch: optimizer must be a torch optimizer, a list of them or None, not {candidate!r}")
     if scheduler is not None and not hasattr(scheduler, "step"):
         raise UsageError(f"watch: scheduler must have a step method, {type(scheduler).__name__} has none")
     if loss_fn is not None and not callable(loss_fn):
@@ -118,13 +120,13 @@ def _describe(
     writer: RunWriter,
     watcher: Watcher,
     model: nn.Module,
-    optimizers: list[Any],
+    optimizers: list[OptimizerLike],
     tokenizer: Any | None,
     problems: Problems,
     *,
     fresh: bool,
 ) -> None:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "model": description.describe_model(model),
         "param_groups": description.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
@@ -137,37 +139,39 @@ def _describe(
     writer.save_manifest(**facts)
 
 
-def _inferred(model: nn.Module, optimizers: list[Any], scheduler: Any | None, config: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"dtype": description.parameter_dtype(model), "seed": torch.initial_seed()}
+def _inferred(
+    model: nn.Module, optimizers: list[OptimizerLike], scheduler: SchedulerLike | None, config: Mapping[str, object]
+) -> dict[str, object]:
+    facts: dict[str, object] = {"dtype": description.parameter_dtype(model), "seed": torch.initial_seed()}
     if scheduler is not None:
         steps = config.get("total_steps")
         horizon = steps if isinstance(steps, int) and steps > 0 else _UNPLANNED_STEPS
-        stepped = getattr(scheduler, "optimizer", None) or next(iter(optimizers), None)
+        stepped: Any = getattr(scheduler, "optimizer", None) or next(iter(optimizers), None)
         if hasattr(stepped, "param_groups"):
-            found["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
-    return found
+            facts["expected_lr"] = expected_rates(scheduler, stepped, model, horizon)
+    return facts
 
 
-def _special_tokens(config: dict[str, Any], tokenizer: Any | None) -> dict[str, int]:
+def _special_tokens(config: Mapping[str, object], tokenizer: object) -> dict[str, int]:
     """The ids of padding and of the end of a text: declared, or the tokenizer's own."""
-    found = {}
+    tokens = {}
     for name in ("pad_id", "eos_id"):
-        told = config.get(name, getattr(tokenizer, f"{name.removesuffix('_id')}_token_id", None))
-        if isinstance(told, int) and not isinstance(told, bool):
-            found[name] = told
-    return found
+        token_id = config.get(name, getattr(tokenizer, f"{name.removesuffix('_id')}_token_id", None))
+        if isinstance(token_id, int) and not isinstance(token_id, bool):
+            tokens[name] = token_id
+    return tokens
 
 
 def _tell_of_memory(writer: RunWriter) -> None:
     """Record out-of-memory errors that the training loop catches itself; the writer may be gone by then."""
     alive = weakref.ref(writer)
 
-    def tell(facts: dict[str, Any]) -> None:
+    def tell(facts: dict[str, float]) -> None:
         if (target := alive()) is not None:
             target.event("out-of-memory", None, why="the CUDA allocator could not serve a request", **facts)
 
     on_out_of_memory(tell)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else None

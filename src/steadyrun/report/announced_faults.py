@@ -52,19 +52,21 @@ def announced(questions: Mapping[str, Question], run: Signals, walked: Walk) -> 
 
     A question that the walk did not reach is asked for it.
     """
-    told: dict[str, Event] = {}
+    events: dict[str, Event] = {}
     for event in [*run.events("warning"), *run.events("fault")]:  # a fault says more than the warning before it
         code = event.fields.get("code")
         if isinstance(code, str) and code:
-            told[code] = event
-    found = [_announced(code, event, questions, run, walked) for code, event in told.items()]
-    return tuple(sorted(found, key=lambda each: (each.noticed is None, each.noticed or 0)))
+            events[code] = event
+    faults = [_announced(code, event, questions, run, walked) for code, event in events.items()]
+    return tuple(sorted(faults, key=lambda fault: (fault.noticed is None, fault.noticed or 0)))
 
 
 def _announced(code: str, event: Event, questions: Mapping[str, Question], run: Signals, walked: Walk) -> Announced:
-    asked = [each for each in walked.path if each.question.code == code]
+    asked = [answered for answered in walked.path if answered.question.code == code]
     question = asked[0].question if asked else questions.get(code)
-    now = next((each.answer for each in asked if each.answer.kind == FAULT), asked[0].answer if asked else None)
+    now = next(
+        (answered.answer for answered in asked if answered.answer.kind == FAULT), asked[0].answer if asked else None
+    )
     if now is None and question is not None:
         now = walk({code: question}, run, walked.changes).path[0].answer
     noticed = event.fields.get("noticed")
@@ -77,5 +79,5 @@ def _announced(code: str, event: Event, questions: Mapping[str, Question], run: 
         str(event.fields.get("message", "")),
         event.kind == "fault",
         now,
-        any(each.answer.kind == FAULT for each in asked),
+        any(answered.answer.kind == FAULT for answered in asked),
     )

@@ -62,11 +62,11 @@ def compare(new: Report, old: Report) -> Comparison:
 
 def sentences(comparison: Comparison) -> list[tuple[str, str]]:
     """The comparison in words, each sentence with its symbol."""
-    told = [sentence for sentence in (_of_old_leaf(comparison), _of_new_leaf(comparison)) if sentence]
+    symbols_and_texts = [sentence for sentence in (_of_old_leaf(comparison), _of_new_leaf(comparison)) if sentence]
     for change in comparison.changed:
         text = f"{change.code} {change.name}: {_answer(change.was, change.was_outcome)} before"
-        told.append(("·", f"{text}, {_answer(change.now, change.now_outcome)} now"))
-    return [(symbol, one_line(text)) for symbol, text in told] or [("✓", "no answer changed")]
+        symbols_and_texts.append(("·", f"{text}, {_answer(change.now, change.now_outcome)} now"))
+    return [(symbol, one_line(text)) for symbol, text in symbols_and_texts] or [("✓", "no answer changed")]
 
 
 def _of_old_leaf(comparison: Comparison) -> tuple[str, str] | None:
@@ -109,8 +109,8 @@ def _leads(asked: Asked, code: str) -> bool:
     return any(code == edge or code.startswith(f"{edge}.") for edge in edges)
 
 
-def _same(one: Asked, other: Asked | None) -> bool:
-    return other is not None and _identity(one) == _identity(other)
+def _same(first: Asked, second: Asked | None) -> bool:
+    return second is not None and _identity(first) == _identity(second)
 
 
 def _identity(asked: Asked) -> tuple[str, str, str]:
@@ -122,12 +122,12 @@ def _change(before: Asked | None, after: Asked | None) -> AnswerChange | None:
     assert known is not None
     if before is not None and after is not None and _identity(before) == _identity(after):
         return None
-    was, now = _told(before), _told(after)
+    was, now = _kind_and_outcome(before), _kind_and_outcome(after)
     message = after.answer.message if after else ""
     return AnswerChange(known.question.code, known.question.name, *was, *now, message)
 
 
-def _told(asked: Asked | None) -> tuple[str, str]:
+def _kind_and_outcome(asked: Asked | None) -> tuple[str, str]:
     return (asked.answer.kind, asked.answer.outcome) if asked else (NOT_ASKED, NOT_ASKED)
 
 

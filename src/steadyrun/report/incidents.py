@@ -46,7 +46,7 @@ class IncidentCard:
             "cause": self.cause or None,
             "removed_by": list(self.removed_by),
             "fix": self.fix,
-            "examples": [dict(each) for each in self.examples],
+            "examples": [dict(example) for example in self.examples],
         }
 
     def sentence(self, run: str) -> str:
@@ -76,9 +76,9 @@ def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
     folder = root / "incidents"
     named = [(_FOLDER.fullmatch(path.name), path) for path in folder.iterdir()] if folder.is_dir() else []
-    places = sorted((int(name[1]), path) for name, path in named if name is not None)
-    found = [_incident(step, path) for step, path in places]
-    return tuple(each for each in found if each is not None)
+    folders = sorted((int(name[1]), path) for name, path in named if name is not None)
+    cards = [_incident(step, path) for step, path in folders]
+    return tuple(card for card in cards if card is not None)
 
 
 def _incident(step: int, folder: Path) -> IncidentCard | None:
@@ -107,7 +107,7 @@ def _incident(step: int, folder: Path) -> IncidentCard | None:
         cause or (_text(tried, "why") if decided else ""),
         tuple(_removed(tried, verdict)) if decided else (),
         _text(culprit, "fix") if reproduced else "",
-        tuple(each for each in _list(culprit, "examples") if isinstance(each, dict)) if reproduced else (),
+        tuple(example for example in _list(culprit, "examples") if isinstance(example, dict)) if reproduced else (),
     )
 
 
@@ -123,16 +123,16 @@ def _row(example: Mapping[str, Any]) -> str:
     return f"{example.get('row')}" + (f" ({where[0]})" if where else "")
 
 
-def _text(held: Mapping[str, Any], key: str) -> str:
-    found = held.get(key)
-    return found if isinstance(found, str) else ""
+def _text(account: Mapping[str, Any], key: str) -> str:
+    text = account.get(key)
+    return text if isinstance(text, str) else ""
 
 
-def _part(held: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = held.get(key)
-    return found if isinstance(found, dict) else {}
+def _part(account: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = account.get(key)
+    return part if isinstance(part, dict) else {}
 
 
-def _list(held: Mapping[str, Any], key: str) -> list[Any]:
-    found = held.get(key)
-    return found if isinstance(found, list) else []
+def _list(account: Mapping[str, Any], key: str) -> list[Any]:
+    items = account.get(key)
+    return items if isinstance(items, list) else []

@@ -48,7 +48,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
         "explains": list(named[0].explains) if named else [],
         "symptom": bool(named and named[0].symptom),
         "measured": dict(answer.measured),
-        "thresholds": {each.name: [each.value, each.unit] for each in question.thresholds},
+        "thresholds": {threshold.name: [threshold.value, threshold.unit] for threshold in question.thresholds},
         "fix": answer.fix,
         "missing": list(answer.missing),
         "how_to_record": answer.how_to_record,
@@ -59,7 +59,7 @@ def preflighted(manifest: Mapping[str, Any]) -> list[Asked]:
     """What preflight said before the run, as far as it can be read."""
     kept = manifest.get("preflight")
     entries = kept.get("walk") if isinstance(kept, dict) else None
-    return [_asked(each) for each in entries if _is_answer(each)] if isinstance(entries, list) else []
+    return [_asked(entry) for entry in entries if _is_answer(entry)] if isinstance(entries, list) else []
 
 
 def _is_answer(entry: Any) -> bool:
@@ -114,10 +114,10 @@ def _threshold(name: str, value: Any) -> Threshold:
 
 def _float(value: Any) -> float:
     try:
-        found = number(value)
+        parsed = number(value)
     except (TypeError, ValueError):
         return math.nan
-    return math.nan if found is None else float(found)
+    return math.nan if parsed is None else float(parsed)
 
 
 def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
@@ -126,18 +126,18 @@ def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
 
 def replayed(root: Path) -> list[Asked]:
     """The origins that replays of this run have found, of those that reproduced what was recorded."""
-    folders = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
-    found = [_culprit(json_object(path)) for path in folders]
-    return [each for each in found if each is not None]
+    files = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
+    culprits = [_culprit(json_object(path)) for path in files]
+    return [culprit for culprit in culprits if culprit is not None]
 
 
 def json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file of an incident; empty where it is absent, damaged, far too large or no plain file."""
     try:
-        held = read_json(path, _LARGEST)
+        content = read_json(path, _LARGEST)
     except (OSError, ValueError):
         return {}
-    return held if isinstance(held, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _culprit(replay: dict[str, Any]) -> Asked | None:

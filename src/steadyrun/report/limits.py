@@ -22,33 +22,33 @@ def changes(given: Mapping[str, float], folder: Path) -> dict[str, dict[str, flo
     `given` has full names such as `"C3.1.high"` and goes before the files. Of these the nearest folder counts,
     from `folder` upwards, that has such a section.
     """
-    found: dict[str, dict[str, float]] = {}
+    changed: dict[str, dict[str, float]] = {}
     for where, values in [*_nearest_files(folder), ("the given thresholds", given)]:
         for full_name, value in values.items():
             code, name, number = _checked(where, full_name, value)
-            found.setdefault(code, {})[name] = number
-    return found
+            changed.setdefault(code, {})[name] = number
+    return changed
 
 
 def parsed(assignments: Iterable[str]) -> dict[str, float]:
     """`{"C3.1.high": 8.0}` for `["C3.1.high=8"]`, as the command line takes them."""
-    found = {}
+    thresholds = {}
     for text in assignments:
         name, _, value = text.partition("=")
         try:
-            found[name.strip()] = float(value)
+            thresholds[name.strip()] = float(value)
         except ValueError:
             raise UsageError(f"{text!r} is not NAME=NUMBER, such as C3.1.high=8") from None
-    return found
+    return thresholds
 
 
 def _nearest_files(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     start = folder.absolute()
-    for place in (start, *start.parents):
-        files = [(place / name, section) for name, section in _SECTIONS.items() if (place / name).is_file()]
-        found = [(str(path), values) for path, section in files if (values := _section(path, section)) is not None]
-        if found:
-            return found
+    for ancestor in (start, *start.parents):
+        files = [(ancestor / name, section) for name, section in _SECTIONS.items() if (ancestor / name).is_file()]
+        sections = [(str(path), values) for path, section in files if (values := _section(path, section)) is not None]
+        if sections:
+            return sections
     return []
 
 

@@ -19,11 +19,13 @@ def everything() -> dict[str, Question]:
 def question_named(code: str) -> Question:
     """The question with this code, in any case."""
     known = everything()
-    found = known.get(code.upper())
-    if found is None:
-        near = [each for each in known if each[:1] == code[:1].upper()]  # of the same tree, or of preflight
+    question = known.get(code.upper())
+    if question is None:
+        near = [
+            known_code for known_code in known if known_code[:1] == code[:1].upper()
+        ]  # of the same tree, or of preflight
         raise UsageError(f"there is no question {code!r}; {hint(code.upper(), near or known)}")
-    return found
+    return question
 
 
 def threshold_named(full_name: str) -> tuple[str, str]:

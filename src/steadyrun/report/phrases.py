@@ -70,13 +70,13 @@ def changed_limits(asked: Asked) -> list[str]:
 
 def limits(asked: Asked) -> list[str]:
     """Every limit of a question with where it is from."""
-    found = []
+    lines = []
     for t in asked.question.thresholds:
         mine = t.name in asked.changed
         source = f"changed by the user, {t.value:g} before" if mine else t.source
         value = f"{asked.changed.get(t.name, t.value):g} {t.unit}".rstrip()
-        found.append(one_line(f"{t.name} {value} ({source})"))
-    return found
+        lines.append(one_line(f"{t.name} {value} ({source})"))
+    return lines
 
 
 def figures(measured: Mapping[str, float]) -> str:
@@ -85,8 +85,8 @@ def figures(measured: Mapping[str, float]) -> str:
 
 def meaning(asked: Asked) -> str:
     """What the outcome means; an answer that could not be given has none."""
-    found = [outcome.meaning for outcome in asked.question.outcomes if outcome.name == asked.answer.outcome]
-    return one_line(found[0]) if found else ""
+    meanings = [outcome.meaning for outcome in asked.question.outcomes if outcome.name == asked.answer.outcome]
+    return one_line(meanings[0]) if meanings else ""
 
 
 def advice(note: Asked) -> str:
@@ -119,19 +119,19 @@ def notes(report: Report) -> list[str]:
 
 def quiet(report: Report) -> str:
     """Audits and probes without a finding, in one line; "" where there are none."""
-    found = [asked.answer.kind for asked in report.walk.path if is_quiet(report, asked)]
+    kinds = [asked.answer.kind for asked in report.walk.path if is_quiet(report, asked)]
     parts = [
         f"{count} {word}"
         for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
-        if (count := found.count(kind))
+        if (count := kinds.count(kind))
     ]
     what = "audits and probes" if any(asked.question.code[:1] == "P" for asked in report.walk.path) else "audits"
-    return f"{len(found)} {what}: {', '.join(parts)} (--json has them all)" if found else ""
+    return f"{len(kinds)} {what}: {', '.join(parts)} (--json has them all)" if kinds else ""
 
 
 def is_quiet(report: Report, asked: Asked) -> bool:
     """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
-    beside = any(each.question.code[:1] not in PROOFS for each in report.walk.path)
+    beside = any(answered.question.code[:1] not in PROOFS for answered in report.walk.path)
     return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
 
 
@@ -161,22 +161,22 @@ def not_reached(report: Report) -> str:
 
 def announced(report: Report) -> list[str]:
     """Faults that were announced live and that the walk does not show as faults, with what became of them."""
-    return [one_line(_became(each)) for each in report.announced if not each.shown]
+    return [one_line(_became(fault)) for fault in report.announced if not fault.shown]
 
 
-def _became(told: Announced) -> str:
-    noticed = "" if told.noticed is None else f", announced at step {told.noticed}"
-    head = f"{told.code} {told.name}".rstrip() + noticed
-    if told.now is None:
-        return f"{head}: {told.message} This version has no such question."
-    if told.stands:
-        return f"{head}: still a fault: {told.now.message} Fix: {told.now.fix}"
-    return f"{head} ({told.message}): no longer a fault. Now: {told.now.message}"
+def _became(fault: Announced) -> str:
+    noticed = "" if fault.noticed is None else f", announced at step {fault.noticed}"
+    head = f"{fault.code} {fault.name}".rstrip() + noticed
+    if fault.now is None:
+        return f"{head}: {fault.message} This version has no such question."
+    if fault.stands:
+        return f"{head}: still a fault: {fault.now.message} Fix: {fault.now.fix}"
+    return f"{head} ({fault.message}): no longer a fault. Now: {fault.now.message}"
 
 
 def happened(report: Report) -> list[str]:
     """The incidents of the run, one sentence each, with what a replay has proved."""
-    return [one_line(each.sentence(report.run)) for each in report.incidents]
+    return [one_line(incident.sentence(report.run)) for incident in report.incidents]
 
 
 def bounded(lines: list[str]) -> list[str]:

@@ -53,7 +53,7 @@ def preflight(
     task = model if isinstance(model, Task) else Task(model, given, loss_fn or _no_loss, scheduler, scaler, train_step)
     more: dict[str, Any] = {"tokenizer": tokenizer, "config": config, "val_loader": val_batches}
     more["loader"] = loader if loader is not None else batches
-    task = replace(task, **{name: held for name, held in more.items() if held is not None})
+    task = replace(task, **{name: argument for name, argument in more.items() if argument is not None})
     return run(task, batches=batches, resumed=resumed, deep=deep, only=only, progress=progress, thresholds=thresholds)
 
 

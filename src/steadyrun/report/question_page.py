@@ -16,8 +16,6 @@ from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.jsonio import number
 from steadyrun.text import shown
 
-# What honest runs measured for each limit: the numbers beside the thresholds, written by a benchmark.
-
 
 @dataclass(frozen=True)
 class Healthy:
@@ -40,8 +38,8 @@ class Measured:
 
 def measured(question: Question, threshold: Threshold) -> Measured | None:
     """What the number that a threshold limits was; None where it was not measured yet."""
-    found = _all().get(question.code, {}).get(threshold.of)
-    return None if found is None else parse(found)
+    entry = _all().get(question.code, {}).get(threshold.of)
+    return None if entry is None else parse(entry)
 
 
 def parse(entry: Mapping[str, Any]) -> Measured:
@@ -56,8 +54,8 @@ def parse(entry: Mapping[str, Any]) -> Measured:
 @cache
 def _all() -> dict[str, Any]:
     file = resources.files("steadyrun.questions") / "measured.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
+    measurements: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return measurements
 
 
 # What the sections are about: C configuration, D dynamics, S the signatures of the seven panels, P preflight.
@@ -213,29 +211,29 @@ def _threshold_as_dict(question: Question, threshold: Threshold) -> dict[str, An
 
 def _limit(question: Question, threshold: Threshold) -> Item:
     details = [f"specification: {threshold.seed or 'gives none'}", f"decision: {threshold.decision}"]
-    found = measured(question, threshold)
-    if found is not None:
-        details += [f"healthy runs: {healthy_words(found)}", f"faulty runs: {fault_words(found)}"]
+    numbers = measured(question, threshold)
+    if numbers is not None:
+        details += [f"healthy runs: {healthy_words(numbers)}", f"faulty runs: {fault_words(numbers)}"]
     elif threshold.of and not tried(question):
         details.append("not measured yet")
     value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
     return Item(value, threshold.meaning, tuple(details))
 
 
-def healthy_words(found: Measured) -> str:
-    if found.healthy is None:
+def healthy_words(numbers: Measured) -> str:
+    if numbers.healthy is None:
         return "in none of them"
-    of = found.healthy
+    of = numbers.healthy
     return (
         f"median {shown(of.median)}, 99th percentile {shown(of.p99)}, worst {shown(of.worst)} ({of.worst_run}), "
         f"{of.runs} runs"
     )
 
 
-def fault_words(found: Measured) -> str:
-    if not found.faults:
+def fault_words(numbers: Measured) -> str:
+    if not numbers.faults:
         return "none measured"
-    return ", ".join(f"{name} {shown(value)}" for name, value in found.faults.items())
+    return ", ".join(f"{name} {shown(value)}" for name, value in numbers.faults.items())
 
 
 def _outcome(question: Question, outcome: Outcome) -> Item:

@@ -92,8 +92,8 @@ class Report:
             "notes": [brief(asked) for asked in self.notes],
             "not_asked": self._not_asked(),
             "damage": list(self.damage),
-            "announced": [each.to_dict() for each in self.announced],
-            "incidents": [each.to_dict() for each in self.incidents],
+            "announced": [fault.to_dict() for fault in self.announced],
+            "incidents": [incident.to_dict() for incident in self.incidents],
         }
 
     def __str__(self) -> str:
@@ -154,8 +154,8 @@ def examined(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = Fal
 def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, go_on: bool) -> Report:
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
     walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
-    told = announced(QUESTIONS, signals, walked)
-    return Report(name, walked, view.state, announced=told, incidents=incidents(view.root))
+    announced_faults = announced(QUESTIONS, signals, walked)
+    return Report(name, walked, view.state, announced=announced_faults, incidents=incidents(view.root))
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:

@@ -43,22 +43,22 @@ def highest(points: Points) -> tuple[int, float] | None:
     """The step and the value of the highest point."""
     if not len(points):
         return None
-    place = int(np.argmax(points.values))
-    return points.step_at(place), float(points.values[place])
+    index = int(np.argmax(points.values))
+    return points.step_at(index), float(points.values[index])
 
 
 def largest_rise(points: Points) -> tuple[int, float, float] | None:
     """Where a series rises most from one point to the next: the step, the value before, the value there."""
     if len(points) < 2:
         return None
-    place = int(np.argmax(np.diff(points.values)))
-    return points.step_at(place + 1), float(points.values[place]), float(points.values[place + 1])
+    index = int(np.argmax(np.diff(points.values)))
+    return points.step_at(index + 1), float(points.values[index]), float(points.values[index + 1])
 
 
 def value_at(series: Series, step: int) -> float | None:
     """What was recorded at exactly this step, finite or not."""
-    found = series.values[series.steps == step]
-    return float(found[-1]) if len(found) else None
+    values = series.values[series.steps == step]
+    return float(values[-1]) if len(values) else None
 
 
 def times_before(series: Series, step: int, window: int) -> tuple[float, float] | None:

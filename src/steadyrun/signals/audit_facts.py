@@ -16,27 +16,27 @@ HOW = "call run.watch(model, optimizer) before the first forward pass of an eage
 
 def objective(run: Signals) -> Mapping[str, Any]:
     """What the graph of the loss showed; an error where none was read."""
-    found = run.inferred.get("objective")
-    if not isinstance(found, dict):
+    facts = run.inferred.get("objective")
+    if not isinstance(facts, dict):
         raise MissingSignal("objective", "the graph of the loss was not read", HOW)
-    return found
+    return facts
 
 
 def reach(run: Signals) -> Mapping[str, Any]:
     """Whom the gradient reached; an error where a part of the graph is compiled."""
-    found = objective(run)
-    if "trained" not in found:
+    facts = objective(run)
+    if "trained" not in facts:
         raise MissingSignal("objective", "a part of the graph is compiled: whom the gradient reaches is not known", HOW)
-    return found
+    return facts
 
 
-def names(found: Mapping[str, Any], key: str) -> list[str]:
-    held = found.get(key)
-    return [str(each) for each in held] if isinstance(held, list) else []
+def names(facts: Mapping[str, Any], key: str) -> list[str]:
+    listed = facts.get(key)
+    return [str(name) for name in listed] if isinstance(listed, list) else []
 
 
-def count(found: Mapping[str, Any], key: str) -> int:
-    return int(number(found.get(key)) or 0)
+def count(facts: Mapping[str, Any], key: str) -> int:
+    return int(number(facts.get(key)) or 0)
 
 
 def sampled(run: Signals, name: str, why: str = "") -> Points:
@@ -57,10 +57,10 @@ def of_targets(run: Signals, name: str, why: str) -> Points:
 def in_a_row(bad: Any, wanted: float) -> int | None:
     """Where the first stretch of this many begins; None where there is none. What was once so stays found."""
     length = 0
-    for place, wrong in enumerate(np.asarray(bad, dtype=bool).tolist()):
+    for index, wrong in enumerate(np.asarray(bad, dtype=bool).tolist()):
         length = length + 1 if wrong else 0
         if length >= wanted:
-            return place - length + 1
+            return index - length + 1
     return None
 
 

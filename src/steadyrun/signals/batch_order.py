@@ -15,20 +15,20 @@ def period(hashes: Floats) -> int | None:
     At least one whole repetition must be there, and every later batch must fit.
     """
     hashes = hashes[:_MOST]
-    for place in np.flatnonzero(hashes == hashes[0])[1:].tolist() if len(hashes) else []:
-        if 2 * place > len(hashes):
+    for index in np.flatnonzero(hashes == hashes[0])[1:].tolist() if len(hashes) else []:
+        if 2 * index > len(hashes):
             return None
-        if np.array_equal(hashes[place : 2 * place], hashes[:place]) and np.array_equal(
-            hashes[place:], hashes[:-place]
+        if np.array_equal(hashes[index : 2 * index], hashes[:index]) and np.array_equal(
+            hashes[index:], hashes[:-index]
         ):
-            return int(place)
+            return int(index)
     return None
 
 
-def repeated_from(hashes: Floats, place: int, earlier: int = 0) -> int:
-    """How many batches from `place` on are those from `earlier` on."""
-    length = min(len(hashes) - place, place - earlier)
+def repeated_from(hashes: Floats, index: int, earlier: int = 0) -> int:
+    """How many batches from `index` on are those from `earlier` on."""
+    length = min(len(hashes) - index, index - earlier)
     if length <= 0:
         return 0
-    different = hashes[place : place + length] != hashes[earlier : earlier + length]
+    different = hashes[index : index + length] != hashes[earlier : earlier + length]
     return int(np.argmax(different)) if np.any(different) else length

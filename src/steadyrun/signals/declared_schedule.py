@@ -114,8 +114,8 @@ def dry_run(inferred: Mapping[str, Any], group: str = "0") -> Curve | None:
     groups = expected.get("groups") if isinstance(expected, dict) else None
     if not isinstance(groups, list) or not groups:
         return None
-    place = int(group) if group.isdecimal() and int(group) < len(groups) else 0
-    return knot_curve(groups[place]) if isinstance(groups[place], list) else None
+    index = int(group) if group.isdecimal() and int(group) < len(groups) else 0
+    return knot_curve(groups[index]) if isinstance(groups[index], list) else None
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, sl
     meant = np.abs(np.diff(expected))
     around = np.max(np.stack([np.roll(meant, shift) for shift in range(-slack, slack + 1)]), axis=0)
     unexpected = np.maximum(0.0, np.abs(moved) - around)
-    place = int(np.argmax(unexpected))
+    index = int(np.argmax(unexpected))
     return RateJump(
-        int(steps[place + 1]), float(rates[place]), float(rates[place + 1]), float(unexpected[place]) / peak
+        int(steps[index + 1]), float(rates[index]), float(rates[index + 1]), float(unexpected[index]) / peak
     )
 
 

@@ -60,8 +60,8 @@ def dead_blocks(run: Signals, limit: LimitTable, *, so_far: bool = False) -> lis
     """
     blocks, takes = magnitudes(run), taken_by(run)
     pairs = [(name, before) for name, before in takes.items() if {name, before} <= set(blocks)]
-    found = [_dead(run, name, before, blocks, limit, so_far=so_far) for name, before in pairs]
-    return [each for each in found if each is not None]
+    candidates = [_dead(run, name, before, blocks, limit, so_far=so_far) for name, before in pairs]
+    return [candidate for candidate in candidates if candidate is not None]
 
 
 def _dead(
@@ -90,7 +90,9 @@ def _entering(run: Signals, block: str, blocks: dict[str, Points]) -> Points | N
     before = taken_by(run).get(block)
     if before in blocks:
         return blocks[before]
-    entry = next((str(each.get("name")) for each in run.listed("blocks") if each.get("role") == "embedding"), None)
+    entry = next(
+        (str(listed.get("name")) for listed in run.listed("blocks") if listed.get("role") == "embedding"), None
+    )
     return run.maybe(f"activation/{entry}") if entry and block == next(iter(blocks)) else None
 
 

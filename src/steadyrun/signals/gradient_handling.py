@@ -21,11 +21,11 @@ def at_backward(run: Signals) -> Points | None:
 
 def divided_later(run: Signals) -> float | None:
     """By how much gradients shrink between the end of backward and the step, other than by clipping."""
-    before, seen, applied = at_backward(run), run.maybe("grad_norm"), run.maybe("grad_norm_applied")
-    if before is None or seen is None or applied is None:
+    before, norm, applied = at_backward(run), run.maybe("grad_norm"), run.maybe("grad_norm_applied")
+    if before is None or norm is None or applied is None:
         return None
     # torch's clip function sees what is left after a division by hand; without it the step does.
-    left = seen if run.has("clip_threshold") else applied
+    left = norm if run.has("clip_threshold") else applied
     now = np.interp(before.steps, left.steps, left.values)
     usable = (now > 0) & (before.values > 0)
     return float(np.median(before.values[usable] / now[usable])) if np.any(usable) else None

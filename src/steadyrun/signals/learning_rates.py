@@ -119,8 +119,8 @@ def look(run: Signals) -> RecordedRates:
     if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
         plan = None  # the log counts other steps than those that were declared: micro-batches, samples
     # The run holds this in its memo: a strong reference back would keep its files open until the next collection.
-    found = run.memo["rates"] = RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
-    return found
+    recorded = run.memo["rates"] = RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
+    return recorded
 
 
 def _rounded(rates: Points) -> bool:

@@ -62,12 +62,7 @@ class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an e
         self.missing = missing
 
 
-# What to do so that a question can be answered, by what the run says about itself.
-#
-# A question that lacks something says how one records it. Here that becomes true of this run: nothing is asked for that
-# was done already, nothing of a log that only a program could do, and nobody waits for a run that has ended.
-
-
+# How to record what a question lacks, for this run: never what was done already, nor what only a program could do.
 WAIT, LONGER = "let it run on", "train for longer"
 _WATCH, _VAL, _VAL_BATCHES, _BATCHES = (
     "run.watch(model",
@@ -110,8 +105,8 @@ def hint(run: Signals, missing: MissingSignal) -> str:
 
 
 def _of_a_log(missing: MissingSignal) -> str:
-    if found := _DECLARED.search(missing.how):
-        return f"import the log with --declare {found[1]}=…"
+    if declared := _DECLARED.search(missing.how):
+        return f"import the log with --declare {declared[1]}=…"
     if "run." not in missing.how and "steadyrun." not in missing.how:
         return missing.how
     if missing.name in _LOGGED:
@@ -134,7 +129,7 @@ def _validated(run: Signals) -> bool:
 
 
 def _gave_validation_batches(run: Signals) -> bool:
-    return run.has("example_hash/val") or any("data" in each.fields for each in run.events("validation"))
+    return run.has("example_hash/val") or any("data" in event.fields for event in run.events("validation"))
 
 
 def _gave_batches(run: Signals) -> bool:
@@ -143,8 +138,8 @@ def _gave_batches(run: Signals) -> bool:
 
 def _why(run: Signals, probes: tuple[str, ...]) -> str:
     """What a probe said about itself when it could not record something."""
-    told = (each.fields for kind in ("not-recorded", "probe-failed") for each in run.events(kind))
-    return next((str(each.get("why")) for each in told if each.get("probe") in probes), "")
+    reports = (event.fields for kind in ("not-recorded", "probe-failed") for event in run.events(kind))
+    return next((str(report.get("why")) for report in reports if report.get("probe") in probes), "")
 
 
 def _not_seen(run: Signals, missing: MissingSignal) -> str:
@@ -153,8 +148,8 @@ def _not_seen(run: Signals, missing: MissingSignal) -> str:
         return "use an optimizer that keeps moments, such as Adam: the watched one has none that are known"
     if why := _why(run, _PROBES.get(missing.name, _SHARDED)):
         return f"it could not be recorded: {why}"
-    if found := re.search(r"run\.log\(.*?\)", missing.how):
-        return f"log it with {found[0]}: it was not seen in the watched model and optimizer"
+    if log_call := re.search(r"run\.log\(.*?\)", missing.how):
+        return f"log it with {log_call[0]}: it was not seen in the watched model and optimizer"
     return (
         f"the run is watched, but {missing.name} was not seen: the watched model and optimizer do not give it, or a "
         "compiled part hides it"

@@ -37,16 +37,16 @@ def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
     dense = by_steps and len(norms) > 1 and float(np.median(np.diff(norms.steps))) <= 1
     tail = bad > good[-1] if len(good) else np.ones(len(bad), bool)
     endless = tail & (dense and int(np.sum(tail)) >= _IN_A_ROW)
-    found: Steps = bad[endless | _destroyed(bad, loss)]
-    return found
+    applied_steps: Steps = bad[endless | _destroyed(bad, loss)]
+    return applied_steps
 
 
 def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
     """After which of these steps the next loss is not finite; or exactly 0 to the end, which is how filters hide it."""
     if loss is None or not len(loss):
         return np.zeros(len(bad), bool)
-    place = np.searchsorted(loss.steps, bad, side="right")
-    there = place < len(loss)
+    index = np.searchsorted(loss.steps, bad, side="right")
+    there = index < len(loss)
     alive = np.flatnonzero(loss.values != 0)
     hidden = loss.steps[int(alive[-1]) + 1 :] if len(alive) and len(alive) < len(loss) - _IN_A_ROW else loss.steps[:0]
-    return (there & ~np.isfinite(loss.values[np.minimum(place, len(loss) - 1)])) | np.isin(bad, hidden)
+    return (there & ~np.isfinite(loss.values[np.minimum(index, len(loss) - 1)])) | np.isin(bad, hidden)

@@ -16,8 +16,8 @@ def regime(run: Signals) -> str:
         return _NAMES.get(declared.lower().removeprefix("torch."), declared.lower())
     if run.has("loss_scale") and np.any(run.raw("loss_scale").values != 1):  # bf16 programs print a scale of 1
         return "fp16"
-    found = run.inferred.get("dtype")
-    return str(found) if isinstance(found, str) else ""
+    dtype = run.inferred.get("dtype")
+    return str(dtype) if isinstance(dtype, str) else ""
 
 
 def longest_run(flags: np.ndarray) -> tuple[int, int]:
@@ -26,5 +26,5 @@ def longest_run(flags: np.ndarray) -> tuple[int, int]:
         return 0, 0
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     lengths = edges[1::2] - edges[::2]
-    place = int(np.argmax(lengths))
-    return int(lengths[place]), int(edges[::2][place])
+    index = int(np.argmax(lengths))
+    return int(lengths[index]), int(edges[::2][index])

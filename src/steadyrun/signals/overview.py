@@ -118,8 +118,8 @@ class Spread:
         if self.count < 2 or not len(self.steps):
             return None
         ratio = self.high / self.low
-        place = int(np.argmax(ratio))
-        return int(self.steps[place]), float(ratio[place])
+        index = int(np.argmax(ratio))
+        return int(self.steps[index]), float(ratio[index])
 
     def within(self, times: float) -> tuple[Floats, Floats]:
         """A corridor at every step that holds all series exactly where they are within `times` of each other."""
@@ -135,11 +135,11 @@ def summed(name: str, parts: Iterable[Series]) -> Series | None:
     return None if total is None or not len(total) else Series(name, total.steps, total.values, total.times)
 
 
-def _added(one: Series, other: Series) -> Series:
-    if np.array_equal(one.steps, other.steps):
-        return Series(one.name, one.steps, one.values + other.values, one.times)
-    steps, mine, theirs = np.intersect1d(one.steps, other.steps, assume_unique=True, return_indices=True)
-    return Series(one.name, steps, one.values[mine] + other.values[theirs], one.times[mine])
+def _added(first: Series, second: Series) -> Series:
+    if np.array_equal(first.steps, second.steps):
+        return Series(first.name, first.steps, first.values + second.values, first.times)
+    steps, mine, theirs = np.intersect1d(first.steps, second.steps, assume_unique=True, return_indices=True)
+    return Series(first.name, steps, first.values[mine] + second.values[theirs], first.times[mine])
 
 
 def share_not_positive(parts: Iterable[Floats]) -> float:

@@ -10,15 +10,15 @@ def knots(rates: list[float]) -> tuple[tuple[int, float], ...]:
     tolerance = _RESOLUTION * max(abs(rate) for rate in rates)
     kept = [0]
     low, high = float("-inf"), float("inf")
-    for place in range(1, len(rates)):
+    for index in range(1, len(rates)):
         start = kept[-1]
-        span, rise = place - start, rates[place] - rates[start]
+        span, rise = index - start, rates[index] - rates[start]
         if not low <= rise / span <= high:
-            kept.append(place - 1)
-            start, span, rise = place - 1, 1, rates[place] - rates[place - 1]
+            kept.append(index - 1)
+            start, span, rise = index - 1, 1, rates[index] - rates[index - 1]
             low, high = float("-inf"), float("inf")
         low = max(low, (rise - tolerance) / span)
         high = min(high, (rise + tolerance) / span)
     if kept[-1] != len(rates) - 1:
         kept.append(len(rates) - 1)
-    return tuple((place, rates[place]) for place in kept)
+    return tuple((index, rates[index]) for index in kept)

@@ -53,8 +53,8 @@ def progress(run: Signals) -> Progress:
     smooth = ema(loss.values, span)
     # A loss that explodes at once is above its start from the second step on.
     start = min(float(np.mean(loss.values[:3])), float(np.mean(loss.values[:_FIRST])))
-    found = run.memo["progress"] = Progress(loss, smooth, start)
-    return found
+    measured = run.memo["progress"] = Progress(loss, smooth, start)
+    return measured
 
 
 def from_scratch(run: Signals) -> bool:
@@ -71,9 +71,9 @@ def from_scratch(run: Signals) -> bool:
     return count is not None and loss is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS
 
 
-def surely(seen: Progress) -> float:
+def surely(training: Progress) -> float:
     """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative."""
-    values = seen.loss.values
+    values = training.loss.values
     early, late = values[: max(_FEWEST, len(values) // 10)], values[len(values) // 2 :]
     error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
     change = float(np.mean(late) - np.mean(early))

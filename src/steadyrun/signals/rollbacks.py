@@ -21,7 +21,7 @@ class Path:
         self._back: list[tuple[int, int]] = []  # the step after a rollback, and the one that it went back to
         for event in events:
             if event.kind == "resume" and event.step is not None:  # what came later in the attempt before is replaced
-                self._back = [each for each in self._back if each[0] <= event.step]
+                self._back = [back for back in self._back if back[0] <= event.step]
             elif event.kind == "rollback" and event.step is not None and _is_step(event.fields.get("to_step")):
                 self._back.append((event.step, min(event.step, event.fields["to_step"])))
         self._starts: list[tuple[float, float]] = []  # from which step on, and how far positions lie behind
@@ -46,19 +46,19 @@ class Path:
         return any(before < seam <= after for seam, _ in self._back)
 
     def _behind(self, steps: Floats) -> Floats:
-        found = np.zeros(len(steps))
+        distances = np.zeros(len(steps))
         for start, behind in self._starts:
-            found[steps >= start] = behind
-        return found
+            distances[steps >= start] = behind
+        return distances
 
 
 def path_of(run: Signals) -> Path:
     """The path of a run."""
     if "path" not in run.memo:
-        told = [*run.events("resume"), *run.events("rollback")]
-        run.memo["path"] = Path(sorted(told, key=lambda event: event.time))
-    found: Path = run.memo["path"]
-    return found
+        events = [*run.events("resume"), *run.events("rollback")]
+        run.memo["path"] = Path(sorted(events, key=lambda event: event.time))
+    path: Path = run.memo["path"]
+    return path
 
 
 def _is_step(value: object) -> bool:

@@ -55,8 +55,8 @@ class Points:
     def from_step(self, step: float) -> Points:
         return self.where(self.steps >= step)
 
-    def step_at(self, place: int) -> int:
-        return int(self.steps[place])
+    def step_at(self, index: int) -> int:
+        return int(self.steps[index])
 
     def mean_until(self, step: float, window: int) -> float:
         """The mean of the last `window` points up to a step; NaN before the first."""
@@ -162,8 +162,8 @@ class Signals:
 
     def listed(self, key: str) -> list[dict[str, Any]]:
         """The entries of a list in the manifest, such as `param_groups`."""
-        found = self.manifest.get(key)
-        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+        entries = self.manifest.get(key)
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
     def about(self, key: str) -> Mapping[str, Any]:
         """A part of the manifest, such as `model`; empty where there is none."""
@@ -204,10 +204,10 @@ class Signals:
     def family(self, pattern: str) -> dict[str, Points]:
         """All series of a pattern such as `activation/*`, by what the star stands for; an error where there is none."""
         start = len(pattern) - 1
-        found = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
-        kept = {name: points for name, points in found.items() if points is not None}
+        series = {name[start:]: self.maybe(name) for name in self.matching(pattern)}
+        kept = {name: points for name, points in series.items() if points is not None}
         if not kept:
-            why = f"{pattern} was recorded, but no value is finite{self._so_far}" if found else ""
+            why = f"{pattern} was recorded, but no value is finite{self._so_far}" if series else ""
             raise MissingSignal(pattern, why)
         return kept
 
@@ -226,8 +226,8 @@ class Signals:
     @cached_property
     def first_nonfinite(self) -> tuple[int, str] | None:
         """The first step whose loss or gradient was not finite, and which; a step the scaler skipped is ordinary."""
-        found = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
-        return min(found, default=None)
+        steps = [(step, name) for name in ("loss", "grad_norm") if (step := self._first_bad(name)) is not None]
+        return min(steps, default=None)
 
     @cached_property
     def end(self) -> float:
@@ -276,8 +276,8 @@ class Signals:
         if key not in self.memo:
             series = self._read[name] = self.raw(name)
             self.memo[key] = series.steps[~np.isfinite(series.values)], len(series)
-        found: tuple[npt.NDArray[np.int64], int] = self.memo[key]
-        return found
+        steps_and_length: tuple[npt.NDArray[np.int64], int] = self.memo[key]
+        return steps_and_length
 
     def _first_bad(self, name: str) -> int | None:
         if not self.has(name):
@@ -308,7 +308,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def signals_of(source: RunSource) -> Signals:
     """The signals of a run; a clear error where nothing at all was recorded."""
-    found = Signals(source)
-    if not found.names and not found.manifest:
+    signals = Signals(source)
+    if not signals.names and not signals.manifest:
         raise UsageError("the run directory holds neither a manifest nor any series")
-    return found
+    return signals

@@ -27,7 +27,7 @@ def jump_of(run: Signals, times: float) -> LossJump | None:
     """The highest loss that is so many times the middle of the points before it; None where there is none."""
     loss = run.points("loss")
     values = loss.values
-    before = np.array([float(np.median(values[:place])) for place in range(_FEWEST, len(values))])
+    before = np.array([float(np.median(values[:index])) for index in range(_FEWEST, len(values))])
     later = values[_FEWEST:]
     if not len(later) or float(np.min(values)) <= 0:
         return None
@@ -56,12 +56,13 @@ def _lead(norms: Points | None, began: int) -> str:
     """Whether the gradient norm rose before the loss did, and where first."""
     if norms is None:
         return ""
-    place = int(np.searchsorted(norms.steps, began))
-    for at in range(max(1, place - _LOOK_BACK), place):
-        level = float(np.median(norms.values[:at]))
-        if level > 0 and np.all(norms.values[at : place + 1] > _ROSE * level):
-            words = f"{shown(norms.values[at])} at step {norms.step_at(at)}, {shown(norms.values[at] / level)} times"
-            steps = began - norms.step_at(at)
+    jump = int(np.searchsorted(norms.steps, began))
+    for index in range(max(1, jump - _LOOK_BACK), jump):
+        level = float(np.median(norms.values[:index]))
+        if level > 0 and np.all(norms.values[index : jump + 1] > _ROSE * level):
+            norm = norms.values[index]
+            words = f"{shown(norm)} at step {norms.step_at(index)}, {shown(norm / level)} times"
+            steps = began - norms.step_at(index)
             return f". The gradient norm rose first: {words} what it was, {steps} steps before the loss"
     return ""
 

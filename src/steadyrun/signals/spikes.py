@@ -14,11 +14,11 @@ _SETTLED = 5  # points whose mean must be back: one lucky point does not end a s
 
 @dataclass(frozen=True)
 class Spike:
-    """One spike; places are indices of points, `level` and `deviation` those of the window before it."""
+    """One spike, by indices of points; `level` and `deviation` are those of the window before it."""
 
     start: int
     peak: int
-    end: int | None  # the first place at which the loss is back; None where it never is
+    end: int | None  # the first index at which the loss is back; None where it never is
     start_step: int
     peak_step: int
     value: float
@@ -48,17 +48,17 @@ def spikes(loss: Points, window: int, sigmas: float, back: float) -> list[Spike]
     flagged = values > mean + sigmas * deviation
     flagged[:window] = False
     settled = rolling_mean(values, _SETTLED)
-    found: list[Spike] = []
+    all_spikes: list[Spike] = []
     free_from = 0
     for start in np.flatnonzero(flagged).tolist():
         if start < free_from:
             continue
         spike = _follow(loss, start, float(mean[start]), float(deviation[start]), settled, back)
-        found.append(spike)
+        all_spikes.append(spike)
         if spike.end is None:
             break
         free_from = spike.end
-    return found
+    return all_spikes
 
 
 def _follow(loss: Points, start: int, level: float, deviation: float, settled: Floats, back: float) -> Spike:
@@ -74,11 +74,11 @@ def _follow(loss: Points, start: int, level: float, deviation: float, settled: F
 
 
 def _first_below(values: Floats, start: int, limit: float) -> int | None:
-    """The first place from `start` on with a value at or below the limit, looked for in growing stretches."""
+    """The first index from `start` on with a value at or below the limit, looked for in growing stretches."""
     size = 64
     while start < len(values):
-        found = np.flatnonzero(values[start : start + size] <= limit)
-        if len(found):
-            return start + int(found[0])
+        below = np.flatnonzero(values[start : start + size] <= limit)
+        if len(below):
+            return start + int(below[0])
         start, size = start + size, 2 * size
     return None

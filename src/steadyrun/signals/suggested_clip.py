@@ -53,10 +53,10 @@ def suggest_clip(
     series = signals.raw("grad_norm")
     end = _gravest_incident(view) if before is None else before
     norms = series.values if end is None else series.values[series.steps < end]
-    found = suggested_clip(norms[-window:], quantile)
-    if not np.isfinite(found):
+    threshold = suggested_clip(norms[-window:], quantile)
+    if not np.isfinite(threshold):
         raise UsageError(f"{view.root} has no finite gradient norm before step {end}")
-    return found
+    return threshold
 
 
 def _opened(run: str | os.PathLike[str] | RunReader) -> RunReader:
@@ -67,6 +67,6 @@ def _opened(run: str | os.PathLike[str] | RunReader) -> RunReader:
 
 def _gravest_incident(view: RunReader) -> int | None:
     """The step of the gravest, in the order in which replay chooses."""
-    told = [(event, event.step) for event in view.events("incident") if event.step is not None]
-    ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in told]
+    incidents = [(event, event.step) for event in view.events("incident") if event.step is not None]
+    ranked = [gravity(event.fields.get("cause"), event.fields.get("severity"), step) for event, step in incidents]
     return min(ranked)[-1] if ranked else None

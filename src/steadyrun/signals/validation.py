@@ -47,8 +47,8 @@ class Gap:
         if len(values) < 3 or float(np.min(values)) <= 0:
             return 0, 0.0
         times = values[1:-1] / np.maximum(values[:-2], values[2:])
-        place = int(np.argmax(times))
-        return place + 1, float(times[place])
+        index = int(np.argmax(times))
+        return index + 1, float(times[index])
 
     @property
     def middle(self) -> Floats:
@@ -98,16 +98,16 @@ def _counts_otherwise(val: Points, loss: Points) -> bool:
 def gap_of(run: Signals) -> Gap:
     """The gap at every validation within the recorded training steps; an error where there is none."""
     val = run.points("val_loss")
-    seen: Progress = progress(run)
+    training: Progress = progress(run)
     # The first logged loss of a sparse record stands for the steps before it, too.
-    first = seen.loss.steps[0] - (seen.loss.spacing if seen.loss.spacing > 1 else 0)
-    if run.imported and _counts_otherwise(val, seen.loss):
+    first = training.loss.steps[0] - (training.loss.spacing if training.loss.spacing > 1 else 0)
+    if run.imported and _counts_otherwise(val, training.loss):
         why = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}: they count something else"
         raise MissingSignal("val_loss", f"{why} than the training losses", "log both over the same steps")
-    inside = val.where((val.steps >= first) & (val.steps <= seen.loss.steps[-1] + seen.loss.spacing))
+    inside = val.where((val.steps >= first) & (val.steps <= training.loss.steps[-1] + training.loss.spacing))
     if not len(inside):
         raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
-    train = np.interp(inside.steps, seen.loss.steps, seen.smooth)
+    train = np.interp(inside.steps, training.loss.steps, training.smooth)
     count = chooses(run)
-    first = math.log(count) if count is not None else abs(seen.start)
+    first = math.log(count) if count is not None else abs(training.start)
     return Gap(inside, train, (first or 1.0) / _SEED_LOSS)

@@ -51,8 +51,8 @@ def race(run: Signals) -> Race:
     for family, span in (("class_loss", SPAN), ("val_class_loss", 1)):
         regular, irregular = run.maybe(f"{family}/regular"), run.maybe(f"{family}/irregular")
         if regular is not None and irregular is not None:
-            found = run.memo["race"] = _race(run, family, regular, irregular, span)
-            return found
+            curves = run.memo["race"] = _race(run, family, regular, irregular, span)
+            return curves
     if run.matching("class_loss/*") or run.matching("val_class_loss/*"):
         raise NotApplicable("no classes are called regular and irregular, the names that this question compares")
     how = "" if run.imported else ': run.step(loss, class_losses={"regular": …, "irregular": …})'
@@ -65,13 +65,13 @@ def _race(run: Signals, family: str, regular: Points, irregular: Points, span: i
         regular, irregular = (points.where(np.isin(points.steps, both)) for points in (regular, irregular))
     steps, first, second = regular.steps, ema(regular.values, span), ema(irregular.values, span)
     later = slice(len(steps) // 4, None)
-    found = Race(steps[later], first[later], second[later], family)
-    if len(found.steps) < FEWEST:
+    curves = Race(steps[later], first[later], second[later], family)
+    if len(curves.steps) < FEWEST:
         if run.running:
             raise MissingSignal(
                 f"{family}/*", f"only {len(steps)} losses of both classes are recorded", "let it run on"
             )
         raise NotApplicable(f"only {len(steps)} losses of both classes are recorded")
-    if float(np.min(found.regular)) <= 0:
+    if float(np.min(curves.regular)) <= 0:
         raise NotApplicable("losses that are not positive have no lag as a share")
-    return found
+    return curves

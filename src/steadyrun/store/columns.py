@@ -41,9 +41,9 @@ class DataFile:
     sums: bytes = b""  # and the checksums of its columns
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def indices(self) -> dict[str, int]:
         """Where each column stands; ours hold numbers alone, so the names are all of them, in order."""
-        return {name: place for place, name in enumerate(self.names)}
+        return {name: index for index, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _replaces(path: Path, schema: pa.Schema, dropped: list[Dropped]) -> set[str]
         pass
     dropped.append(Dropped(path.name, "the list of the segments that it replaces is damaged", 1, "list"))
     mine = parse_parquet(path.name)
-    return {each.name for each in path.parent.glob("*.arrow") if (parse_segment(each.name) or ())[:2] == mine}
+    return {segment.name for segment in path.parent.glob("*.arrow") if (parse_segment(segment.name) or ())[:2] == mine}
 
 
 class SharedAxes:
@@ -162,12 +162,12 @@ class SharedAxes:
         return _kept(self._segments, path, lambda: SegmentReader(path))
 
 
-def _kept(held: dict[Path, _Result], path: Path, make: Callable[[], _Result]) -> _Result:
-    if path not in held:
-        while len(held) >= _OPEN:
-            del held[next(iter(held))]
-        held[path] = make()
-    return held[path]
+def _kept(cache: dict[Path, _Result], path: Path, make: Callable[[], _Result]) -> _Result:
+    if path not in cache:
+        while len(cache) >= _OPEN:
+            del cache[next(iter(cache))]
+        cache[path] = make()
+    return cache[path]
 
 
 def read_points(file: DataFile, name: str, dropped: list[Dropped], axes: SharedAxes | None = None) -> ColumnPoints:
@@ -239,7 +239,7 @@ def _parquet_rows(
 def _checked(file: DataFile, opened: pq.ParquetFile, group: int, names: list[str]) -> pa.Table:
     """Some columns of a row group, once their checksums match."""
     for name in names if file.sums else ():
-        compaction.check_column(file.path, file.sums, opened.metadata, group, file.places[name])
+        compaction.check_column(file.path, file.sums, opened.metadata, group, file.indices[name])
     return opened.read_row_group(group, columns=names)
 
 

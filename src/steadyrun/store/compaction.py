@@ -22,13 +22,7 @@ from steadyrun.records import Dropped
 from steadyrun.store.layout import parquet_name, parse_segment
 from steadyrun.store.segment import STEP, TIME, SegmentReader, schema_of
 
-# Checksums of a Parquet file's columns and of its footer, in the bytes before the footer.
-#
-# Parquet has checksums of what is in its pages, and none of the pages' headers and of the footer, which hold the names
-# of the columns and say how to read them. Readers of Parquet come from the end of the file and never see the seal; a
-# file without one is read as far as Parquet's own checksums go.
-
-
+# The seal: checksums of columns and footer, in front of the footer. Parquet has none of page headers and the footer.
 _MARK = b"steadyrun-crc32:"
 _SIZE = len(_MARK) + 16  # then the checksum of all behind the columns, and how many sums of columns there are
 _END = struct.Struct("<I4s")  # the footer's length, and the magic
@@ -37,26 +31,26 @@ _LARGEST = 256 * 2**20  # bytes of a footer that is still read
 
 def seal(file: BinaryIO) -> None:
     """Move the footer of a complete Parquet file behind the checksums."""
-    place, footer = _footer(file)
+    start, footer = _footer(file)
     metadata = pq.read_metadata(file)
     sums = b"".join(
         _hex(_chunk(file, metadata, group, column))
         for group in range(metadata.num_row_groups)
         for column in range(metadata.num_columns)
     )
-    file.seek(place)
+    file.seek(start)
     file.write(sums + _mark(sums, footer) + footer)
 
 
 def check(path: Path) -> bytes:
     """The checksums of a file's columns, b"" where it has none; a ValueError if its footer is not what was written."""
     with path.open("rb") as file:
-        place, footer = _footer(file)
-        mark = _before(file, place, _SIZE)
+        start, footer = _footer(file)
+        mark = _before(file, start, _SIZE)
         if not mark.startswith(_MARK):
             return b""
         try:
-            sums = _before(file, place - _SIZE, 8 * int(mark[-8:], 16))
+            sums = _before(file, start - _SIZE, 8 * int(mark[-8:], 16))
         except ValueError:
             sums = b""
     if mark != _mark(sums, footer):
@@ -66,9 +60,9 @@ def check(path: Path) -> bytes:
 
 def check_column(path: Path, sums: bytes, metadata: pq.FileMetaData, group: int, column: int) -> None:
     """A ValueError if the bytes of one column in one row group are not what was written."""
-    place = 8 * (group * metadata.num_columns + column)
+    offset = 8 * (group * metadata.num_columns + column)
     with path.open("rb") as file:
-        if _hex(_chunk(file, metadata, group, column)) != sums[place : place + 8]:
+        if _hex(_chunk(file, metadata, group, column)) != sums[offset : offset + 8]:
             raise ValueError(f"the checksum of {metadata.schema.column(column).name!r} does not match")
 
 
@@ -101,9 +95,9 @@ def _footer(file: BinaryIO) -> tuple[int, bytes]:
     length, magic = _END.unpack(file.read(_END.size))
     if magic != b"PAR1" or not length + _END.size <= min(size, _LARGEST):
         raise ValueError("its end is not that of a Parquet file")
-    place = size - _END.size - length
-    file.seek(place)
-    return place, file.read(size - place)
+    start = size - _END.size - length
+    file.seek(start)
+    return start, file.read(size - start)
 
 
 REPLACES = b"steadyrun.replaces"

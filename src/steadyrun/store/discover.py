@@ -33,7 +33,7 @@ class Root:
 
     def runs(self) -> list[RunPlace]:
         """Every run below the root, or the root itself where it is one; not those inside of other runs."""
-        return [self._place(path) for path in _below(self.path)][:_MOST]
+        return [self._run_place(path) for path in _below(self.path)][:_MOST]
 
     def find(self, name: str) -> RunPlace | None:
         """The run with this path below the root; None where it is none, or leads out in any way."""
@@ -45,9 +45,9 @@ class Root:
             inside = path.resolve(strict=True) == path and contained(path)
         except (OSError, RuntimeError):
             return None
-        return self._place(path) if inside else None
+        return self._run_place(path) if inside else None
 
-    def _place(self, path: Path) -> RunPlace:
+    def _run_place(self, path: Path) -> RunPlace:
         relative = "" if path == self.path else str(path.relative_to(self.path))
         return RunPlace(path, quote(os.fsencode(relative)), one_line(relative or path.name or str(path)))
 
@@ -79,12 +79,12 @@ def _incidents(run: Path) -> Iterator[Path]:
 
 def _below(root: Path) -> Iterator[Path]:
     """Breadth first, so that a deep tree of something else hides nothing near the root."""
-    waiting, seen = [(root, 0)], 0
+    waiting, visited = [(root, 0)], 0
     while waiting:
         level, waiting = waiting, []
         for folder, depth in level:
-            seen += 1
-            if seen > _MOST_FOLDERS:
+            visited += 1
+            if visited > _MOST_FOLDERS:
                 return
             if (folder / MANIFEST).is_file():
                 if _safely_contained(folder):

@@ -84,7 +84,7 @@ def _read(path: Path, size: int, rank: int) -> tuple[list[Event], list[Dropped]]
     events: list[Event] = []
     bad: list[Dropped] = []
     end = 0
-    for place, start, line in _lines(path, min(size, _LARGEST)):
+    for line_number, start, line in _lines(path, min(size, _LARGEST)):
         if len(events) == _MOST:
             break
         end = start + len(line)
@@ -93,19 +93,19 @@ def _read(path: Path, size: int, rank: int) -> tuple[list[Event], list[Dropped]]
         if (event := parse_event(line, rank)) is not None:
             events.append(event)
         else:
-            bad.append(Dropped(path.name, f"line {place} {_why_not(line)}", len(line.rstrip(b"\n"))))
+            bad.append(Dropped(path.name, f"line {line_number} {_why_not(line)}", len(line.rstrip(b"\n"))))
     if end < size:
         bad.append(Dropped(path.name, "the log is larger than what is read of one", size - end))
     return events, _folded(bad)
 
 
 def _lines(path: Path, size: int) -> Iterator[tuple[int, int, bytes]]:
-    """Number, place and bytes of every line that begins in the first `size` bytes."""
-    place = start = 0
+    """Number, offset and bytes of every line that begins in the first `size` bytes."""
+    line_number = start = 0
     with path.open("rb", buffering=_PIECE) as file:
         while line := file.readline(size - start):
-            place += 1
-            yield place, start, line
+            line_number += 1
+            yield line_number, start, line
             start += len(line)
 
 
@@ -115,7 +115,7 @@ def _folded(bad: list[Dropped]) -> list[Dropped]:
     if len(rest) < 2:
         return bad
     more = f"{len(rest):,} more lines are not events either, or are damaged"
-    return [*bad[:_NAMED], Dropped(bad[0].file, more, sum(each.size for each in rest))]
+    return [*bad[:_NAMED], Dropped(bad[0].file, more, sum(dropped.size for dropped in rest))]
 
 
 def parse_event(line: bytes, rank: int) -> Event | None:
@@ -123,9 +123,9 @@ def parse_event(line: bytes, rank: int) -> Event | None:
     if not line[:64].lstrip().startswith(b"{") or _is_damaged(line):
         return None
     try:
-        found = loads(line)
-        kind, step, time = found["kind"], found["step"], number(found["time"])
-        fields = {key: value for key, value in found.items() if key not in _OWN_KEYS}
+        entry = loads(line)
+        kind, step, time = entry["kind"], entry["step"], number(entry["time"])
+        fields = {key: value for key, value in entry.items() if key not in _OWN_KEYS}
         good = isinstance(kind, str) and _is_step(step) and not math.isinf(time) and _fits(kind, fields)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

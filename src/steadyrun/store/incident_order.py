@@ -21,7 +21,7 @@ def gravity(kind: Any, severity: Any, step: int) -> tuple[int, float, int]:
 
 def _size(severity: Any) -> float:
     try:
-        found = number(severity)
+        size = number(severity)
     except (TypeError, ValueError, OverflowError):
         return math.inf
-    return math.inf if math.isnan(found) else found
+    return math.inf if math.isnan(size) else size

@@ -58,12 +58,12 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
 def loads(data: bytes) -> Any:
     """Parse JSON that anyone may have written: a ValueError, and nothing else, for what cannot be used."""
     try:
-        found = json.loads(data, parse_int=_integer)
+        content = json.loads(data, parse_int=_integer)
     except RecursionError:
         raise ValueError("nested too deeply to parse") from None
-    if data.count(b"[") + data.count(b"{") > _DEEPEST and _is_deep(found):
+    if data.count(b"[") + data.count(b"{") > _DEEPEST and _is_deep(content):
         raise ValueError("nested too deeply to parse")
-    return found
+    return content
 
 
 def _integer(digits: str) -> int | float:
@@ -71,10 +71,10 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_INT else float(digits)
 
 
-def _is_deep(found: Any) -> bool:
-    level = [found]
+def _is_deep(content: Any) -> bool:
+    level = [content]
     for _ in range(_DEEPEST):
-        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        inner = (parent.values() if isinstance(parent, dict) else parent for parent in level)
         level = [child for children in inner for child in children if isinstance(child, dict | list)]
         if not level:
             return False

@@ -47,14 +47,14 @@ def parquet_name(table: str, attempt: int) -> str:
 
 def parse_segment(name: str) -> tuple[str, int, int] | None:
     """(table, attempt, part) of an Arrow segment's file name, or None where it is something else."""
-    found = _SEGMENT.fullmatch(name)
-    return (found["table"], int(found["attempt"]), int(found["part"])) if found else None
+    match = _SEGMENT.fullmatch(name)
+    return (match["table"], int(match["attempt"]), int(match["part"])) if match else None
 
 
 def parse_parquet(name: str) -> tuple[str, int] | None:
     """(table, attempt) of a compacted file's name, or None where it is something else."""
-    found = _PARQUET.fullmatch(name)
-    return (found["table"], int(found["attempt"])) if found else None
+    match = _PARQUET.fullmatch(name)
+    return (match["table"], int(match["attempt"])) if match else None
 
 
 def claim_file(folder: Path, attempt: int) -> Path:
@@ -95,7 +95,7 @@ def ranks(root: Path) -> list[int]:
     folders = (root / "metrics").glob("rank-*")
     files = (root / "events").glob("rank-*.jsonl")
     named = [_RANK.fullmatch(path.stem) for path in [*folders, *files]]
-    return sorted({int(found["rank"]) for found in named if found})
+    return sorted({int(match["rank"]) for match in named if match})
 
 
 def last_attempt(root: Path, rank: int) -> int:
@@ -103,5 +103,5 @@ def last_attempt(root: Path, rank: int) -> int:
     folder = metrics_folder(root, rank)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     parsed = [parse_segment(name) or parse_parquet(name) for name in names]
-    claimed = [int(found["attempt"]) for name in names if (found := _CLAIM.fullmatch(name))]
-    return max([*claimed, *(found[1] for found in parsed if found)], default=0)
+    claimed = [int(match["attempt"]) for name in names if (match := _CLAIM.fullmatch(name))]
+    return max([*claimed, *(table_attempt[1] for table_attempt in parsed if table_attempt)], default=0)

@@ -19,18 +19,18 @@ def read_manifest(root: Path) -> dict[str, Any]:
     """The manifest of the run in `root`; a clear error where it is none, damaged, or newer than this version."""
     path = root / MANIFEST
     try:
-        found = read_json(path)
+        manifest = read_json(path)
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{root} is not a run directory: it has no {MANIFEST}. Give the folder that steadyrun.record wrote."
         ) from None
     except (OSError, ValueError) as problem:
         raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
-    if not isinstance(found, dict) or not isinstance(found.get("schema"), int):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
         raise RunDirectoryError(f"{path} was not written by steadyrun: it has no schema number")
-    if found["schema"] > SCHEMA:
+    if manifest["schema"] > SCHEMA:
         raise NewerSchemaError(
-            f"{path} has schema {found['schema']}, this version of steadyrun reads up to {SCHEMA}: "
+            f"{path} has schema {manifest['schema']}, this version of steadyrun reads up to {SCHEMA}: "
             "upgrade with `pip install --upgrade steadyrun`"
         )
-    return found
+    return manifest

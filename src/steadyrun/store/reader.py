@@ -97,9 +97,9 @@ class RunReader:
 
     def names(self, rank: int = 0) -> list[str]:
         """The names of all recorded series."""
-        found = {name: None for file in self._files(rank) for name in file.names if name not in {"step", "time"}}
-        found.update(dict.fromkeys(_validation_series(self.events("validation", rank))))
-        return sorted(found)
+        names = {name: None for file in self._files(rank) for name in file.names if name not in {"step", "time"}}
+        names.update(dict.fromkeys(_validation_series(self.events("validation", rank))))
+        return sorted(names)
 
     def series(self, name: str, rank: int = 0, *, every_attempt: bool = False) -> Series:
         """One series as numpy arrays, without loading the others.
@@ -148,8 +148,8 @@ class RunReader:
             return read()
         if (what, rank) not in self._kept:
             self._kept[what, rank] = read()
-        found: list[_Item] = self._kept[what, rank]
-        return found
+        items: list[_Item] = self._kept[what, rank]
+        return items
 
     def _read(self, read: Callable[[], _Item]) -> _Item:
         """Read again if files vanish meanwhile, from the files that there are then."""
@@ -203,12 +203,12 @@ class RunReader:
     def _seams(self, rank: int) -> list[tuple[int, int]]:
         """Of every attempt, in order, the first step that it or a later one recorded."""
         newest, first = last_attempt(self.root, rank), _NO_STEP
-        found = []
+        seams = []
         for attempt, step in sorted(_attempt_starts(self.events(rank=rank, every_attempt=True)).items(), reverse=True):
             if attempt <= newest:
                 first = min(first, step)
-                found.append((attempt, first))
-        return found[::-1]
+                seams.append((attempt, first))
+        return seams[::-1]
 
     def _unknown(self, name: str, rank: int) -> UsageError:
         names = self.names(rank)
@@ -241,12 +241,12 @@ def _without_repeated_steps(events: list[Event]) -> list[Event]:
 
 def _validation_series(events: list[Event]) -> dict[str, list[ColumnPoints]]:
     """Validation events as series: val_loss, val_class_loss/<class> and every other number given."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    rows_by_name: dict[str, list[tuple[int, float, float]]] = {}
     for event in events:
         for name, value in event.fields.get("values", {}).items():
             if event.step is not None:
-                found.setdefault(name, []).append((event.step, number(value), event.time))
-    return {name: [_as_points(rows)] for name, rows in found.items()}
+                rows_by_name.setdefault(name, []).append((event.step, number(value), event.time))
+    return {name: [_as_points(rows)] for name, rows in rows_by_name.items()}
 
 
 def _as_points(rows: list[tuple[int, float, float]]) -> ColumnPoints:

@@ -21,12 +21,7 @@ import pyarrow as pa
 from steadyrun.records import Dropped
 from steadyrun.store.jsonio import regular_size
 
-# The little that must be known of an Arrow message before Arrow itself reads it.
-#
-# Arrow unpacks compressed batches at once, however small the file and large what comes out. We write none, so one that
-# is compressed is not ours.
-
-
+# Arrow unpacks compressed batches at once, however large they become. We write none, so those are refused unread.
 _RECORD_BATCH = 3  # of the union MessageHeader
 _KIND, _HEADER, _BODY = 1, 2, 3  # fields of the table Message
 _COMPRESSION = 3  # field of the table RecordBatch
@@ -56,9 +51,9 @@ def _field(data: bytes, table: int, number: int) -> int:
     return table + offset if offset else 0
 
 
-def _unsigned(data: bytes, place: int) -> int:
-    found: int = struct.unpack_from("<I", data, place)[0]
-    return found
+def _unsigned(data: bytes, offset: int) -> int:
+    number: int = struct.unpack_from("<I", data, offset)[0]
+    return number
 
 
 STEP, TIME = "step", "time"
@@ -250,8 +245,8 @@ class SegmentReader:
         if start == self._head_size:
             return pa.BufferReader(self._data), 0
         end = start
-        while end < start + _PIECE and (found := self._message_end(end)) is not None:
-            end = found
+        while end < start + _PIECE and (next_end := self._message_end(end)) is not None:
+            end = next_end
         return self._joined(start, max(end, start + len(END_OF_STREAM))), start - self._head_size
 
     def _joined(self, start: int, end: int) -> pa.BufferReader:
@@ -260,10 +255,10 @@ class SegmentReader:
 
     def _skip_damage(self, start: int) -> int | None:
         """Drop what lies between `start` and the next batch that reads."""
-        found = self._next_batch(start + 8)
-        if found is not None:
-            self._drop(found - start, "damaged")
-            return found
+        readable = self._next_batch(start + 8)
+        if readable is not None:
+            self._drop(readable - start, "damaged")
+            return readable
         zero = all(not any(piece) for _, piece in self._pieces(start))
         why = "zero-filled" if zero else "incomplete or damaged: the writer was stopped, or is writing now"
         self._drop(len(self._data) - start, why)
@@ -272,8 +267,8 @@ class SegmentReader:
     def _next_batch(self, start: int) -> int | None:
         """Where the next batch that reads begins, at or after `start`."""
         tried = 0  # bytes: what looks like messages inside of each other must not be read again and again
-        for place, piece in self._pieces(start):
-            for position in _aligned(piece, place):
+        for offset, piece in self._pieces(start):
+            for position in _aligned(piece, offset):
                 end = self._message_end(position)
                 if end is None or (tried := tried + end - position) > 2 * _SEARCHED:
                     continue
@@ -284,8 +279,8 @@ class SegmentReader:
     def _pieces(self, start: int) -> Iterator[tuple[int, bytes]]:
         """What lies behind `start`, as far as it is searched, and where each piece begins."""
         end = min(len(self._data), start + _SEARCHED)
-        for place in range(start, end, _PIECE):
-            yield place, bytes(self._data[place : min(end, place + _PIECE)])
+        for offset in range(start, end, _PIECE):
+            yield offset, bytes(self._data[offset : min(end, offset + _PIECE)])
 
     def _reads(self, position: int, end: int) -> bool:
         try:
@@ -342,13 +337,13 @@ def _sound(column: pa.Array, rows: int) -> bool:
     return enough and (not column.null_count or (validity is not None and validity.size >= (rows + 7) // 8))
 
 
-def _aligned(piece: bytes, place: int) -> Iterator[int]:
-    """The places, a multiple of eight, at which a message may begin in a piece of the file that begins at `place`."""
-    found = piece.find(_MESSAGE_START)
-    while found >= 0:
-        if (place + found) % 8 == 0:
-            yield place + found
-        found = piece.find(_MESSAGE_START, found + 8 - (place + found) % 8)
+def _aligned(piece: bytes, offset: int) -> Iterator[int]:
+    """The offsets, multiples of eight, at which a message may begin in a piece of the file that begins at `offset`."""
+    mark = piece.find(_MESSAGE_START)
+    while mark >= 0:
+        if (offset + mark) % 8 == 0:
+            yield offset + mark
+        mark = piece.find(_MESSAGE_START, mark + 8 - (offset + mark) % 8)
 
 
 def _map(path: Path) -> tuple[pa.Buffer, int]:

@@ -37,7 +37,7 @@ class Table:
         self._folder = folder
         self._attempt = attempt
         self._part = 0
-        self._index = {column: place for place, column in enumerate(columns)}
+        self._index = {column: index for index, column in enumerate(columns)}
         self._steps: list[int] = []
         self._times: list[float] = []
         self._rows: list[list[float | None]] = []
@@ -65,8 +65,8 @@ class Table:
         if not self._rows or self._steps[-1] != step:
             return self.append(step, time, values)
         last = self._rows[-1]
-        places = [self._index.get(name) for name in values]
-        if any(place is not None and place < len(last) and last[place] is not None for place in places):
+        indices = [self._index.get(name) for name in values]
+        if any(index is not None and index < len(last) and last[index] is not None for index in indices):
             return self.append(step, time, values)
         new = self._widened(values)
         old = last + [None] * (len(new) - len(last))
@@ -149,18 +149,18 @@ class Table:
 
     def _drop_unwritable(self) -> int:
         """Give up the rows that no column can hold, and no others; how many they are."""
-        kept = [place for place in range(len(self._rows)) if self._writable(place)]
+        kept = [index for index in range(len(self._rows)) if self._writable(index)]
         dropped = len(self._rows) - len(kept)
-        self._steps = [self._steps[place] for place in kept]
-        self._times = [self._times[place] for place in kept]
-        self._rows = [self._rows[place] for place in kept]
+        self._steps = [self._steps[index] for index in kept]
+        self._times = [self._times[index] for index in kept]
+        self._rows = [self._rows[index] for index in kept]
         self.lost_rows += dropped
         return dropped
 
-    def _writable(self, place: int) -> bool:
+    def _writable(self, index: int) -> bool:
         try:
-            pa.array([self._steps[place]], pa.int64())
-            pa.array([self._times[place], *self._rows[place]], pa.float64())
+            pa.array([self._steps[index]], pa.int64())
+            pa.array([self._times[index], *self._rows[index]], pa.float64())
         except _NO_FORM:
             return False
         return True

@@ -19,15 +19,15 @@ Fingerprint = Mapping[Path, tuple[int, int]]
 def fingerprint(root: Path) -> Fingerprint:
     """What changes when rank 0 or a replay writes: its files, their sizes and their times."""
     folder = metrics_folder(root, 0)
-    found = {}
+    sizes = {}
     incidents = (root / "incidents").glob("step-*/*.json")  # a replay writes there when the run is long over
     for path in [*(folder.iterdir() if folder.is_dir() else []), events_file(root, 0), root / MANIFEST, *incidents]:
         try:
             status = path.stat()
         except OSError:  # not there yet, or just compacted away
             continue
-        found[path] = (status.st_size, status.st_mtime_ns)
-    return found
+        sizes[path] = (status.st_size, status.st_mtime_ns)
+    return sizes
 
 
 @dataclass

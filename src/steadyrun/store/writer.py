@@ -56,8 +56,8 @@ class RunWriter:
     def write(self, table: str, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
         """Write many rows at once: arrays of one length, null where a value is missing."""
         with self._lock:
-            held = self._table(table)
-            self._try(f"table {table}", lambda: held.write(steps, times, columns))
+            rows = self._table(table)
+            self._try(f"table {table}", lambda: rows.write(steps, times, columns))
 
     def merge(self, table: str, step: int, values: Mapping[str, float | None], at: float) -> None:
         """Add values to the row of this step, or a row where there is none or it has such values already."""
@@ -160,8 +160,8 @@ class RunWriter:
             self._on_problem(what, problem)
 
 
-def _as_it_is(told: Any) -> Any:
-    return told
+def _as_it_is(fields: Any) -> Any:
+    return fields
 
 
 def _ignore(_what: str, _problem: Exception) -> None:

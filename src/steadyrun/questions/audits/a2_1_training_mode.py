@@ -54,23 +54,25 @@ def _parts(run: Signals, limit: Limits) -> Finding | None:
     )
 
 
-def _validation_at(run: Signals, points: Points, place: int) -> int | None:
+def _validation_at(run: Signals, points: Points, index: int) -> int | None:
     """The validation between a point and the one before it."""
-    before, step = points.step_at(place - 1), points.step_at(place)
-    found = [each.step for each in run.events("validation") if each.step is not None and before <= each.step <= step]
-    return min(found, default=None)
+    before, step = points.step_at(index - 1), points.step_at(index)
+    steps = [
+        event.step for event in run.events("validation") if event.step is not None and before <= event.step <= step
+    ]
+    return min(steps, default=None)
 
 
 def _sensitive(run: Signals) -> int | None:
     """How many modules the mode changes; None where no validation told."""
-    told = [number(modes.get("sensitive")) for modes in _modes(run)]
-    known = [int(each) for each in told if each is not None]
+    counts = [number(modes.get("sensitive")) for modes in _modes(run)]
+    known = [int(count) for count in counts if count is not None]
     return known[-1] if known else None
 
 
 def _modes(run: Signals) -> list[dict[str, object]]:
-    held = [each.fields.get("modes") for each in run.events("validation")]
-    return [each for each in held if isinstance(each, dict)]
+    recorded = [event.fields.get("modes") for event in run.events("validation")]
+    return [modes for modes in recorded if isinstance(modes, dict)]
 
 
 QUESTION = Question(

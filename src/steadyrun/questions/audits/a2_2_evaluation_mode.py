@@ -14,31 +14,32 @@ _HOW = "call run.watch(model, optimizer), and run.val(loss) right after the pass
 def find(run: Signals, limit: Limits) -> Finding:
     if run.config.get("val_mode") == "train":
         raise NotApplicable("the run declares val_mode 'train': validation in training mode is meant")
-    held = [(each.step, each.fields.get("modes")) for each in run.events("validation")]
-    seen = [(step, modes) for step, modes in held if isinstance(modes, dict) and (number(modes.get("passes")) or 0) > 0]
-    if not seen:
+    recorded = [(event.step, event.fields.get("modes")) for event in run.events("validation")]
+    validations = [
+        (step, modes) for step, modes in recorded if isinstance(modes, dict) and (number(modes.get("passes")) or 0) > 0
+    ]
+    if not validations:
         raise MissingSignal("validation passes", "no forward pass without gradients was seen before a validation", _HOW)
-    if not any(number(modes.get("sensitive")) for _, modes in seen):
+    if not any(number(modes.get("sensitive")) for _, modes in validations):
         raise NotApplicable("the model has neither dropout nor batch statistics: the mode changes nothing")
-    wrong = [step for step, modes in seen if modes.get("passes_in_training") == modes.get("passes")]
-    mixed = [step for step, modes in seen if (number(modes.get("passes_in_training")) or 0) > 0]
-    measured = {"validations": float(len(seen)), "in_training_mode": float(len(wrong))}
-    if run.running and len(seen) < limit["validations"]:
-        raise MissingSignal("validation passes", f"{len(seen)} validations so far", "let it run on")
-    bad = [step in wrong for step, _ in seen]
+    wrong = [step for step, modes in validations if modes.get("passes_in_training") == modes.get("passes")]
+    mixed = [step for step, modes in validations if (number(modes.get("passes_in_training")) or 0) > 0]
+    measured = {"validations": float(len(validations)), "in_training_mode": float(len(wrong))}
+    if run.running and len(validations) < limit["validations"]:
+        raise MissingSignal("validation passes", f"{len(validations)} validations so far", "let it run on")
+    bad = [step in wrong for step, _ in validations]
     if in_a_row(bad, limit["validations"]) is not None or all(bad):
         return Finding(
             "in-training",
-            f"in {len(wrong)} of {len(seen)} validations every forward pass ran in training mode: dropout was on, or "
-            "batch "
-            "statistics were used and changed.",
+            f"in {len(wrong)} of {len(validations)} validations every forward pass ran in training mode: dropout was "
+            "on, or batch statistics were used and changed.",
             measured,
             wrong[0],
         )
     if mixed:
-        message = f"passes in training mode were seen before {len(mixed)} of {len(seen)} validations."
+        message = f"passes in training mode were seen before {len(mixed)} of {len(validations)} validations."
         return Finding("mixed", message, measured, mixed[0])
-    return Finding("pass", f"evaluation mode in all {len(seen)} validations.", measured)
+    return Finding("pass", f"evaluation mode in all {len(validations)} validations.", measured)
 
 
 QUESTION = Question(

@@ -13,7 +13,11 @@ from steadyrun.text import shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     modules = run.about("model").get("modules")
-    kinds = [str(each.get("class")) for each in modules if isinstance(each, dict)] if isinstance(modules, list) else []
+    kinds = (
+        [str(module.get("class")) for module in modules if isinstance(module, dict)]
+        if isinstance(modules, list)
+        else []
+    )
     normed = sum("BatchNorm" in kind and "Sync" not in kind for kind in kinds)
     if not normed:
         raise NotApplicable("the model has no batch normalisation")
@@ -49,7 +53,7 @@ def _gap(run: Signals) -> float | None:
     if val is None or loss is None or len(val) < 2:
         return None
     then = [loss.mean_until(float(step), 50) for step in val.steps[len(val) // 2 :]]
-    ratios = [each / base for each, base in zip(val.values[len(val) // 2 :], then, strict=True) if base > 0]
+    ratios = [val_loss / base for val_loss, base in zip(val.values[len(val) // 2 :], then, strict=True) if base > 0]
     return float(np.median(ratios)) if ratios else None
 
 

@@ -12,9 +12,9 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     facts = objective(run)
-    found = judged(str(facts.get("squashed", "")), facts.get("probabilities") is True, chooses="classes" in facts)
-    seen = f" Seen in {count(facts, 'samples') or 1} sampled steps." if found.outcome != "pass" else ""
-    return replace(found, message=f"{found.message}{seen}")
+    finding = judged(str(facts.get("squashed", "")), facts.get("probabilities") is True, chooses="classes" in facts)
+    samples = f" Seen in {count(facts, 'samples') or 1} sampled steps." if finding.outcome != "pass" else ""
+    return replace(finding, message=f"{finding.message}{samples}")
 
 
 def judged(squashed: str, probabilities: bool, *, chooses: bool) -> Finding:

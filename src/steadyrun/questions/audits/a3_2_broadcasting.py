@@ -10,7 +10,7 @@ from steadyrun.signals.run_signals import Signals
 def find(run: Signals, _limit: Limits) -> Finding:
     shapes = objective(run).get("broadcast")
     if isinstance(shapes, list) and len(shapes) == 2:
-        before, after = (tuple(each) if isinstance(each, list) else () for each in shapes)
+        before, after = (tuple(shape) if isinstance(shape, list) else () for shape in shapes)
         rows = float(before[0]) if before else 0.0
         return Finding(
             "broadcast",

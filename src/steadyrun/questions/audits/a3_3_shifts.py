@@ -17,11 +17,11 @@ _MOST_AHEAD = 1e-3  # share of attention on later keys that is none
 
 def find(run: Signals, limit: Limits) -> Finding:
     why = "no cross-entropy over the tokens of an embedding was seen"
-    found = [of_targets(run, f"targets/{name}", why) for name in ("same", "next", "second")]
-    common = reduce(np.intersect1d, [points.steps for points in found])  # a damaged file may lack some of one
+    series = [of_targets(run, f"targets/{name}", why) for name in ("same", "next", "second")]
+    common = reduce(np.intersect1d, [points.steps for points in series])  # a damaged file may lack some of one
     if not len(common):
         raise MissingSignal("targets/next", "the samples of the targets share no step", "record them again")
-    same, following, second = (points.where(np.isin(points.steps, common)) for points in found)
+    same, following, second = (points.where(np.isin(points.steps, common)) for points in series)
     measured = {
         name: float(np.median(p.values)) for name, p in (("same", same), ("next", following), ("second", second))
     }

@@ -31,8 +31,8 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _are_tokens(run: Signals, limit: Limits) -> bool:
-    found = [run.maybe(f"targets/{name}") for name in ("same", "next", "second")]
-    return any(points is not None and float(np.median(points.values)) > limit["tokens"] for points in found)
+    series = [run.maybe(f"targets/{name}") for name in ("same", "next", "second")]
+    return any(points is not None and float(np.median(points.values)) > limit["tokens"] for points in series)
 
 
 QUESTION = Question(

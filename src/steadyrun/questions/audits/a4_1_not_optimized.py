@@ -10,9 +10,9 @@ from steadyrun.text import listed
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
-    found = reach(run)
-    total, strange, trained = (count(found, name) for name in ("left_out_count", "strange", "trained"))
-    missing = names(found, "left_out")
+    reached = reach(run)
+    total, strange, trained = (count(reached, name) for name in ("left_out_count", "strange", "trained"))
+    missing = names(reached, "left_out")
     measured = {"missing": float(total), "strange": float(strange), "optimized": float(trained)}
     facts = f"{total} trainable parameters get a gradient and are in no optimizer ({listed(missing, total)})"
     if total and strange:

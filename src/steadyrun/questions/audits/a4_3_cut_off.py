@@ -21,9 +21,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     if total == trained and measured["samples"] >= limit["samples"]:
         return Finding("nothing-reached", f"{words}: what is differentiated does not depend on them.", measured)
-    place = facts.get("cut_before")
-    if isinstance(place, str) and place and not pretrained(run) and measured["samples"] >= limit["samples"]:
-        return Finding("cut-off", f"{words}: it ends at {place}, and all that ran before it gets none.", measured)
+    module = facts.get("cut_before")
+    if isinstance(module, str) and module and not pretrained(run) and measured["samples"] >= limit["samples"]:
+        return Finding("cut-off", f"{words}: it ends at {module}, and all that ran before it gets none.", measured)
     return Finding("unused", f"{words}.", measured)
 
 

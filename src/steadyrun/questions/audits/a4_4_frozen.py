@@ -10,18 +10,18 @@ from steadyrun.text import listed, percent
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
-    weights = {str(each.get("name")): each for each in run.listed("initial_weights")}
+    weights = {str(weight.get("name")): weight for weight in run.listed("initial_weights")}
     groups = run.listed("param_groups")
     if not weights or not groups:
         raise MissingSignal("param_groups")
-    held = [str(name) for group in groups for name in _names(group)]
-    known = [name for name in held if name in weights]
+    optimized = [str(name) for group in groups for name in _names(group)]
+    known = [name for name in optimized if name in weights]
     frozen = [name for name in known if weights[name].get("trainable") is False]
     measured = {"optimized": float(len(known)), "frozen": float(len(frozen))}
     if known and len(frozen) == len(known):
         message = f"all {len(known)} parameters that the optimizer holds are frozen ({listed(frozen)})."
         return Finding("nothing-trainable", message, measured)
-    everything = [name for name, each in weights.items() if each.get("trainable") is False]
+    everything = [name for name, weight in weights.items() if weight.get("trainable") is False]
     if frozen and run.config.get("init") == "random" and not pretrained(run):
         share = len(frozen) / len(known)
         message = (
@@ -37,8 +37,8 @@ def find(run: Signals, _limit: Limits) -> Finding:
 
 
 def _names(group: dict[str, object]) -> list[object]:
-    held = group.get("parameters")
-    return held if isinstance(held, list) else []
+    parameters = group.get("parameters")
+    return parameters if isinstance(parameters, list) else []
 
 
 QUESTION = Question(

@@ -19,7 +19,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if first is None:
         return Finding("pass", f"{facts} (limit {percent(limit['share'])}).", measured)
     dtypes = run.about("model").get("parameter_dtypes")
-    small = isinstance(dtypes, list) and any(each in {"bfloat16", "float16"} for each in dtypes)
+    small = isinstance(dtypes, list) and any(dtype in {"bfloat16", "float16"} for dtype in dtypes)
     step = stalled.step_at(first)
     if small:
         message = f"{facts} (limit {percent(limit['share'])}): updates are smaller than the spacing of its numbers."

@@ -9,10 +9,10 @@ from steadyrun.signals.run_signals import Signals
 
 def find(run: Signals, _limit: Limits) -> Finding:
     model = run.about("model")
-    told = model.get("declares_tied")
+    model_declares = model.get("declares_tied")
     tied = model.get("tied")
     declared = any(run.config.get(name) is True for name in ("tied", "tie_word_embeddings", "tie_weights"))
-    if not declared and told is not True:
+    if not declared and model_declares is not True:
         raise NotApplicable("the run does not declare tied weights", "tied")
     if not model:
         raise MissingSignal("model", "the model was not recorded", "call run.watch(model, optimizer) before training")

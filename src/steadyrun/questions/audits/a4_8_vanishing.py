@@ -13,7 +13,7 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    order = [str(each.get("name")) for each in run.listed("blocks")]
+    order = [str(block.get("name")) for block in run.listed("blocks")]
     series = {name: points for name in order if (points := run.maybe(f"block_grad_norm/{name}")) is not None}
     if len(series) < limit["blocks"]:
         if not series:

@@ -37,7 +37,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 def _period(run: Signals, name: str) -> tuple[int | None, Series]:
     """After how many batches the same sequence begins again, within one attempt."""
     hashes = run.raw(name)
-    seams = [each.step for each in run.events("resume") if each.step is not None]
+    seams = [event.step for event in run.events("resume") if event.step is not None]
     if seams:  # what repeats at a resume is another question
         keep = hashes.steps < min(seams) if min(seams) > hashes.steps[0] else hashes.steps >= max(seams)
         hashes = Series(hashes.name, hashes.steps[keep], hashes.values[keep], hashes.times[keep])

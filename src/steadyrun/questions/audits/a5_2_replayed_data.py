@@ -14,7 +14,7 @@ from steadyrun.signals.run_signals import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seams = [each.step for each in run.events("resume") if each.step is not None]
+    seams = [event.step for event in run.events("resume") if event.step is not None]
     if not seams:
         raise NotApplicable("the run was not resumed")
     if not run.has("batch_hash"):
@@ -22,33 +22,33 @@ def find(run: Signals, limit: Limits) -> Finding:
     hashes = run.raw("batch_hash")
     worst: Finding | None = None
     for seam in seams:
-        place = int(np.searchsorted(hashes.steps, seam))
-        again = repeated_from(hashes.values, place) if 0 < place < len(hashes) else 0
-        measured = {"repeated": float(again), "before": float(place)}
-        if again < min(limit["batches"], max(2.0, len(hashes) - place)):
+        index = int(np.searchsorted(hashes.steps, seam))
+        again = repeated_from(hashes.values, index) if 0 < index < len(hashes) else 0
+        measured = {"repeated": float(again), "before": float(index)}
+        if again < min(limit["batches"], max(2.0, len(hashes) - index)):
             continue
         facts = f"the {again} batches from step {seam} on are those from step {int(hashes.steps[0])} on"
-        why = _not_an_epoch(run, hashes, place)
+        why = _not_an_epoch(run, hashes, index)
         if why:
             return Finding("from-the-start", f"{facts}: {why}.", measured, seam)
         worst = Finding("again", f"{facts}; an epoch may have ended there.", measured, seam)
     return worst or Finding("pass", f"after {len(seams)} resumes the data went on.", {"repeated": 0.0})
 
 
-def _not_an_epoch(run: Signals, hashes: Series, place: int) -> str:
+def _not_an_epoch(run: Signals, hashes: Series, index: int) -> str:
     """Why this cannot be the start of a new epoch over data in a fixed order; "" where it can."""
     known = [number(loader.get("batches")) for loader in run.listed("loaders")]
-    lengths = {int(each) for each in known if each}
-    if shuffled := next((who for each in (*lengths, 0) if (who := shuffles(run, each))), ""):
+    lengths = {int(length) for length in known if length}
+    if shuffled := next((who for length in (*lengths, 0) if (who := shuffles(run, length))), ""):
         return f"{shuffled}, so no two epochs are alike"
-    if lengths and all(place % each for each in lengths):
+    if lengths and all(index % length for length in lengths):
         return f"an epoch has {min(lengths)} batches and none ended there"
-    before = period(hashes.values[:place])
-    if before is not None and place % before:
+    before = period(hashes.values[:index])
+    if before is not None and index % before:
         return f"an epoch has {before} batches and none ended there"
-    rest = hashes.values[2 * place :]
+    rest = hashes.values[2 * index :]
     if len(rest) >= 2 and not np.array_equal(rest[:2], hashes.values[:2]):
-        return f"and the batch after them is a new one, not the first again: {place} batches are no epoch"
+        return f"and the batch after them is a new one, not the first again: {index} batches are no epoch"
     return ""
 
 

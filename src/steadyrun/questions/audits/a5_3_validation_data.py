@@ -13,16 +13,18 @@ from steadyrun.signals.run_signals import Signals
 def find(run: Signals, limit: Limits) -> Finding:
     if run.config.get("val_augmented") is True:
         raise NotApplicable("the run declares val_augmented: validation inputs are changed on purpose")
-    held = [(each.step, each.fields.get("data")) for each in run.events("validation")]
-    seen = [(step, data) for step, data in held if isinstance(data, dict) and "inputs_hash" in data]
-    if len(seen) < 2:
+    recorded = [(event.step, event.fields.get("data")) for event in run.events("validation")]
+    validations = [(step, data) for step, data in recorded if isinstance(data, dict) and "inputs_hash" in data]
+    if len(validations) < 2:
         raise MissingSignal("validation batches", "fewer than two validations gave their batches", _HOW)
-    pairs = list(itertools.pairwise(seen))
+    pairs = list(itertools.pairwise(validations))
     same = sum(one["inputs_hash"] == two["inputs_hash"] for (_, one), (_, two) in pairs)
     if same == len(pairs):
-        return Finding("pass", f"the same inputs in all {len(seen)} validations.", {"validations": float(len(seen))})
+        return Finding(
+            "pass", f"the same inputs in all {len(validations)} validations.", {"validations": float(len(validations))}
+        )
     changed = [step for (_, one), (step, two) in pairs if _changed(one, two, limit)]
-    measured = {"validations": float(len(seen)), "changed": float(len(changed))}
+    measured = {"validations": float(len(validations)), "changed": float(len(changed))}
     if changed:
         return Finding(
             "changed",
@@ -32,7 +34,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
             changed[0],
         )
-    if not any("labels_hash" in data for _, data in seen):
+    if not any("labels_hash" in data for _, data in validations):
         raise NotApplicable("validation has no class labels by which an example could be known again")
     return Finding("drawn", "validation uses other examples each time.", measured)
 

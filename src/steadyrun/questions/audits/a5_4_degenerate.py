@@ -22,7 +22,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not len(bad) or high > limit["usual"] or len(share) < limit["steps"]:
         return Finding("pass", f"{facts}, at most {percent(measured['largest'])}.", measured)
     step = int(share.steps[bad[0]])
-    measured["reaction"] = _reaction(run, [int(each) for each in share.steps[bad]])
+    measured["reaction"] = _reaction(run, [int(bad_step) for bad_step in share.steps[bad]])
     message = f"{facts}, in the batch at step {step} {percent(float(share.values[bad[0]]))}"
     if measured["reaction"] > limit["reaction"]:
         words = f"the gradient there is {measured['reaction']:.1f} times that of the steps around it"
@@ -33,14 +33,14 @@ def find(run: Signals, limit: Limits) -> Finding:
 def _reaction(run: Signals, steps: list[int]) -> float:
     """The largest gradient norm at these steps, against the middle of the fifty around."""
     norms = run.maybe("grad_norm")
-    found = [0.0]
+    ratios = [0.0]
     for step in steps[:20] if norms is not None else []:
         assert norms is not None
         around = norms.values[(np.abs(norms.steps - step) <= 25) & (norms.steps != step)]
         here = norms.values[norms.steps == step]
         if len(here) and len(around) >= 10 and float(np.median(around)) > 0:
-            found.append(float(here[0]) / float(np.median(around)))
-    return max(found)
+            ratios.append(float(here[0]) / float(np.median(around)))
+    return max(ratios)
 
 
 QUESTION = Question(

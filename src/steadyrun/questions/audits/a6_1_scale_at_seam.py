@@ -10,18 +10,18 @@ from steadyrun.signals.run_signals import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seams = [each.step for each in run.events("resume") if each.step is not None]
+    seams = [event.step for event in run.events("resume") if event.step is not None]
     scale = run.maybe("loss_scale")
     if not seams or scale is None:
         raise NotApplicable("the run was not resumed" if not seams else "no loss is scaled")
-    told = []
+    factors = []
     for seam in seams:
         before, after = scale.where(scale.steps < seam), scale.from_step(seam)
         if not len(before) or not len(after):
             continue
         last, first = float(before.values[-1]), float(after.values[0])
         factor = max(last, first) / max(min(last, first), 1e-30)
-        told.append(factor)
+        factors.append(factor)
         if factor >= limit["factor"] and first != last:
             skipped = run.maybe("skipped")
             burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:20] > 0))
@@ -33,7 +33,7 @@ def find(run: Signals, limit: Limits) -> Finding:
                 {"before": last, "after": first, "factor": factor, "skipped": float(burst)},
                 seam,
             )
-    return Finding("pass", "the loss scale went on where it was.", {"factor": max(told, default=1.0)})
+    return Finding("pass", "the loss scale went on where it was.", {"factor": max(factors, default=1.0)})
 
 
 QUESTION = Question(

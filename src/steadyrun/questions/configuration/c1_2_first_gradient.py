@@ -108,7 +108,7 @@ def _erased(run: Signals) -> float | None:
 
 def _maximizes(run: Signals) -> bool:
     settings = [group.get("settings") for group in run.listed("param_groups")]
-    return any(isinstance(each, dict) and each.get("maximize") is True for each in settings)
+    return any(isinstance(setting, dict) and setting.get("maximize") is True for setting in settings)
 
 
 def _sign(run: Signals) -> float | None:

@@ -24,50 +24,50 @@ _HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or give run
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = look(run)
-    if len(seen.rates) < ENOUGH:
-        raise MissingSignal("lr/*", f"only {len(seen.rates)} learning rates are recorded yet", "let it run on")
-    plan = seen.plan
+    recorded = look(run)
+    if len(recorded.rates) < ENOUGH:
+        raise MissingSignal("lr/*", f"only {len(recorded.rates)} learning rates are recorded yet", "let it run on")
+    plan = recorded.plan
     if plan is None:
-        return _against_scheduler(seen, limit)
+        return _against_scheduler(recorded, limit)
     measured = {
-        "distance": distance(seen.rates.values, plan.rate(seen.rates.steps), plan.peak),
-        "peak": float(np.max(seen.rates.values)),
+        "distance": distance(recorded.rates.values, plan.rate(recorded.rates.steps), plan.peak),
+        "peak": float(np.max(recorded.rates.values)),
     }
-    found = next(found for diagnose in IN_ORDER if (found := diagnose(seen, plan, limit)) is not None)
-    guessed = found.outcome in FITTED and not own_curve(seen, limit)
-    return replace(found, measured=measured | dict(found.measured), may_pass=found.may_pass or guessed)
+    finding = next(finding for diagnose in IN_ORDER if (finding := diagnose(recorded, plan, limit)) is not None)
+    guessed = finding.outcome in FITTED and not own_curve(recorded, limit)
+    return replace(finding, measured=measured | dict(finding.measured), may_pass=finding.may_pass or guessed)
 
 
-def _against_scheduler(seen: RecordedRates, limit: Limits) -> Finding:
+def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
     """Nothing is declared in full: the scheduler's own dry run is all there is to compare with."""
-    rates = seen.rates
-    warmup = seen.run.declared("warmup_steps") or 0
+    rates = recorded.rates
+    warmup = recorded.run.declared("warmup_steps") or 0
     over = rates.steps[-1] > warmup
-    if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, seen.run.declared("lr_max") or seen.peak):
-        return warmup_missing(seen, warmup)
-    unknown = unknown_schedule(seen.run.config)
-    if seen.dry is None and unknown:
+    if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, recorded.run.declared("lr_max") or recorded.peak):
+        return warmup_missing(recorded, warmup)
+    unknown = unknown_schedule(recorded.run.config)
+    if recorded.dry is None and unknown:
         raise MissingSignal("schedule", f"{unknown}: nothing can be compared with it", _HOW)
-    if seen.dry is None:
+    if recorded.dry is None:
         raise NotApplicable(
             "no schedule is declared (config schedule, lr_max, total_steps) and none could be run dry", "schedule"
         )
-    counts = seen.counts
+    counts = recorded.counts
     if counts is None:
         counts = rates.steps - rates.steps[0]
-    share = agreement(counts - counts[0], rates.values, seen.dry, seen.peak, limit["close"])
+    share = agreement(counts - counts[0], rates.values, recorded.dry, recorded.peak, limit["close"])
     measured = {"agreeing": share, "peak": float(np.max(rates.values))}
-    if seen.constant and float(np.ptp(counts)) == 0 and not seen.run.running:
+    if recorded.constant and float(np.ptp(counts)) == 0 and not recorded.run.running:
         return Finding(
             "idle",
-            f"the scheduler was not stepped in {len(rates)} steps; the rate stayed at {shown(seen.peak)}.",
+            f"the scheduler was not stepped in {len(rates)} steps; the rate stayed at {shown(recorded.peak)}.",
             measured,
         )
     if share >= limit["share"]:
         return Finding(
             "pass",
-            f"the recorded rates are those of the scheduler's dry run (peak {shown(seen.peak)})"
+            f"the recorded rates are those of the scheduler's dry run (peak {shown(recorded.peak)})"
             f"{f'; {unknown}, so it was not compared' if unknown else ''}.",
             measured,
         )

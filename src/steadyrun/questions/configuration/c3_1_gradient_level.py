@@ -31,9 +31,9 @@ class Level:
 def find(run: Signals, limit: Limits) -> Finding:
     level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], 3))
     highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
-    seen = progress(run)
+    training = progress(run)
     high = level.norms.where(level.smooth > limit["high"] * level.reference)
-    above, fallen = len(high) / len(level.norms), seen.fallen
+    above, fallen = len(high) / len(level.norms), training.fallen
     measured = {
         "highest": highest,
         "lowest": lowest,
@@ -51,7 +51,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     frozen = _frozen(run, limit)
     if stuck and frozen and run.config.get("init") == "random":
         return Finding("frozen", f"{frozen}; {gone} (limit {limit['fallen']:.0%}); {facts}.", measured)
-    late = run.length(seen.loss) >= limit["patience"] and not run.running
+    late = run.length(training.loss) >= limit["patience"] and not run.running
     if stuck and late and _vanished(run, lowest, limit):
         step = level.norms.step_at(int(np.argmin(level.smooth)))
         return Finding("dead", f"{facts}, below {limit['low']:g}, while {gone}.", measured, step)
@@ -60,9 +60,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         facts = f"{facts}, above {limit['high']:g} times the {of} at {above:.0%} of the steps; {gone}"
         dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
         if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
-            meanwhile = _loss_while(high, seen)
-            if meanwhile > (1 - limit["fallen"]) * seen.start:
-                message = f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(seen.start)} at first."
+            meanwhile = _loss_while(high, training)
+            if meanwhile > (1 - limit["fallen"]) * training.start:
+                message = (
+                    f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(training.start)} at first."
+                )
                 return Finding("always-clipping", message, measured, step)
         return Finding("high", f"{facts}: training copes.", measured, step)
     if level.clips and level.always > limit["always"]:
@@ -96,9 +98,9 @@ def _level(run: Signals, window: int) -> Level:
     return Level(norms.where(keep), smooth[keep], window, threshold or first, bool(threshold), always)
 
 
-def _loss_while(high: Points, seen: Progress) -> float:
+def _loss_while(high: Points, training: Progress) -> float:
     """The middle of the smoothed loss over the steps in which the gradient was high."""
-    return float(np.median(np.interp(high.steps, seen.loss.steps, seen.smooth)))
+    return float(np.median(np.interp(high.steps, training.loss.steps, training.smooth)))
 
 
 def _frozen(run: Signals, limit: Limits) -> str:

@@ -21,8 +21,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     spikes = norms.where(norms.values > high)
     reach = limit["window"] * max(1.0, norms.spacing)
     most, start = _densest(spikes.steps, reach)
-    place = int(np.argmax(norms.values / high))
-    worst, allowed = float(norms.values[place]), float(high[place])
+    index = int(np.argmax(norms.values / high))
+    worst, allowed = float(norms.values[index]), float(high[index])
     measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
     window = f"{limit['window']:g} {run.counted(norms)}"
     if most == 0 and (single := _single(run, norms, local, limit["single"])) is not None:
@@ -32,7 +32,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             "pass", f"the gradient norm closest to its limit is {shown(worst)} of {shown(allowed)}.", measured
         )
     there = spikes.where((spikes.steps >= (start or 0)) & (spikes.steps < (start or 0) + reach))
-    where = _places(run, there)
+    where = _where(run, there)
     over = f"a gradient norm above {shown(float(np.min(high)))}, up to {shown(float(np.max(there.values)))}"
     facts = f"{most} steps within {window} with {over}; {where}"
     if most > limit["count"]:
@@ -46,13 +46,13 @@ def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding
     if not np.any(settled):
         return None
     ratio = np.where(settled, norms.values / local, 0.0)
-    place = int(np.argmax(ratio))
-    if ratio[place] <= times:
+    index = int(np.argmax(ratio))
+    if ratio[index] <= times:
         return None
-    step = norms.step_at(place)
-    measured = {"spikes": 0.0, "largest": float(norms.values[place]), "times_local": float(ratio[place])}
+    step = norms.step_at(index)
+    measured = {"spikes": 0.0, "largest": float(norms.values[index]), "times_local": float(ratio[index])}
     message = (
-        f"the gradient norm is {shown(norms.values[place])} at step {step}, {shown(ratio[place])} times that of the "
+        f"the gradient norm is {shown(norms.values[index])} at step {step}, {shown(ratio[index])} times that of the "
         f"steps before it (limit {times:g}){_loss_there(run, step)}."
     )
     return Finding("single", message, measured, step)
@@ -60,11 +60,11 @@ def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding
 
 def _loss_there(run: Signals, step: int) -> str:
     loss = run.maybe("loss")
-    place = int(np.searchsorted(loss.steps, step)) if loss is not None else 0
-    if loss is None or not 0 < place < len(loss) or loss.step_at(place) != step:
+    index = int(np.searchsorted(loss.steps, step)) if loss is not None else 0
+    if loss is None or not 0 < index < len(loss) or loss.step_at(index) != step:
         return ""
-    before = float(np.mean(loss.values[max(0, place - _FEW) : place]))
-    return f"; the loss is {shown(loss.values[place])} there, {shown(before)} before it"
+    before = float(np.mean(loss.values[max(0, index - _FEW) : index]))
+    return f"; the loss is {shown(loss.values[index])} there, {shown(before)} before it"
 
 
 def _clip(run: Signals) -> float:
@@ -78,7 +78,7 @@ def _level_before(norms: Floats, window: int) -> Floats:
     Of an excerpt of a few points, the middle of those before each.
     """
     if len(norms) < 2 * _FEW:
-        return np.array([np.median(norms[: max(2, place)]) or 1.0 for place in range(len(norms))])
+        return np.array([np.median(norms[: max(2, index)]) or 1.0 for index in range(len(norms))])
     first = float(np.median(norms[:_FEW])) or float(np.median(norms[:window])) or 1.0
     # The geometric mean, which a spike among the steps before hardly moves.
     means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
@@ -87,15 +87,15 @@ def _level_before(norms: Floats, window: int) -> Floats:
 
 def _densest(steps: object, window: float) -> tuple[int, int | None]:
     """The most spikes in any window of this many steps, and where that window begins."""
-    at = np.asarray(steps, float)
-    if not len(at):
+    starts = np.asarray(steps, float)
+    if not len(starts):
         return 0, None
-    counts = np.searchsorted(at, at + window, side="left") - np.arange(len(at))
-    place = int(np.argmax(counts))
-    return int(counts[place]), int(at[place])
+    counts = np.searchsorted(starts, starts + window, side="left") - np.arange(len(starts))
+    index = int(np.argmax(counts))
+    return int(counts[index]), int(starts[index])
 
 
-def _places(run: Signals, spikes: Points) -> str:
+def _where(run: Signals, spikes: Points) -> str:
     batches = run.maybe("batch_index")
     if batches is None:
         return "at step " + _list(spikes.steps)

@@ -26,27 +26,27 @@ class Window:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = progress(run)
-    window = _window(run, seen, limit)
-    at_early, at_late = float(seen.smooth[window.early]), float(seen.smooth[window.late])
+    training = progress(run)
+    window = _window(run, training, limit)
+    at_early, at_late = float(training.smooth[window.early]), float(training.smooth[window.late])
     moves = _largest_update(run)
     measured = {
         "early": at_early,
         "late": at_late,
-        "end": seen.end,
-        "fallen": seen.fallen,
-        "slope": 100 * window.trend.slope / (abs(seen.start) or 1.0),
+        "end": training.end,
+        "fallen": training.fallen,
+        "slope": 100 * window.trend.slope / (abs(training.start) or 1.0),
         "t": window.trend.t,
     }
     if moves is not None:
         measured["update_ratio"] = moves
-    facts = _facts(seen, window, at_early, at_late)
-    step = seen.loss.step_at(window.late)
-    warming = _still_warming(run, seen)
-    too_slow = moves is not None and moves < limit["update"] and seen.fallen < limit["slow"]
-    if seen.fallen < limit["fallen"] or too_slow:
-        return _stuck(run, limit, seen, facts, measured, step, warming)
-    if seen.end > seen.start:
+    facts = _facts(training, window, at_early, at_late)
+    step = training.loss.step_at(window.late)
+    warming = _still_warming(run, training)
+    too_slow = moves is not None and moves < limit["update"] and training.fallen < limit["slow"]
+    if training.fallen < limit["fallen"] or too_slow:
+        return _stuck(run, limit, training, facts, measured, step, warming)
+    if training.end > training.start:
         return Finding("late", f"{facts}: it fell, and ends above where it began.", measured, step)
     if at_late > at_early and window.trend.t > 0:
         return Finding("late", f"{facts}: it rose between the marks, and fell elsewhere.", measured, step)
@@ -55,10 +55,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts}.", measured, step)
 
 
-def _facts(seen: Progress, window: Window, early: float, late: float) -> str:
+def _facts(training: Progress, window: Window, early: float, late: float) -> str:
     return (
-        f"smoothed loss {shown(early)} at {window.words} {seen.loss.step_at(window.early)}, {shown(late)} at "
-        f"{seen.loss.step_at(window.late)}, {shown(seen.end)} at the end; {_gone(seen.fallen)}"
+        f"smoothed loss {shown(early)} at {window.words} {training.loss.step_at(window.early)}, {shown(late)} at "
+        f"{training.loss.step_at(window.late)}, {shown(training.end)} at the end; {_gone(training.fallen)}"
     )
 
 
@@ -71,16 +71,16 @@ def _gone(fallen: float) -> str:
 
 
 def _stuck(
-    run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int, warming: str
+    run: Signals, limit: Limits, training: Progress, facts: str, measured: dict[str, float], step: int, warming: str
 ) -> Finding:
     moves = measured.get("update_ratio")
     if warming:
         return Finding("warming-up", f"{facts}; {warming}.", measured, step)
     if not should_fall(run):
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    untrained, change = from_scratch(run), surely(seen)
-    above = seen.end / abs(seen.start) - 1 if seen.start else 0.0
-    exploded = chooses(run) is not None and _later(seen) > (1 + limit["risen_far"]) * float(seen.loss.values[0])
+    untrained, change = from_scratch(run), surely(training)
+    above = training.end / abs(training.start) - 1 if training.start else 0.0
+    exploded = chooses(run) is not None and _later(training) > (1 + limit["risen_far"]) * float(training.loss.values[0])
     if exploded or (change > SURE and above > limit["risen"] and untrained):
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
@@ -96,7 +96,7 @@ def _stuck(
         return Finding("static", f"{facts}, and no parameter moves.", measured, step)
     if change < -SURE or _validation_falls(run):
         return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
-    return _no_progress(run, limit, seen, facts, measured, step)
+    return _no_progress(run, limit, training, facts, measured, step)
 
 
 def _rate_gone(run: Signals, limit: Limits) -> str:
@@ -110,16 +110,16 @@ def _rate_gone(run: Signals, limit: Limits) -> str:
     return f"the learning rate is {shown(peak)} at most and {shown(middle)} at half time"
 
 
-def _later(seen: Progress) -> float:
+def _later(training: Progress) -> float:
     """The middle of the second half: few wild losses do not move it."""
-    return float(np.median(seen.loss.values[len(seen.loss) // 2 :]))
+    return float(np.median(training.loss.values[len(training.loss) // 2 :]))
 
 
 def _no_progress(
-    run: Signals, limit: Limits, seen: Progress, facts: str, measured: dict[str, float], step: int
+    run: Signals, limit: Limits, training: Progress, facts: str, measured: dict[str, float], step: int
 ) -> Finding:
     """Weights move, or may move, and the loss does not: a plateau at first, a failure in the end."""
-    after = len(seen.loss.from_step(run.declared("warmup_steps") or 0.0))
+    after = len(training.loss.from_step(run.declared("warmup_steps") or 0.0))
     moving = "it is not known whether weights move"
     if (moves := measured.get("update_ratio")) is not None:
         moving = f"blocks move by up to {shown(moves)} of their size per step"
@@ -134,35 +134,35 @@ def _validation_falls(run: Signals) -> bool:
     return val is not None and len(val) >= 3 and float(np.max(val.values[-2:])) < 0.995 * float(val.values[0])
 
 
-def _window(run: Signals, seen: Progress, limit: Limits) -> Window:
+def _window(run: Signals, training: Progress, limit: Limits) -> Window:
     """The marks: in steps, in logged points where the record is sparse, scaled down where it is short."""
-    loss = seen.loss
+    loss = training.loss
     early, late = limit["early"], max(limit["late"], limit["early"] + 1)
     planned = run.declared("total_steps") or 0
     if run.running and len(loss) <= late and (planned == 0 or planned > late):
         raise MissingSignal("loss", f"asked at step {late:g}; {len(loss)} are recorded so far", "let it run on")
     scale = min(1.0, (len(loss) - 1) / late)
-    places = int(early * scale), int(late * scale)
-    part = slice(places[0], places[1] + 1)
+    marks = int(early * scale), int(late * scale)
+    part = slice(marks[0], marks[1] + 1)
     words = "step" if loss.spacing <= 1 else "logged point (marks are counted in points) at step"
-    return Window(*places, words, trend(loss.steps[part], loss.values[part]))
+    return Window(*marks, words, trend(loss.steps[part], loss.values[part]))
 
 
 def _largest_update(run: Signals) -> float | None:
     """The largest relative move of any block per step, typical of the later half; None where not recorded."""
     start = run.declared("warmup_steps") or 0.0
-    found = []
+    ratios = []
     for name in run.matching("update_ratio/*"):
         points = run.maybe(name)
         if points is not None:
             later = points.from_step(max(start, float(points.steps[-1]) / 2))
-            found += [float(np.median(later.values))] if len(later) else []
-    return max(found, default=None)
+            ratios += [float(np.median(later.values))] if len(later) else []
+    return max(ratios, default=None)
 
 
-def _still_warming(run: Signals, seen: Progress) -> str:
+def _still_warming(run: Signals, training: Progress) -> str:
     """In words, where the learning rate has only just begun to be what it will be."""
-    warmup, last = run.declared("warmup_steps") or 0.0, float(seen.loss.steps[-1])
+    warmup, last = run.declared("warmup_steps") or 0.0, float(training.loss.steps[-1])
     if last < 1.5 * warmup:
         return f"the warmup of {warmup:g} steps is hardly over"
     rates = run.maybe("lr/0")

@@ -23,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if shared is not None and many and _all_different(run) and not _on_purpose(run):
         return _leak(shared, limit["overlap"])
     gap = gap_of(run)
-    early = _place(run, gap, limit["by"])
+    early = _last_before(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
     step = gap.val.step_at(early)
@@ -54,9 +54,9 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
             step,
         )
-    place, times = gap.stands_out
+    index, times = gap.stands_out
     if times > limit["spike"]:
-        where, value = gap.val.step_at(place), shown(gap.val.values[place])
+        where, value = gap.val.step_at(index), shown(gap.val.values[index])
         message = f"validation is {value} at step {where}, {shown(times)} times its neighbours; {facts}."
         return Finding("spike", message, measured | {"stands_out": times}, where)
     if abs(last) > limit["close"]:
@@ -94,13 +94,13 @@ def _on_purpose(run: Signals) -> bool:
 
 def _overlap(run: Signals) -> Overlap | None:
     try:
-        found = overlap(run.distinct("example_hash/train"), run.distinct("example_hash/val"))
+        shared = overlap(run.distinct("example_hash/train"), run.distinct("example_hash/val"))
     except MissingSignal:
         return None
-    return found if found.compared else None
+    return shared if shared.compared else None
 
 
-def _place(run: Signals, gap: Gap, by: float) -> int:
+def _last_before(run: Signals, gap: Gap, by: float) -> int:
     """The last validation at or before the mark; the first one where all come later."""
     spacing = run.points("loss").spacing
     return max(0, int(np.searchsorted(gap.val.steps, by * max(1.0, spacing), side="right")) - 1)

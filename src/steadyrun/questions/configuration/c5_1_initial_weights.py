@@ -139,11 +139,9 @@ def _weight(entry: dict[str, Any]) -> Weight | None:
 
 
 def _tied(run: Signals) -> set[str]:
-    found = run.about("model").get("tied")
+    tied = run.about("model").get("tied")
     return (
-        {str(name) for names in found if isinstance(names, list) for name in names}
-        if isinstance(found, list)
-        else set()
+        {str(name) for names in tied if isinstance(names, list) for name in names} if isinstance(tied, list) else set()
     )
 
 

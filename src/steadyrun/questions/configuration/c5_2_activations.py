@@ -38,18 +38,18 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
-    found = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), so_far=True)
-    dead = {each.block: each for each in found}
+    silent = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), so_far=True)
+    dead = {dead_block.block: dead_block for dead_block in silent}
     chain = [(before, name) for name in names if (before := takes.get(name)) in names]
     pairs = [(before, name) for before, name in chain if before not in dead]
     if dead and not pairs:
         return _about_dead(next(iter(dead.values())))
     if not pairs:
         raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
-    grown = [each for a, b in pairs for each in _growth(magnitudes[a], magnitudes[b], a, b)]
+    grown = [growth for a, b in pairs for growth in _growth(magnitudes[a], magnitudes[b], a, b)]
     if not grown:
         raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
-    untrained = [each for each in grown if each.step <= _EARLY]
+    untrained = [growth for growth in grown if growth.step <= _EARLY]
     # What an untrained model does is told by its construction; later growth may be learned.
     worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
     if worst.times <= limit["times"]:
@@ -70,14 +70,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
 
 
-def _about_dead(found: Dead) -> Finding:
+def _about_dead(dead: Dead) -> Finding:
     """Beside a block that is next to nothing any other is large: that is no growth."""
-    times = float(found.beside[-1] / found.own[-1]) if found.own[-1] else float("inf")
+    times = float(dead.beside[-1] / dead.own[-1]) if dead.own[-1] else float("inf")
     message = (
-        f"{found.block} gives next to nothing ({shown(found.own[-1])} at step {int(found.steps[-1])}), beside which "
-        f"{found.follower} is {shown(times)} times as large: S4.2 asks whether it is dead."
+        f"{dead.block} gives next to nothing ({shown(dead.own[-1])} at step {int(dead.steps[-1])}), beside which "
+        f"{dead.follower} is {shown(times)} times as large: S4.2 asks whether it is dead."
     )
-    return Finding("dead-block", message, {"times": times}, int(found.steps[0]))
+    return Finding("dead-block", message, {"times": times}, int(dead.steps[0]))
 
 
 def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
@@ -90,10 +90,10 @@ def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth
         return []
     times = values / earlier
     untrained = int(np.searchsorted(steps, _EARLY, side="right"))
-    places = {int(np.argmax(times)), *([int(np.argmax(times[:untrained]))] if untrained else [])}
+    indices = {int(np.argmax(times)), *([int(np.argmax(times[:untrained]))] if untrained else [])}
     return [
-        Growth(name, block, int(steps[place]), float(times[place]), (float(earlier[place]), float(values[place])))
-        for place in sorted(places)
+        Growth(name, block, int(steps[index]), float(times[index]), (float(earlier[index]), float(values[index])))
+        for index in sorted(indices)
     ]
 
 

@@ -43,14 +43,14 @@ def _decayed(run: Signals) -> list[str]:
     groups = run.listed("param_groups")
     if not groups:
         raise MissingSignal("param_groups")
-    found = []
+    decayed = []
     for group in groups:
         settings, names = group.get("settings"), group.get("parameters")
         if isinstance(settings, dict) and isinstance(names, list) and number(settings.get("weight_decay")):
-            found += [str(name) for name in names]
-    if not found:
+            decayed += [str(name) for name in names]
+    if not decayed:
         raise NotApplicable("no param group has weight decay")
-    return found
+    return decayed
 
 
 def _exempt(name: str, parts: list[str], shape: object) -> bool:

@@ -20,7 +20,7 @@ _LATER = 10  # steps after which a counter must have moved
 class Group:
     """A param group: its number, its optimizer's class and settings."""
 
-    place: str
+    number: str
     kind: str
     settings: dict[str, Any]
 
@@ -37,10 +37,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable(f"no moments are kept by {', '.join(kinds) or 'the optimizer'}")
     measured: dict[str, float] = {}
     for diagnose in (_stalled, _empty, _same_as_gradient, _uncorrected):
-        found = [diagnose(run, group, limit) for group in groups]
+        findings = [diagnose(run, group, limit) for group in groups]
         # One group may be without gradient on purpose, or by construction; all of them are not.
-        known = [each for each, group in zip(found, groups, strict=True) if _is_recorded(run, group)]
-        if known and known[0] is not None and all(each is not None for each in known):
+        known = [finding for finding, group in zip(findings, groups, strict=True) if _is_recorded(run, group)]
+        if known and known[0] is not None and all(finding is not None for finding in known):
             return known[0]
     scales = [scale for group in groups if (scale := _scale(run, group, limit["misfit"])) is not None and len(scale)]
     if scales:
@@ -60,7 +60,9 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _is_recorded(run: Signals, group: Group) -> bool:
-    return run.maybe(f"moment1_norm/{group.place}") is not None or run.maybe(f"moment2_norm/{group.place}") is not None
+    return (
+        run.maybe(f"moment1_norm/{group.number}") is not None or run.maybe(f"moment2_norm/{group.number}") is not None
+    )
 
 
 def _groups(run: Signals) -> list[Group]:
@@ -69,15 +71,15 @@ def _groups(run: Signals) -> list[Group]:
         raise MissingSignal("param_groups")
     settings = [entry.get("settings") for entry in entries]
     return [
-        Group(str(place), str(entry.get("class", "")), setting)
-        for place, (entry, setting) in enumerate(zip(entries, settings, strict=True))
+        Group(str(number), str(entry.get("class", "")), setting)
+        for number, (entry, setting) in enumerate(zip(entries, settings, strict=True))
         if isinstance(setting, dict)
     ]
 
 
 def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
     """The optimizer's own counter stands still, or starts again and again."""
-    counts = run.maybe(f"step_count/{group.place}")
+    counts = run.maybe(f"step_count/{group.number}")
     if counts is None or len(counts) < 3:
         return None
     later = counts.where(_taken(run, counts) >= _LATER)
@@ -85,7 +87,7 @@ def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
         return None
     last = later.step_at(len(later) - 1)
     message = (
-        f"the step counter of param group {group.place} is {later.values[-1]:g} at step {last}, and was "
+        f"the step counter of param group {group.number} is {later.values[-1]:g} at step {last}, and was "
         f"{counts.values[0]:g} at step {counts.step_at(0)}."
     )
     return Finding("rebuilt", message, {"step_count": float(later.values[-1])}, later.step_at(0))
@@ -104,7 +106,7 @@ def _taken(run: Signals, counts: Points) -> Floats:
 
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """No second moment although gradients came."""
-    moments, norms = run.maybe(f"moment2_norm/{group.place}"), run.maybe("grad_norm")
+    moments, norms = run.maybe(f"moment2_norm/{group.number}"), run.maybe("grad_norm")
     if moments is None or norms is None or float(np.median(norms.values)) <= 0:
         return None
     later = moments.from_step(_LATER)
@@ -113,7 +115,7 @@ def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
     if not len(later) or float(np.max(later.values)) > limit["empty"] * size:
         return None
     message = (
-        f"‖v‖ of param group {group.place} is {shown(np.max(later.values))} from step {later.step_at(0)} on, with "
+        f"‖v‖ of param group {group.number} is {shown(np.max(later.values))} from step {later.step_at(0)} on, with "
         f"gradients of norm {shown(np.median(norms.values))}."
     )
     return Finding("empty", message, {"second_moment": float(np.max(later.values))}, later.step_at(0))
@@ -150,7 +152,7 @@ def _joined(parts: list[Points]) -> Points:
 
 def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
     """The size of the updates relative to Adam's where Adam's rule explains them: rounding drowns tiny ones."""
-    scale, left = run.maybe(f"update_scale/{group.place}"), run.maybe(f"update_misfit/{group.place}")
+    scale, left = run.maybe(f"update_scale/{group.number}"), run.maybe(f"update_misfit/{group.number}")
     if scale is None or left is None:
         return None
     return scale.where(np.interp(scale.steps, left.steps, left.values) < misfit)
@@ -158,13 +160,13 @@ def _scale(run: Signals, group: Group, misfit: float) -> Points | None:
 
 def _on_purpose(group: Group) -> bool:
     """Optimizers that leave bias correction out by design, or were told to."""
-    told = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
-    return told or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
+    set_so = any(group.settings.get(key) is False for key in ("correct_bias", "bias_correction"))
+    return set_so or group.kind.lower().startswith(("bert", "lamb", "fusedlamb"))
 
 
 def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """Updates larger than Adam's by just the factor that the missing bias correction leaves."""
-    scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.place}")
+    scale, counts = _scale(run, group, limit["misfit"]), run.maybe(f"step_count/{group.number}")
     beta1, beta2 = group.beta(0), group.beta(1)
     if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
         return None
@@ -174,13 +176,13 @@ def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
     fits = np.abs(scale.values / factor - 1) < limit["scale"]
     if np.sum(telling) < 2 or not np.all(fits[telling]):
         return None
-    place = int(np.argmax(np.where(telling, np.abs(factor - 1), 0)))
+    index = int(np.argmax(np.where(telling, np.abs(factor - 1), 0)))
     message = (
-        f"at step {scale.step_at(place)} the update is {shown(scale.values[place])} times what Adam makes of its "
-        f"moments; without bias correction it is {shown(factor[place])} times "
+        f"at step {scale.step_at(index)} the update is {shown(scale.values[index])} times what Adam makes of its "
+        f"moments; without bias correction it is {shown(factor[index])} times "
         f"({int(np.sum(telling))} recorded steps agree)."
     )
-    return Finding("no-bias-correction", message, {"update_scale": float(scale.values[place])}, scale.step_at(place))
+    return Finding("no-bias-correction", message, {"update_scale": float(scale.values[index])}, scale.step_at(index))
 
 
 QUESTION = Question(

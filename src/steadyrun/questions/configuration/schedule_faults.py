@@ -28,41 +28,41 @@ _FITS = 0.01  # of the peak: a changed plan this close to the record explains it
 FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
 
 
-def zero(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
-    if np.any(seen.rates.values):
+def zero(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+    if np.any(recorded.rates.values):
         return None
     return Finding(
         "zero",
-        f"the learning rate is 0 at all {len(seen.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
-        step=seen.rates.step_at(0),
-        may_pass=_young(seen, plan),
+        f"the learning rate is 0 at all {len(recorded.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
+        step=recorded.rates.step_at(0),
+        may_pass=_young(recorded, plan),
     )
 
 
-def _young(seen: RecordedRates, plan: SchedulePlan) -> bool:
+def _young(recorded: RecordedRates, plan: SchedulePlan) -> bool:
     """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
 
     A warmup takes an epoch at least, and of two epochs one is over at half time.
     """
     first_epoch = plan.warmup if plan.warmup else plan.steps / 2
-    return seen.run.unfinished and float(seen.rates.steps[-1]) <= 1.1 * first_epoch
+    return recorded.run.unfinished and float(recorded.rates.steps[-1]) <= 1.1 * first_epoch
 
 
-def never_stepped(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    if not seen.constant:
+def never_stepped(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+    if not recorded.constant:
         return None
-    varies = float(np.ptp(plan.rate(seen.rates.steps))) / plan.peak
-    counts = seen.counts
+    varies = float(np.ptp(plan.rate(recorded.rates.steps))) / plan.peak
+    counts = recorded.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    if varies <= limit["close"] or stepped or _young(seen, plan):
+    if varies <= limit["close"] or stepped or _young(recorded, plan):
         return None
-    rebuilt = seen.run.events("optimizer-replaced")
+    rebuilt = recorded.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
     return Finding(
         "never-stepped",
-        f"the learning rate stays at {shown(seen.rates.values[0])} for {len(seen.rates)} steps{why}, where "
+        f"the learning rate stays at {shown(recorded.rates.values[0])} for {len(recorded.rates)} steps{why}, where "
         f"{plan.shape} from {shown(plan.peak)} to {shown(plan.floor)} is declared.",
-        step=seen.rates.step_at(0),
+        step=recorded.rates.step_at(0),
     )
 
 
@@ -71,27 +71,27 @@ def starts_at_peak(rates: Points, warmup: float, peak: float) -> bool:
     return len(early) >= 2 and bool(np.min(early) >= 0.9 * peak)
 
 
-def no_warmup(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
-    missing = plan.warmup > 1 and starts_at_peak(seen.rates, plan.warmup, plan.peak)
-    return warmup_missing(seen, plan.warmup) if missing else None
+def no_warmup(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+    missing = plan.warmup > 1 and starts_at_peak(recorded.rates, plan.warmup, plan.peak)
+    return warmup_missing(recorded, plan.warmup) if missing else None
 
 
-def warmup_missing(seen: RecordedRates, warmup: float) -> Finding:
-    first = float(seen.rates.values[0])
+def warmup_missing(recorded: RecordedRates, warmup: float) -> Finding:
+    first = float(recorded.rates.values[0])
     return Finding(
         "no-warmup",
-        f"the learning rate is {shown(first)} at step {seen.rates.step_at(0)}, {first / seen.peak:.0%} of its peak; "
-        f"a warmup of {warmup:g} steps is declared.",
-        {"first_share": first / seen.peak},
-        seen.rates.step_at(0),
+        f"the learning rate is {shown(first)} at step {recorded.rates.step_at(0)}, {first / recorded.peak:.0%} of its "
+        f"peak; a warmup of {warmup:g} steps is declared.",
+        {"first_share": first / recorded.peak},
+        recorded.rates.step_at(0),
     )
 
 
-def agrees(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def agrees(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
-    after = _after_warmup(seen, plan)
+    after = _after_warmup(recorded, plan)
     if len(after) < ENOUGH:
-        return _still_warming(seen, plan, words)
+        return _still_warming(recorded, plan, words)
     share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
     if share >= limit["share"]:
         message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
@@ -102,19 +102,19 @@ def agrees(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | 
             f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
         )
         return Finding("pass", f"the recorded rates {message}.", {"agreeing": of_stairs})
-    return _by_epochs(seen, plan, limit, words)
+    return _by_epochs(recorded, plan, limit, words)
 
 
-def _by_epochs(seen: RecordedRates, plan: SchedulePlan, limit: Limits, words: str) -> Finding | None:
+def _by_epochs(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, words: str) -> Finding | None:
     """The scheduler's own curve, stepped once per epoch, that ends about where the declared one does."""
-    counts = seen.counts
-    if counts is None or seen.dry is None or not plan.decays or not own_curve(seen, limit):
+    counts = recorded.counts
+    if counts is None or recorded.dry is None or not plan.decays or not own_curve(recorded, limit):
         return None
-    speed = _speed(seen.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
+    speed = _speed(recorded.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
     if not 0 < speed < _PER_EPOCH:
         return None
     ahead = np.arange(0, plan.steps * speed * 2 + 2)
-    ends = float(np.argmin(seen.dry(ahead))) / speed
+    ends = float(np.argmin(recorded.dry(ahead))) / speed
     if not (1 - limit["horizon"]) * plan.steps <= ends <= plan.steps / (1 - limit["horizon"]):
         return None
     message = (
@@ -123,22 +123,22 @@ def _by_epochs(seen: RecordedRates, plan: SchedulePlan, limit: Limits, words: st
     return Finding("pass", f"{message}; {plan.steps} are declared.", {"agreeing": 1.0})
 
 
-def _after_warmup(seen: RecordedRates, plan: SchedulePlan) -> Points:
+def _after_warmup(recorded: RecordedRates, plan: SchedulePlan) -> Points:
     """The rates behind the warmup: where it starts from and how long it takes is C2.2's question."""
-    return seen.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
+    return recorded.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
 
 
-def _still_warming(seen: RecordedRates, plan: SchedulePlan, words: str) -> Finding | None:
-    inside = seen.rates.values
-    late = float(inside[-1]) < 0.9 * min(float(plan.rate(seen.rates.steps[-1:])[0]), plan.peak)
+def _still_warming(recorded: RecordedRates, plan: SchedulePlan, words: str) -> Finding | None:
+    inside = recorded.rates.values
+    late = float(inside[-1]) < 0.9 * min(float(plan.rate(recorded.rates.steps[-1:])[0]), plan.peak)
     if late or float(np.max(inside)) > 1.05 * plan.peak:
         return None
     return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
 
 
-def upside_down(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def upside_down(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The rate climbs where the declared curve falls, as far and in the same shape."""
-    after = _after_warmup(seen, plan)
+    after = _after_warmup(recorded, plan)
     if len(after) < ENOUGH or not plan.decays:
         return None
     mirrored = agreement(
@@ -154,22 +154,24 @@ def upside_down(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Findi
     return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
 
 
-def too_early(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+def too_early(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
     """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
-    changes = int(np.count_nonzero(np.diff(seen.rates.values)))
-    over = float(np.max(seen.rates.values)) > 1.05 * plan.peak
-    if not seen.run.unfinished or over or changes > min(_FEW_CHANGES, len(seen.rates) / 10):
+    changes = int(np.count_nonzero(np.diff(recorded.rates.values)))
+    over = float(np.max(recorded.rates.values)) > 1.05 * plan.peak
+    if not recorded.run.unfinished or over or changes > min(_FEW_CHANGES, len(recorded.rates) / 10):
         return None
-    return Finding("too-early", f"the rate has changed {changes} times in {len(seen.rates)} steps: too few to compare.")
+    return Finding(
+        "too-early", f"the rate has changed {changes} times in {len(recorded.rates)} steps: too few to compare."
+    )
 
 
-def begun_elsewhere(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def begun_elsewhere(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
-    first = seen.rates.where(slice(0, ENOUGH))
+    first = recorded.rates.where(slice(0, ENOUGH))
     if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
         return None
-    done = steps_done(seen.run, float(first.steps[0]))
-    if done < ENOUGH or distance(seen.rates.values, plan.rate(seen.rates.steps + done), plan.peak) > 5 * _FITS:
+    done = steps_done(recorded.run, float(first.steps[0]))
+    if done < ENOUGH or distance(recorded.rates.values, plan.rate(recorded.rates.steps + done), plan.peak) > 5 * _FITS:
         return None
     message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
     return Finding("begun-elsewhere", message, {"begun_at": float(done)})
@@ -182,9 +184,9 @@ def steps_done(run: Signals, first: float) -> int:
     return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
 
 
-def restarted(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
-    for event in seen.run.events("resume"):
-        after = seen.rates.from_step(event.step or 0)
+def restarted(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+    for event in recorded.run.events("resume"):
+        after = recorded.rates.from_step(event.step or 0)
         if event.step and len(after) >= ENOUGH:
             again = distance(after.values, plan.rate(after.steps - event.step), plan.peak)
             went_on = distance(after.values, plan.rate(after.steps), plan.peak)
@@ -206,19 +208,19 @@ def _speed(steps: Floats, counts: Floats) -> float:
     return float((counts[last] - counts[first]) / (steps[last] - steps[first]))
 
 
-def wrong_count(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
-    counts = seen.counts
-    steps = seen.rates.steps
+def wrong_count(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+    counts = recorded.counts
+    steps = recorded.rates.steps
     if counts is not None and float(np.ptp(steps)) > 0:
         factor = _speed(steps, counts)
         at = counts - counts[0] + steps[0]
         planned = at <= plan.steps  # what a curve does behind its end is its own business: a cosine climbs again
         if int(np.sum(planned)) < ENOUGH:
             return None
-        fits = distance(seen.rates.values[planned], plan.rate(at[planned]), plan.peak)
+        fits = distance(recorded.rates.values[planned], plan.rate(at[planned]), plan.peak)
     else:
-        factor, fits = time_factor(steps, seen.rates.values, plan.rate, plan.peak)
-        if steps[-1] <= plan.warmup or horizon_factor(steps, seen.rates.values, plan)[1] <= fits:
+        factor, fits = time_factor(steps, recorded.rates.values, plan.rate, plan.peak)
+        if steps[-1] <= plan.warmup or horizon_factor(steps, recorded.rates.values, plan)[1] <= fits:
             return None  # a longer warmup, or another length, explains it as well
     if fits > 5 * _FITS or 0.9 < factor < 1.1 or factor <= 0:
         return None
@@ -228,31 +230,31 @@ def wrong_count(seen: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Find
         "stepped-too-often" if often else "stepped-too-seldom",
         f"the scheduler is stepped {rate}: the curve runs {shown(factor)} times as fast as declared.",
         {"factor": factor},
-        seen.rates.step_at(0),
+        recorded.rates.step_at(0),
     )
 
 
-def wrong_horizon(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def wrong_horizon(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     if not plan.decays:
         return None
-    factor, fits = horizon_factor(seen.rates.steps, seen.rates.values, plan)
+    factor, fits = horizon_factor(recorded.rates.steps, recorded.rates.values, plan)
     if fits <= _FITS and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
         length = f"{shown(plan.steps * factor)} steps, declared are {plan.steps}"
         if factor < 1:
             return Finding("horizon-too-short", f"the decay is over after about {length}.", {"horizon": factor})
         return Finding("horizon-too-long", f"the decay would take about {length}.", {"horizon": factor})
-    return _reaches_floor_early(seen, plan, limit)
+    return _reaches_floor_early(recorded, plan, limit)
 
 
-def _reaches_floor_early(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def _reaches_floor_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
     low = plan.floor + 0.02 * (plan.peak - plan.floor)
     all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // 1000)).astype(float)
     meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
-    after = seen.rates.from_step(plan.warmup)
+    after = recorded.rates.from_step(plan.warmup)
     at = after.steps[after.values <= low]
     jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
-    smooth = jump is None or jump.size <= limit["jump"] or own_curve(seen, limit)
+    smooth = jump is None or jump.size <= limit["jump"] or own_curve(recorded, limit)
     if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or not smooth:
         return None
     return Finding(
@@ -263,17 +265,17 @@ def _reaches_floor_early(seen: RecordedRates, plan: SchedulePlan, limit: Limits)
     )
 
 
-def own_curve(seen: RecordedRates, limit: Limits) -> bool:
+def own_curve(recorded: RecordedRates, limit: Limits) -> bool:
     """Whether the rates are those of the scheduler's dry run: then they do not jump, it is built so."""
-    if seen.dry is None:
+    if recorded.dry is None:
         return False
-    steps = seen.rates.steps
-    counts = steps - steps[0] if seen.counts is None else seen.counts - seen.counts[0]
-    return agreement(counts, seen.rates.values, seen.dry, seen.peak, limit["close"]) >= limit["share"]
+    steps = recorded.rates.steps
+    counts = steps - steps[0] if recorded.counts is None else recorded.counts - recorded.counts[0]
+    return agreement(counts, recorded.rates.values, recorded.dry, recorded.peak, limit["close"]) >= limit["share"]
 
 
-def jumps(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    jump = largest_jump(seen.rates.steps, seen.rates.values, plan.rate(seen.rates.steps), plan.peak)
+def jumps(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+    jump = largest_jump(recorded.rates.steps, recorded.rates.values, plan.rate(recorded.rates.steps), plan.peak)
     if jump is None or jump.size <= limit["jump"]:
         return None
     return Finding(
@@ -285,18 +287,18 @@ def jumps(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | N
     )
 
 
-def late_warmup(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The rate still rises when the warmup should be over: C2.2 says how far it has come."""
-    rising = seen.rates.where(seen.rates.steps <= plan.warmup)
+    rising = recorded.rates.where(recorded.rates.steps <= plan.warmup)
     if plan.warmup < 1 or len(rising) < 2:
         return None
     reached = float(rising.values[-1]) / float(plan.rate(rising.steps[-1:])[0])
     if reached > 1 - limit["close"] or np.any(np.diff(rising.values) < 0) or not np.ptp(rising.values):
         return None
-    if len(rising) == len(seen.rates):
+    if len(rising) == len(recorded.rates):
         message = f"the learning rate is at {reached:.0%} of the declared warmup at step {rising.step_at(-1)}."
         return Finding("late-warmup", message, step=rising.step_at(-1))
-    after = seen.rates.from_step(plan.warmup)
+    after = recorded.rates.from_step(plan.warmup)
     top = int(np.argmax(after.values))
     if np.any(np.diff(after.values[top:]) > 0) or after.values[top] <= rising.values[-1]:
         return None
@@ -307,19 +309,19 @@ def late_warmup(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Findi
     )
 
 
-def other(seen: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding:
-    expected = plan.rate(seen.rates.steps)
-    off = np.abs(seen.rates.values - expected) / plan.peak
-    warming = (seen.rates.steps < 2 * plan.warmup) & (seen.rates.values <= 1.05 * plan.peak)
+def other(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding:
+    expected = plan.rate(recorded.rates.steps)
+    off = np.abs(recorded.rates.values - expected) / plan.peak
+    warming = (recorded.rates.steps < 2 * plan.warmup) & (recorded.rates.values <= 1.05 * plan.peak)
     far = float(np.mean((off > limit["far"]) & ~warming))
-    place = int(np.argmax(off))
+    index = int(np.argmax(off))
     message = (
-        f"the learning rate is {shown(seen.rates.values[place])} at step {seen.rates.step_at(place)}, where the "
-        f"declared curve ({plan.shape}) has {shown(expected[place])}; {far:.0%} of the steps are off by more than "
+        f"the learning rate is {shown(recorded.rates.values[index])} at step {recorded.rates.step_at(index)}, where "
+        f"the declared curve ({plan.shape}) has {shown(expected[index])}; {far:.0%} of the steps are off by more than "
         f"{limit['far']:.0%} of the peak."
     )
     outcome = "other-curve" if far > 1 - limit["share"] else "deviates"
-    return Finding(outcome, message, {"far": far}, seen.rates.step_at(place))
+    return Finding(outcome, message, {"far": far}, recorded.rates.step_at(index))
 
 
 Diagnosis = Callable[[RecordedRates, SchedulePlan, Limits], Finding | None]

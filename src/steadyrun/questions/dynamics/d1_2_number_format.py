@@ -12,17 +12,17 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if run.first_nonfinite is None:
         raise NotApplicable("nothing that was recorded is non-finite")
     step = run.first_nonfinite[0]
-    found = regime(run)
-    if not found:
+    dtype = regime(run)
+    if not dtype:
         raise MissingSignal("dtype", "the number format is not known", "declare config={'dtype': 'fp32'}")
-    if found == "fp16":
+    if dtype == "fp16":
         message = f"fp16 at step {step}: numbers above 65504 are infinite there, so mixed precision is looked at first."
         return Finding("fp16", message, step=step)
-    if found == "bf16":
+    if dtype == "bf16":
         message = f"bf16 at step {step}: as wide as fp32, but each operation is off by up to 1%."
         return Finding("bf16", message, step=step)
     return Finding(
-        "fp32", f"{found} at step {step}: a log of zero, a division 0/0, or weights grown without bound.", step=step
+        "fp32", f"{dtype} at step {step}: a log of zero, a division 0/0, or weights grown without bound.", step=step
     )
 
 

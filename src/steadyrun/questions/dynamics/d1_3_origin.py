@@ -20,7 +20,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if run.first_nonfinite is None:
         raise NotApplicable("nothing that was recorded is non-finite")
     step, name = run.first_nonfinite
-    earlier = {kind: found for kind in _KINDS if (found := _first(run, kind, step)) is not None}
+    earlier = {kind: first for kind in _KINDS if (first := _first(run, kind, step)) is not None}
     loss_is_finite = _finite_at(run, "loss", step)
     led_up = _led_up(run, step)
     if "parameter" in earlier and earlier["parameter"][0] < step:
@@ -45,14 +45,14 @@ def find(run: Signals, _limit: Limits) -> Finding:
 
 def _first(run: Signals, kind: str, until: int) -> tuple[int, str] | None:
     """The first non-finite value of a kind of series, up to and including a step."""
-    found = []
+    firsts = []
     for pattern in _KINDS[kind]:
         for name in run.matching(pattern):
             series = run.raw(name)
             bad = series.steps[~np.isfinite(series.values) & (series.steps <= until)]
             if len(bad):
-                found.append((int(bad[0]), name))
-    return min(found, default=None)
+                firsts.append((int(bad[0]), name))
+    return min(firsts, default=None)
 
 
 def _finite_at(run: Signals, name: str, step: int) -> bool:

@@ -16,10 +16,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     window = window_of(run, int(limit["window"]))
     if len(points) <= window and (jump := jump_of(run, limit["times"])) is not None:
         return Finding("jump", jump.words, {"times": jump.times}, jump.step)
-    found = find_spikes(run, limit)
-    per_thousand = 1000 * len(found) / len(points)
-    largest = max(found, key=lambda spike: spike.sigmas, default=None)
-    measured = {"spikes": float(len(found)), "per_thousand": per_thousand, "sigmas": largest.sigmas if largest else 0.0}
+    spikes = find_spikes(run, limit)
+    per_thousand = 1000 * len(spikes) / len(points)
+    largest = max(spikes, key=lambda spike: spike.sigmas, default=None)
+    measured = {
+        "spikes": float(len(spikes)),
+        "per_thousand": per_thousand,
+        "sigmas": largest.sigmas if largest else 0.0,
+    }
     unit = run.counted(points)
     if largest is None:
         return Finding(
@@ -27,14 +31,14 @@ def find(run: Signals, limit: Limits) -> Finding:
             f"no loss is {limit['sigmas']:g} deviations above the mean of the {window} {unit} before it.",
             measured,
         )
-    shown_ones = sorted(found, key=lambda spike: -spike.sigmas)[:_SHOWN]
-    places = "; ".join(
+    shown_ones = sorted(spikes, key=lambda spike: -spike.sigmas)[:_SHOWN]
+    peaks = "; ".join(
         f"step {s.peak_step}: {shown(s.value)}, {shown(s.sigmas)} deviations above {shown(s.level)}" for s in shown_ones
     )
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    more = f" and {len(spikes) - _SHOWN} more" if len(spikes) > _SHOWN else ""
     message = (
-        f"{len(found)} times the loss is {limit['sigmas']:g} deviations above the {window} {unit} "
-        f"before it ({places}{more})."
+        f"{len(spikes)} times the loss is {limit['sigmas']:g} deviations above the {window} {unit} "
+        f"before it ({peaks}{more})."
     )
     return Finding("flagged", message, measured, largest.peak_step)
 

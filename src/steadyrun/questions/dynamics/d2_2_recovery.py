@@ -11,12 +11,12 @@ from steadyrun.text import shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     within = int(limit["within"])
-    found = find_spikes(run, limit)
-    if not found:
+    spikes = find_spikes(run, limit)
+    if not spikes:
         raise NotApplicable("the loss does not spike")
-    longest = max(found, key=lambda spike: spike.length if spike.length is not None else 10**9)
-    staying = [spike for spike in found if stays(run, spike, limit)]
-    open_end = [spike for spike in found if spike.end is None and not stays(run, spike, limit)]
+    longest = max(spikes, key=lambda spike: spike.length if spike.length is not None else 10**9)
+    staying = [spike for spike in spikes if stays(run, spike, limit)]
+    open_end = [spike for spike in spikes if spike.end is None and not stays(run, spike, limit)]
     measured = {
         "longest": float(longest.length if longest.length is not None else len(run.points("loss")) - longest.start)
     }
@@ -36,7 +36,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         )
         return Finding("open", message, measured, open_end[0].start_step)
     unit = run.counted(run.points("loss"))
-    message = f"all {len(found)} are over within {int(measured['longest'])} {unit} (limit {within} steps)."
+    message = f"all {len(spikes)} are over within {int(measured['longest'])} {unit} (limit {within} steps)."
     return Finding("pass", message, measured)
 
 

@@ -22,29 +22,29 @@ def find(run: Signals, limit: Limits) -> Finding:
     beyond = beyond_plan(run, limit)
     if beyond is not None:
         return beyond
-    found = find_spikes(run, limit)
-    if not found and lost is None:
+    spikes = find_spikes(run, limit)
+    if not spikes and lost is None:
         raise NotApplicable("the loss does not spike")
     notes = [] if lost is None else [lost]
-    for spike in sorted(found, key=lambda each: -each.sigmas)[:_MOST]:
+    for spike in sorted(spikes, key=lambda spike: -spike.sigmas)[:_MOST]:
         for diagnose in DIAGNOSES:
             cause = diagnose(run, spike, limit)
             if cause is None:
                 continue
-            told = replace(cause, message=f"{cause.message}{lead(run, spike)}")
+            finding = replace(cause, message=f"{cause.message}{lead(run, spike)}")
             if _is_fault(cause):
-                return told
-            notes.append(told)
-    return notes[0] if notes else _without_cause(run, found, limit)
+                return finding
+            notes.append(finding)
+    return notes[0] if notes else _without_cause(run, spikes, limit)
 
 
-def _is_fault(found: Finding) -> bool:
-    return QUESTION.outcome(found.outcome).answer == FAULT
+def _is_fault(finding: Finding) -> bool:
+    return QUESTION.outcome(finding.outcome).answer == FAULT
 
 
-def _without_cause(run: Signals, found: list[Spike], limit: Limits) -> Finding:
-    largest = max(found, key=lambda each: each.sigmas)
-    facts = f"the largest of {len(found)}, at step {largest.peak_step}, is {shown(largest.sigmas)} deviations high"
+def _without_cause(run: Signals, spikes: list[Spike], limit: Limits) -> Finding:
+    largest = max(spikes, key=lambda spike: spike.sigmas)
+    facts = f"the largest of {len(spikes)}, at step {largest.peak_step}, is {shown(largest.sigmas)} deviations high"
     measured = {"sigmas": largest.sigmas}
     if largest.sigmas > limit["noise"]:
         message = f"{facts} (noise: up to {limit['noise']:g}), and nothing recorded explains it."

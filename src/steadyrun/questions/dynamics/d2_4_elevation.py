@@ -17,7 +17,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     staying = [spike for spike in find_spikes(run, limit) if stays(run, spike, limit)]
     if not staying:
         raise NotApplicable("no spike stays")
-    spike = max(staying, key=lambda each: each.length if each.length is not None else 10**9)
+    spike = max(staying, key=lambda spike: spike.length if spike.length is not None else 10**9)
     loss = run.points("loss")
     after = loss.values[spike.start :][-run.stretch(loss, limit["last"], 5) :]
     rest = len(loss) - spike.start
@@ -82,10 +82,10 @@ def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
     """What the weights say where the spike threw them far away."""
     for name in run.matching("block_param_norm/*"):
         norms = run.maybe(name)
-        place = int(np.searchsorted(norms.steps, spike.start_step)) if norms is not None else 0
-        if norms is None or not 0 < place < len(norms) or norms.values[place - 1] <= 0:
+        index = int(np.searchsorted(norms.steps, spike.start_step)) if norms is not None else 0
+        if norms is None or not 0 < index < len(norms) or norms.values[index - 1] <= 0:
             continue
-        times = float(norms.values[place] / norms.values[place - 1])
+        times = float(norms.values[index] / norms.values[index - 1])
         if times > limit:
             block = name.partition("/")[2]
             return f"the weights of {block} are {shown(times)} times as large after it (limit {limit:g})"
@@ -94,10 +94,10 @@ def _weights_thrown(run: Signals, spike: Spike, limit: float) -> str:
 
 def _checkpoint(run: Signals, spike: Spike) -> str:
     saved = [(event.step, event.fields.get("path")) for event in run.events("checkpoint") if event.step is not None]
-    before = [each for each in saved if each[0] < spike.start_step]
+    before = [checkpoint for checkpoint in saved if checkpoint[0] < spike.start_step]
     if not before:
         return "no checkpoint before it is recorded"
-    step, path = max(before, key=lambda each: each[0])
+    step, path = max(before, key=lambda checkpoint: checkpoint[0])
     return f"the last checkpoint before it is that of step {step}{f' ({path})' if path else ''}"
 
 

@@ -12,17 +12,17 @@ from steadyrun.signals.run_signals import Signals
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
-    found = regime(run)
-    if found not in {"fp16", "bf16"}:
-        why = f"the run computes in {found or 'an unknown format'}, not in fp16 or bf16"
-        raise NotApplicable(why, *([] if found else ["dtype"]))
+    dtype = regime(run)
+    if dtype not in {"fp16", "bf16"}:
+        why = f"the run computes in {dtype or 'an unknown format'}, not in fp16 or bf16"
+        raise NotApplicable(why, *([] if dtype else ["dtype"]))
     if not run.has("grad_norm"):
         raise MissingSignal("grad_norm")
     norms = run.raw("grad_norm")
     bad = norms.steps[~np.isfinite(norms.values)]
     loose = unskipped(bad, run.raw("skipped")).tolist() if run.has("skipped") else run.applied.tolist()
     measured = {"overflows": float(len(bad)), "not_skipped": float(len(loose))}
-    if loose and found == "fp16":
+    if loose and dtype == "fp16":
         message = (
             f"{len(bad)} gradients are not finite in fp16, and {len(loose)} of these updates were not skipped, "
             f"the first at step {loose[0]}."

@@ -13,9 +13,9 @@ from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    if (found := regime(run)) != "fp16":
-        why = f"only fp16 needs a loss scale; the run computes in {found or 'an unknown format'}"
-        raise NotApplicable(why, *([] if found else ["dtype"]))
+    if (dtype := regime(run)) != "fp16":
+        why = f"only fp16 needs a loss scale; the run computes in {dtype or 'an unknown format'}"
+        raise NotApplicable(why, *([] if dtype else ["dtype"]))
     if not run.has("loss_scale"):
         raise MissingSignal(
             "loss_scale",
@@ -85,8 +85,8 @@ def _skips(run: Signals) -> tuple[int, int]:
     lost = skipped.values >= 1  # in a sparse log a point may say which share of its steps was skipped
     first = int(np.argmin(lost)) if len(lost) and not np.all(lost) else 0
     lost[:first] = False
-    length, place = longest_run(lost)
-    return length, int(skipped.steps[place]) if length else 0
+    length, index = longest_run(lost)
+    return length, int(skipped.steps[index]) if length else 0
 
 
 QUESTION = Question(

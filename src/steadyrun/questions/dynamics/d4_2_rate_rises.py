@@ -16,13 +16,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     stretch = last_stretch(run, limit)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
-    seen = look(run)
-    rates = seen.rates.from_step(stretch.loss.steps[0])
+    recorded = look(run)
+    rates = recorded.rates.from_step(stretch.loss.steps[0])
     if len(rates) < 2:
         raise NotApplicable("no learning rates are recorded in this stretch", "lr/*")
     first, last = float(rates.values[0]), float(rates.values[-1])
     times = last / first if first > 0 else float("inf") if last > 0 else 1.0
-    plan = seen.plan
+    plan = recorded.plan
     measured = {"times": times}
     facts = (
         f"the learning rate goes from {shown(first)} to {shown(last)} while the loss rises ({shown(times)} "

@@ -22,14 +22,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     # The whole rise, where the loss has risen for longer than the stretch.
     start = min(float(stretch.loss.steps[0]), float(stretch.best_step))
     keep = norms.steps >= start
-    found = trend(norms.steps[keep], smooth[keep])
-    measured = {"t": found.t, "above_best": stretch.above_best}
+    slope = trend(norms.steps[keep], smooth[keep])
+    measured = {"t": slope.t, "above_best": stretch.above_best}
     facts = (
-        f"the gradient norm goes from {shown(found.start)} to {shown(found.end)} since step {start:.0f} (trend "
-        f"{shown(found.t)} times its error, limit {limit['t']:g}) while the loss is "
+        f"the gradient norm goes from {shown(slope.start)} to {shown(slope.end)} since step {start:.0f} (trend "
+        f"{shown(slope.t)} times its error, limit {limit['t']:g}) while the loss is "
         f"{percent(stretch.above_best)} above its best"
     )
-    if found.t <= limit["t"]:
+    if slope.t <= limit["t"]:
         val = run.maybe("val_loss")
         flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))

@@ -51,8 +51,8 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
     slope = trend(last.steps, last.values)
-    found = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, slope.t > certain)
-    return found
+    stretch = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, slope.t > certain)
+    return stretch
 
 
 def surely_worse(run: Signals, stretch: Stretch, limit: float) -> str:

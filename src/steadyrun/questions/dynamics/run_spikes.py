@@ -33,8 +33,8 @@ def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
     key = ("spikes", window, sigmas, back)
     if key not in run.memo:
         run.memo[key] = spikes(loss, window, sigmas, back)
-    found: list[Spike] = run.memo[key]
-    return found
+    run_spikes: list[Spike] = run.memo[key]
+    return run_spikes
 
 
 def stays(run: Signals, spike: Spike, limit: Limits) -> bool:

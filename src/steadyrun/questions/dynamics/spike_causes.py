@@ -68,16 +68,16 @@ def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
     rates = look(run).rates
     if run.counted(rates) == "steps" or not len(rates):
         return None
-    place = int(np.argmax(rates.values))
-    times = float(rates.values[place]) / plan.peak
+    index = int(np.argmax(rates.values))
+    times = float(rates.values[index]) / plan.peak
     others = float(np.median(np.abs(rates.values - plan.rate(rates.steps)))) < _ON_PLAN * plan.peak
     if times <= limit["lr_beyond"] or not others:
         return None
     message = (
-        f"the learning rate is {shown(rates.values[place])} at step {rates.step_at(place)}, {shown(times)} times the "
+        f"the learning rate is {shown(rates.values[index])} at step {rates.step_at(index)}, {shown(times)} times the "
         f"declared peak {shown(plan.peak)} (limit {limit['lr_beyond']:g}), and follows the declared curve elsewhere."
     )
-    return Finding("lr-jump", message, {"lr_jump": times}, rates.step_at(place))
+    return Finding("lr-jump", message, {"lr_jump": times}, rates.step_at(index))
 
 
 def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
@@ -92,21 +92,21 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if around.stop - around.start < 2:
         return None
     rise = np.diff(rates.values[around])
-    place = around.start + int(np.argmax(rise))
+    index = around.start + int(np.argmax(rise))
     risen = float(np.max(rise))
     peak = float(np.max(rates.values))
     plan = look(run).plan
-    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, place - 2) : place + 4])), initial=0.0)) if plan else 0.0
+    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, index - 2) : index + 4])), initial=0.0)) if plan else 0.0
     if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
         return None
     message = (
-        f"the learning rate jumps from {shown(rates.values[place])} to {shown(rates.values[place + 1])} at step "
-        f"{rates.step_at(place + 1)} ({shown(risen / peak)} of its peak, limit {limit['lr_jump']:g}); the loss "
+        f"the learning rate jumps from {shown(rates.values[index])} to {shown(rates.values[index + 1])} at step "
+        f"{rates.step_at(index + 1)} ({shown(risen / peak)} of its peak, limit {limit['lr_jump']:g}); the loss "
         f"rises to "
         f"{shown(spike.value)} at step {spike.peak_step}."
     )
     outcome = "lr-jump" if plan is not None else "lr-jump-undeclared"
-    return Finding(outcome, message, {"lr_jump": risen / peak}, rates.step_at(place + 1))
+    return Finding(outcome, message, {"lr_jump": risen / peak}, rates.step_at(index + 1))
 
 
 def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
@@ -183,8 +183,8 @@ def _between(points: Points, first: float, last: float) -> slice:
 
 def _times_before(points: Points, spike: Spike, window: int = 100) -> float | None:
     """The largest value during a spike over the mean of the steps before it."""
-    place = _between(points, spike.start_step - _NEAR, spike.peak_step)
-    before, during = points.values[max(0, place.start - window) : place.start], points.values[place]
+    around = _between(points, spike.start_step - _NEAR, spike.peak_step)
+    before, during = points.values[max(0, around.start - window) : around.start], points.values[around]
     if len(before) < _FEW or not len(during) or np.mean(before) <= 0:
         return None
     return float(np.max(during) / np.mean(before))
@@ -212,10 +212,10 @@ def _one_class(run: Signals, spike: Spike, limit: float) -> str:
 def lead(run: Signals, spike: Spike) -> str:
     """Which of update and gradient rose before the loss, and by how many steps; empty where neither did."""
     names = [*run.matching("update_ratio/*"), "grad_norm"]
-    early = [(found, name) for name in names if (found := _risen_before(run.maybe(name), spike)) is not None]
+    early = [(ahead, name) for name in names if (ahead := _risen_before(run.maybe(name), spike)) is not None]
     if not early:
         return ""
-    steps, name = max(early, key=lambda each: each[0])
+    steps, name = max(early, key=lambda rise: rise[0])
     what = "the gradient norm" if name == "grad_norm" else f"the update of {name.partition('/')[2]}"
     return f" {what[0].upper()}{what[1:]} rose {steps} steps before the loss."
 
@@ -224,11 +224,11 @@ def _risen_before(points: Points | None, spike: Spike) -> int | None:
     """How many steps before a spike a series first left the range of its recent values."""
     if points is None:
         return None
-    place = _between(points, spike.start_step - _LEAD, spike.start_step - 1)
-    before = points.values[max(0, place.start - 100) : place.start]
+    ahead = _between(points, spike.start_step - _LEAD, spike.start_step - 1)
+    before = points.values[max(0, ahead.start - 100) : ahead.start]
     if len(before) < _FEW:
         return None
-    early = points.steps[place][points.values[place] > np.mean(before) + _CLEARLY * np.std(before)]
+    early = points.steps[ahead][points.values[ahead] > np.mean(before) + _CLEARLY * np.std(before)]
     return spike.start_step - int(early[0]) if len(early) else None
 
 
@@ -252,8 +252,10 @@ def _overflow(run: Signals, spike: Spike, _limit: Limits) -> Finding | None:
 
 def _batch(run: Signals, spike: Spike) -> str:
     batches = run.maybe("batch_index")
-    found = batches.values[_between(batches, spike.peak_step, spike.peak_step)] if batches is not None else np.array([])
-    return f" (batch {found[0]:.0f})" if len(found) else ""
+    numbers = (
+        batches.values[_between(batches, spike.peak_step, spike.peak_step)] if batches is not None else np.array([])
+    )
+    return f" (batch {numbers[0]:.0f})" if len(numbers) else ""
 
 
 DIAGNOSES: tuple[Callable[[Signals, Spike, Limits], Finding | None], ...] = (

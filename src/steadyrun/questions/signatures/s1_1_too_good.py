@@ -21,8 +21,8 @@ _SHOWN = 3
 def find(run: Signals, limit: Limits) -> Finding:
     causal = run.config.get("causal") is True
     ahead = _ahead(run) if causal else {}
-    if ahead and (found := _sees_the_answer(run, ahead, limit)) is not None:
-        return found
+    if ahead and (finding := _sees_the_answer(run, ahead, limit)) is not None:
+        return finding
     baseline = run.declared("baseline_loss")
     measured = {"future": max(ahead.values())} if ahead else {}
     facts = f"no attention looks ahead (largest share {shown(measured['future'])})" if ahead else ""
@@ -38,8 +38,8 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 def _ahead(run: Signals) -> dict[str, float]:
     """Each attention's share on later keys, in the middle of its samples."""
-    found = {name: run.maybe(name) for name in run.matching("future_attention/*")}
-    return {name.partition("/")[2]: float(np.median(points.values)) for name, points in found.items() if points}
+    series = {name: run.maybe(name) for name in run.matching("future_attention/*")}
+    return {name.partition("/")[2]: float(np.median(points.values)) for name, points in series.items() if points}
 
 
 def _sees_the_answer(run: Signals, ahead: dict[str, float], limit: Limits) -> Finding | None:
@@ -65,16 +65,16 @@ def _another_stack(ahead: dict[str, float], looking: dict[str, float]) -> bool:
     stacks = defaultdict(list)
     for name in ahead:
         stacks[re.sub(r"\d+", "*", name)].append(name in looking)
-    kinds = {(any(each), all(each)) for each in stacks.values()}
+    kinds = {(any(looks), all(looks)) for looks in stacks.values()}
     return kinds == {(True, True), (False, False)}
 
 
 def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, measured: dict[str, float]) -> Finding:
-    seen = progress(run)
-    by = seen.loss.steps[0] + limit["by"]
-    early = seen.smooth[seen.loss.steps <= by]
+    training = progress(run)
+    by = training.loss.steps[0] + limit["by"]
+    early = training.smooth[training.loss.steps <= by]
     share = float(np.min(early)) / baseline
-    step = seen.loss.step_at(int(np.argmin(early)))
+    step = training.loss.step_at(int(np.argmin(early)))
     words = f"the smoothed loss comes to {shown(share * baseline)} by step {step}, {share:.0%} of the declared baseline"
     measured = {**measured, "under": share}
     facts = f"; {facts}" if facts else ""
@@ -90,8 +90,8 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
 
 def _classes_apart(run: Signals, by: float) -> float | None:
     """How far apart the losses of the classes are then, relative to their mean; None where fewer than two are known."""
-    found: list[Points] = [points for name in run.matching("class_loss/*") if (points := run.maybe(name)) is not None]
-    means = [points.mean_until(by, 20) for points in found if points.steps[0] <= by]
+    losses: list[Points] = [points for name in run.matching("class_loss/*") if (points := run.maybe(name)) is not None]
+    means = [points.mean_until(by, 20) for points in losses if points.steps[0] <= by]
     middle = float(np.mean(means)) if len(means) > 1 else 0.0
     return float(np.ptp(means)) / middle if middle > 0 else None
 

@@ -16,16 +16,16 @@ _IN_A_ROW = 3  # one unlucky batch is no spike
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = progress(run)
+    training = progress(run)
     if chooses(run) is None or not should_fall(run):
-        return _jump(run, seen, limit)
-    first = seen.loss.steps <= seen.loss.steps[0] + limit["within"]
-    early = np.min(sliding_window_view(seen.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)
-    start = max(seen.start, float(seen.loss.values[0]))
+        return _jump(run, training, limit)
+    first = training.loss.steps <= training.loss.steps[0] + limit["within"]
+    early = np.min(sliding_window_view(training.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)
+    start = max(training.start, float(training.loss.values[0]))
     if start <= 0:
         raise NotApplicable(f"the first losses are {shown(start)}: nothing to be so many times as high as")
-    place = int(np.argmax(early))
-    peak, step = float(early[place]), seen.loss.step_at(place)
+    index = int(np.argmax(early))
+    peak, step = float(early[index]), training.loss.step_at(index)
     measured = {"times": peak / start}
     facts = (
         f"loss {shown(start)} at first, up to {shown(peak)} for three steps (from step {step}) "
@@ -34,29 +34,31 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     if measured["times"] <= limit["times"]:
         return Finding("pass", f"{facts} (limit {limit['times']:g}).", measured, step)
-    if seen.end < start:
-        return Finding("spike", f"{facts} (limit {limit['times']:g}), {shown(seen.end)} at the end.", measured, step)
-    message = f"{facts} (limit {limit['times']:g}), and still {shown(seen.end)} at the end: C4.1 asks why."
+    if training.end < start:
+        return Finding(
+            "spike", f"{facts} (limit {limit['times']:g}), {shown(training.end)} at the end.", measured, step
+        )
+    message = f"{facts} (limit {limit['times']:g}), and still {shown(training.end)} at the end: C4.1 asks why."
     return Finding("stays-up", message, measured, step)
 
 
-def _jump(run: Signals, seen: Progress, limit: Limits) -> Finding:
+def _jump(run: Signals, training: Progress, limit: Limits) -> Finding:
     """Of a loss of any kind: a single point far above all before it, right at the start of the run."""
-    loss = seen.loss
+    loss = training.loss
     early = loss.values[loss.steps <= min(limit["within"], loss.steps[-1])]
     if run.step_unit != "step" or len(early) < _IN_A_ROW or float(np.min(loss.values)) <= 0:
         raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
-    start, place = float(early[0]), int(np.argmax(early))
-    peak, step = float(early[place]), loss.step_at(place)
+    start, index = float(early[0]), int(np.argmax(early))
+    peak, step = float(early[index]), loss.step_at(index)
     measured = {"times": peak / start}
     facts = f"loss {shown(start)} at first, {shown(peak)} at step {step} ({shown(peak / start)} times as much)"
     if measured["times"] <= limit["jump"]:
         return Finding("pass", f"{facts}, limit {limit['jump']:g}.", measured, step)
-    below = np.flatnonzero(loss.values[place:] < start)
+    below = np.flatnonzero(loss.values[index:] < start)
     if not len(below):
         message = f"{facts}, limit {limit['jump']:g}, and never below its start again: C4.1 asks why."
         return Finding("stays-up", message, measured, step)
-    back = loss.step_at(place + int(below[0]))
+    back = loss.step_at(index + int(below[0]))
     return Finding("spike", f"{facts}, limit {limit['jump']:g}; below its start by step {back}.", measured, step)
 
 

@@ -17,7 +17,7 @@ from steadyrun.text import shown
 class Parting:
     """The validation from which on none is clearly better, and what happens after it, as shares of what was."""
 
-    place: int
+    index: int
     length: float  # of the run
     train_falls: float
     rise: float
@@ -33,13 +33,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     if float(np.min(gap.middle)) <= 0 or float(np.min(gap.train)) <= 0:
         raise NotApplicable("losses that are not positive do not fall by a share")
     parting = _parting(gap, limit["falls"])
-    step = gap.val.step_at(parting.place)
+    step = gap.val.step_at(parting.index)
     measured = {"length": parting.length, "train_falls": parting.train_falls, "rise": parting.rise}
     facts = (
-        f"validation falls until step {step} ({shown(gap.middle[parting.place])}) and is {shown(gap.middle[-1])} at "
-        f"the end; training goes from {shown(gap.train[parting.place])} to {shown(gap.train[-1])} in that time"
+        f"validation falls until step {step} ({shown(gap.middle[parting.index])}) and is {shown(gap.middle[-1])} at "
+        f"the end; training goes from {shown(gap.train[parting.index])} to {shown(gap.train[-1])} in that time"
     )
-    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.place > 3
+    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > 3
     if not long_enough or parting.train_falls < limit["train"]:
         return Finding("pass", f"{facts}.", measured, step)
     words = f"{facts}: {parting.train_falls:.0%} less (limit {limit['train']:.0%}) over {parting.length:.0%} of the run"
@@ -52,14 +52,14 @@ def _parting(gap: Gap, falls: float) -> Parting:
     """The first validation that no later one is below by more than `falls`; the middle of three counts as one."""
     middle, train = gap.middle, gap.train
     lowest_later = np.minimum.accumulate(middle[::-1])[::-1]
-    place = int(np.argmax(lowest_later >= (1 - falls) * middle))
+    index = int(np.argmax(lowest_later >= (1 - falls) * middle))
     steps = gap.val.steps
     whole = float(steps[-1] - steps[0]) or 1.0
     return Parting(
-        place,
-        float(steps[-1] - steps[place]) / whole,
-        1 - float(train[-1] / train[place]),
-        float(np.min(middle[-2:]) / np.min(middle[place:])) - 1,
+        index,
+        float(steps[-1] - steps[index]) / whole,
+        1 - float(train[-1] / train[index]),
+        float(np.min(middle[-2:]) / np.min(middle[index:])) - 1,
     )
 
 

@@ -16,8 +16,8 @@ _FEWEST = 2 * _BLOCKS
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = progress(run)
-    values = seen.loss.values
+    training = progress(run)
+    values = training.loss.values
     if len(values) < _FEWEST:
         why = f"{len(values)} losses are recorded, {_FEWEST} are needed"
         raise MissingSignal("loss", why, "let it run on" if run.running else "train for longer")
@@ -31,7 +31,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"loss {shown(levels[0])} at first, {shown(half)} at half of the record, {shown(end)} at the end"
     if fallen >= limit["fallen"] or before < limit["before"]:
         return Finding("pass", f"{facts}.", measured)
-    step = seen.loss.step_at(int(edges[int(np.argmax(levels <= (1 + limit["flat"]) * end))]))
+    step = training.loss.step_at(int(edges[int(np.argmax(levels <= (1 + limit["flat"]) * end))]))
     message = (
         f"{facts}: {percent(max(0.0, fallen))} less in the second half (limit {percent(limit['fallen'])}); since "
         f"step {step} it has gained nothing."

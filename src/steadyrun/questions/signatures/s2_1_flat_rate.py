@@ -15,15 +15,15 @@ _POINTS = 1000  # tell how far a curve moves
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = look(run)
-    rates = seen.rates
+    recorded = look(run)
+    rates = recorded.rates
     if len(rates) < ENOUGH:
         raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")
     low, high = float(np.min(rates.values)), float(np.max(rates.values))
     step = rates.step_at(0)
-    if not seen.constant:
+    if not recorded.constant:
         return Finding("pass", f"the learning rate moves between {shown(low)} and {shown(high)}.", {"flat": 0.0}, step)
-    moves = _meant_to_move(seen)
+    moves = _meant_to_move(recorded)
     if moves is None:
         raise NotApplicable("no schedule is declared or watched: a constant learning rate is what was asked for")
     measured = {"flat": 1.0, "meant": moves}
@@ -34,21 +34,21 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("flat", message, measured, step)
 
 
-def _meant_to_move(seen: RecordedRates) -> float | None:
+def _meant_to_move(recorded: RecordedRates) -> float | None:
     """How far the declared curve, or the scheduler's dry run, moves over the recorded steps, as a share of the peak."""
-    places = thinned(len(seen.rates), _POINTS)
-    steps = seen.rates.steps[places]
-    if seen.plan is not None:
-        return float(np.ptp(seen.plan.rate(steps))) / seen.plan.peak
-    warmup = seen.run.declared("warmup_steps") or 0
-    if warmup >= ENOUGH and seen.rates.steps[-1] > warmup:
+    places = thinned(len(recorded.rates), _POINTS)
+    steps = recorded.rates.steps[places]
+    if recorded.plan is not None:
+        return float(np.ptp(recorded.plan.rate(steps))) / recorded.plan.peak
+    warmup = recorded.run.declared("warmup_steps") or 0
+    if warmup >= ENOUGH and recorded.rates.steps[-1] > warmup:
         return 1.0
-    if seen.dry is None:
+    if recorded.dry is None:
         return None
-    counts = seen.counts
-    if counts is not None and (np.ptp(counts) > 0 or seen.run.running):  # it may be stepped once per epoch
+    counts = recorded.counts
+    if counts is not None and (np.ptp(counts) > 0 or recorded.run.running):  # it may be stepped once per epoch
         steps = counts[places]
-    curve = seen.dry(steps - steps[0])
+    curve = recorded.dry(steps - steps[0])
     return float(np.ptp(curve)) / (float(np.max(np.abs(curve))) or 1.0)
 
 

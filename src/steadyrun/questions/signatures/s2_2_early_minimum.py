@@ -14,17 +14,17 @@ _FEW = 10  # changes: a rate that falls in fewer is a step schedule, and stays o
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    seen = look(run)
-    rates = seen.rates
+    recorded = look(run)
+    rates = recorded.rates
     if len(rates) < ENOUGH:
         raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")
-    if seen.constant:
+    if recorded.constant:
         raise NotApplicable(f"the learning rate is constant ({shown(rates.values[0])})")
     peak, lowest = int(np.argmax(rates.values)), float(rates.values[-1])
     falls = np.diff(rates.values[peak:])
     if lowest > limit["floor"] * float(rates.values[peak]) or int(np.sum(falls < 0)) < _FEW:
         raise NotApplicable("the learning rate has no smooth decay that came to an end")
-    there = _from(seen, lowest)
+    there = _from(recorded, lowest)
     steps = float(rates.steps[-1] - rates.steps[there])
     share = steps / (float(rates.steps[-1] - rates.steps[0]) or 1.0)
     measured = {"wasted": share, "steps": steps}
@@ -32,24 +32,28 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"the learning rate is at its lowest, {shown(lowest)}, from step {step} on: for the last {steps:.0f} steps"
     if share <= limit["wasted"]:
         return Finding("pass", f"{facts}, {share:.1%} of the run (limit {limit['wasted']:.0%}).", measured, step)
-    if (planned := _planned(seen)) is not None and planned >= (1 - limit["wasted"]) * share:
+    if (planned := _planned(recorded)) is not None and planned >= (1 - limit["wasted"]) * share:
         return Finding("pass", f"{facts}, {share:.1%} of the run, as declared.", measured, step)
     message = f"{facts}, {share:.0%} of the run (limit {limit['wasted']:.0%}): they hardly learn."
     return Finding("early", message, measured, step)
 
 
-def _from(seen: RecordedRates, lowest: float) -> int:
+def _from(recorded: RecordedRates, lowest: float) -> int:
     """The place from which on the rate stays at the lowest."""
-    above = np.flatnonzero(seen.rates.values > lowest + SAME * seen.peak)
+    above = np.flatnonzero(recorded.rates.values > lowest + SAME * recorded.peak)
     return int(above[-1]) + 1 if len(above) else 0
 
 
-def _planned(seen: RecordedRates) -> float | None:
+def _planned(recorded: RecordedRates) -> float | None:
     """The share of the recorded steps that the declared plan spends at its floor."""
-    if seen.plan is None:
+    if recorded.plan is None:
         return None
-    meant = seen.plan.rate(seen.rates.steps)
-    return float(np.mean((meant <= seen.plan.floor + SAME * seen.plan.peak) & (seen.rates.steps >= seen.plan.warmup)))
+    meant = recorded.plan.rate(recorded.rates.steps)
+    return float(
+        np.mean(
+            (meant <= recorded.plan.floor + SAME * recorded.plan.peak) & (recorded.rates.steps >= recorded.plan.warmup)
+        )
+    )
 
 
 QUESTION = Question(

@@ -19,9 +19,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     blocks = magnitudes(run)
     if len(blocks) < 2:
         raise NotApplicable("fewer than two residual blocks are recorded, so none can be compared with another")
-    found = dead_blocks(run, limit)
-    if found:
-        return _dead(max(found, key=lambda each: (each.certain and each.stays, -each.share)), limit)
+    dead = dead_blocks(run, limit)
+    if dead:
+        return _dead(
+            max(dead, key=lambda dead_block: (dead_block.certain and dead_block.stays, -dead_block.share)), limit
+        )
     if (growth := _grows_with_depth(run, blocks, limit)) is not None:
         return growth
     shares = {name: _share_of_others(blocks, name) for name in blocks}
@@ -35,20 +37,20 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts} (limit {limit['share']:.0%}).", measured, step)
 
 
-def _dead(found: Dead, limit: Limits) -> Finding:
-    early = found.steps <= found.steps[0] + limit["steps"]
+def _dead(dead: Dead, limit: Limits) -> Finding:
+    early = dead.steps <= dead.steps[0] + limit["steps"]
     facts = (
-        f"the output of {found.block} is at most {shown(np.max(found.own[early]))} in the {int(np.sum(early))} samples "
-        f"of the first {limit['steps']:g} steps, while {found.follower}, which takes it, comes to "
-        f"{shown(np.max(found.beside[early]))} (limit {limit['share']:.0%} of it); "
-        f"{shown(found.own[-1])} beside {shown(found.beside[-1])} at step {int(found.steps[-1])}"
+        f"the output of {dead.block} is at most {shown(np.max(dead.own[early]))} in the {int(np.sum(early))} samples "
+        f"of the first {limit['steps']:g} steps, while {dead.follower}, which takes it, comes to "
+        f"{shown(np.max(dead.beside[early]))} (limit {limit['share']:.0%} of it); "
+        f"{shown(dead.own[-1])} beside {shown(dead.beside[-1])} at step {int(dead.steps[-1])}"
     )
-    measured = {"share": found.share}
-    step = int(found.steps[0])
-    if found.certain and found.stays:
+    measured = {"share": dead.share}
+    step = int(dead.steps[0])
+    if dead.certain and dead.stays:
         return Finding("dead", f"{facts} (limit {limit['later']:.0%}).", measured, step)
     why = (
-        "it has come back since" if found.certain else "it is not known to start untrained, or not all of it is trained"
+        "it has come back since" if dead.certain else "it is not known to start untrained, or not all of it is trained"
     )
     return Finding("quiet", f"{facts}; {why}.", measured, step)
 

@@ -22,8 +22,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if measured_decay is not None:
         measured["measured"] = measured_decay
     if declared > 0 and settings and max(settings) == 0:
-        seen = "was not measured" if measured_decay is None else f"is measured as {shown(measured_decay)}"
-        facts = f"weight_decay {declared:g} is declared; all {len(settings)} param groups have 0, and the decay {seen}"
+        words = "was not measured" if measured_decay is None else f"is measured as {shown(measured_decay)}"
+        facts = f"weight_decay {declared:g} is declared; all {len(settings)} param groups have 0, and the decay {words}"
         if measured_decay is not None and measured_decay >= limit["decay"] * declared:
             return Finding("pass", f"{facts}: it is applied in another way.", measured)
         if measured_decay is None or not run.config.get("no_decay"):
@@ -56,8 +56,8 @@ def _settings(run: Signals) -> list[float]:
     groups = run.listed("param_groups")
     if not groups:
         raise MissingSignal("param_groups")
-    found = [_setting(group.get("settings")) for group in groups]
-    return [value for value in found if value is not None] if None not in found else []
+    decays = [_setting(group.get("settings")) for group in groups]
+    return [value for value in decays if value is not None] if None not in decays else []
 
 
 def _setting(settings: object) -> float | None:
@@ -66,8 +66,8 @@ def _setting(settings: object) -> float | None:
 
 def _measured(run: Signals) -> float | None:
     """The largest decay seen in the updates of a param group; None where none was measured."""
-    found = [points for name in run.matching("update_decay/*") if (points := run.maybe(name)) is not None]
-    return max((float(np.median(points.values)) for points in found), default=None)
+    decays = [points for name in run.matching("update_decay/*") if (points := run.maybe(name)) is not None]
+    return max((float(np.median(points.values)) for points in decays), default=None)
 
 
 def _words(settings: list[float], declared: float) -> str:

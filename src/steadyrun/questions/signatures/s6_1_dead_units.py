@@ -69,7 +69,7 @@ def _all_alike(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -
     if "#" in layer.name or not any(layer.name == block or layer.name.startswith(f"{block}.") for block in blocks):
         return False
     kind = re.sub(r"\d+", "*", layer.name)
-    return all(_silent(each, limit) for each in layers if re.sub(r"\d+", "*", each.name) == kind)
+    return all(_silent(other, limit) for other in layers if re.sub(r"\d+", "*", other.name) == kind)
 
 
 def _about_silent(run: Signals, layer: Layer, layers: list[Layer], limit: Limits) -> Finding:

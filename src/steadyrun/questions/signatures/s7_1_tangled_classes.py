@@ -9,20 +9,20 @@ from steadyrun.signals.verb_classes import race
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    found = race(run)
-    if found.steps[-1] < limit["steps"]:
-        why = f"asked from step {limit['steps']:g} on, when the gap is stable; the last one is {found.steps[-1]:.0f}"
+    curves = race(run)
+    if curves.steps[-1] < limit["steps"]:
+        why = f"asked from step {limit['steps']:g} on, when the gap is stable; the last one is {curves.steps[-1]:.0f}"
         if run.running:
             raise MissingSignal("class_loss/*", why, "let it run on")
         raise NotApplicable(why)
-    measured = {"leads": found.leads, "lag": float(found.lag.mean())}
-    step = int(found.steps[-1])
-    if limit["behind"] <= found.leads <= limit["ahead"]:
-        message = f"{found.words} ({limit['behind']:.0%} to {limit['ahead']:.0%}: neither leads)."
+    measured = {"leads": curves.leads, "lag": float(curves.lag.mean())}
+    step = int(curves.steps[-1])
+    if limit["behind"] <= curves.leads <= limit["ahead"]:
+        message = f"{curves.words} ({limit['behind']:.0%} to {limit['ahead']:.0%}: neither leads)."
         return Finding("tangled", message, measured, step)
-    if found.leads < limit["behind"]:
-        return Finding("pass", f"{found.words}: not tangled; S7.2 asks about the order.", measured, step)
-    return Finding("pass", f"{found.words} (limit {limit['ahead']:.0%}).", measured, step)
+    if curves.leads < limit["behind"]:
+        return Finding("pass", f"{curves.words}: not tangled; S7.2 asks about the order.", measured, step)
+    return Finding("pass", f"{curves.words} (limit {limit['ahead']:.0%}).", measured, step)
 
 
 QUESTION = Question(

@@ -9,19 +9,19 @@ from steadyrun.signals.verb_classes import race
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    found = race(run)
-    if found.steps[-1] < limit["steps"]:
-        why = f"asked from step {limit['steps']:g} on; the last one is {found.steps[-1]:.0f}"
+    curves = race(run)
+    if curves.steps[-1] < limit["steps"]:
+        why = f"asked from step {limit['steps']:g} on; the last one is {curves.steps[-1]:.0f}"
         if run.running:
             raise MissingSignal("class_loss/*", why, "let it run on")
         raise NotApplicable(why)
-    lag = float(found.lag.mean())
-    measured = {"leads": found.leads, "lag": lag}
-    step = int(found.steps[-1])
-    if lag < -limit["before"] and found.leads < limit["leads"]:
-        message = f"{found.words} (limits: {limit['before']:.0%} before it, {limit['leads']:.0%} of the run)."
+    lag = float(curves.lag.mean())
+    measured = {"leads": curves.leads, "lag": lag}
+    step = int(curves.steps[-1])
+    if lag < -limit["before"] and curves.leads < limit["leads"]:
+        message = f"{curves.words} (limits: {limit['before']:.0%} before it, {limit['leads']:.0%} of the run)."
         return Finding("irregular-first", message, measured, step)
-    return Finding("pass", f"{found.words} (limit: irregular {limit['before']:.0%} before it).", measured, step)
+    return Finding("pass", f"{curves.words} (limit: irregular {limit['before']:.0%} before it).", measured, step)
 
 
 QUESTION = Question(
