@@ -59,7 +59,7 @@ def cost(folder: Path) -> dict[str, Any]:
         "step_ms": round(1e3 * times["recorded"] / (2 * ROUNDS * SEGMENT), 2),
         "captured_over_recorded": round(times["captured"] / times["recorded"], 4),
         "waiting_calls_in_20_unsampled_steps": waits,
-        "checkpoints_kept": [each.step for each in capture._rolling.kept],
+        "checkpoints_kept": [each.step for each in capture._rolling.checkpoints],
         "closing_s": round(time.perf_counter() - began, 1),
         "problems": [
             (event.kind, event.fields.get("why"))

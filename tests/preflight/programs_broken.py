@@ -43,16 +43,16 @@ def mask_off_by_one() -> Program:
     program = healthy.prefix_lm()
     mask = torch.ones(healthy.LENGTH, healthy.LENGTH).tril(1).bool()
     program.batches = texts()
-    program.task.loss_fn = lambda held, batch: functional.cross_entropy(
-        held(batch[0], mask).flatten(0, 1), batch[1].flatten()
+    program.task.loss_fn = lambda net, batch: functional.cross_entropy(
+        net(batch[0], mask).flatten(0, 1), batch[1].flatten()
     )
     return program
 
 
 def leak_in_convolution() -> Program:
     program = healthy.causal_convolution()
-    program.task.model.forward = lambda x, held=program.task.model: held.two(  # type: ignore[method-assign]
-        functional.pad(torch.relu(held.one(functional.pad(x, (0, 1)))), (1, 1))
+    program.task.model.forward = lambda x, net=program.task.model: net.two(  # type: ignore[method-assign]
+        functional.pad(torch.relu(net.one(functional.pad(x, (0, 1)))), (1, 1))
     )
     return program
 
@@ -150,12 +150,12 @@ def twice() -> Program:
 
 def two_optimizers_one_gradient() -> Program:
     def step(task: Task, batch: Any) -> Tensor:
-        for each in task.optimizer:
-            each.zero_grad()
+        for optimizer in task.optimizer:
+            optimizer.zero_grad()
         loss = cross_entropy(task.model, batch)
         loss.backward()
-        for each in task.optimizer:
-            each.step()
+        for optimizer in task.optimizer:
+            optimizer.step()
         return loss
 
     program = stepping(step)
@@ -401,7 +401,7 @@ def dropout_in_attention() -> Program:
     program = healthy.gpt(dropout=0.0)
 
     def forward(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = (each.unflatten(-1, (2, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2)
         return self.out(y.transpose(1, 2).flatten(2))
 
@@ -468,11 +468,11 @@ class OwnMomentum(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
-            for place, each in enumerate(group["params"]):
-                if each.grad is not None:
-                    held = self.moments.setdefault(place, torch.zeros_like(each))
-                    held.mul_(0.9).add_(each.grad)
-                    each.sub_(group["lr"] * held)
+            for index, parameter in enumerate(group["params"]):
+                if parameter.grad is not None:
+                    moment = self.moments.setdefault(index, torch.zeros_like(parameter))
+                    moment.mul_(0.9).add_(parameter.grad)
+                    parameter.sub_(group["lr"] * moment)
 
 
 def moments_not_saved() -> Program:
@@ -502,7 +502,7 @@ def uphill() -> Program:
 
 
 def sigmoids() -> Program:
-    layers = [each for _ in range(12) for each in (nn.Linear(10, 10), nn.Sigmoid())]
+    layers = [layer for _ in range(12) for layer in (nn.Linear(10, 10), nn.Sigmoid())]
     model = nn.Sequential(*layers, nn.Linear(10, 5))
     return with_model(model, tables(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
 

@@ -100,9 +100,9 @@ def padded() -> steadyrun.Task:
 
     def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
         x, y = t[:, :-1], t[:, 1:]
-        each = functional.cross_entropy(model(x).transpose(1, 2), y, reduction="none")
+        losses = functional.cross_entropy(model(x).transpose(1, 2), y, reduction="none")
         mask = (y != 0) | (x != 0)
-        return (each * mask).sum() / mask.sum()
+        return (losses * mask).sum() / mask.sum()
 
     return task(TinyGPT(), loss_fn, with_padding(), config={"pad_id": 0, "eos_id": 1, "causal": True})
 
@@ -118,11 +118,11 @@ def weighted_padding() -> steadyrun.Task:
 
 
 def with_padding(eos: int = 1, pad: int = 0) -> list[Tensor]:
-    found = texts()
-    for t in found:
+    rows = texts()
+    for t in rows:
         for row, length in zip(t, range(4, 4 + ROWS), strict=True):
             row[length], row[length + 1 :] = eos, pad
-    return found
+    return rows
 
 
 def masked_lm() -> steadyrun.Task:
@@ -226,9 +226,9 @@ def gan() -> steadyrun.Task:
     optimizers = [torch.optim.Adam(part.parameters()) for part in (model.maker, model.judge)]
 
     def loss_fn(model: nn.Module, real: Tensor) -> Tensor:
-        told = model(real)
+        logits = model(real)
         truth = torch.cat([torch.ones(len(real), 1), torch.zeros(len(real), 1)])
-        return functional.binary_cross_entropy_with_logits(told, truth)
+        return functional.binary_cross_entropy_with_logits(logits, truth)
 
     return task(model, loss_fn, list(torch.randn(5, 16, 10)), optimizer=optimizers)
 
@@ -260,8 +260,10 @@ class Scene:
 def detection() -> steadyrun.Task:
     def loss_fn(model: nn.Module, scene: Scene) -> Tensor:
         out = model(scene.image)
-        found = [functional.cross_entropy(row.view(1, 4), kind[:1]) for row, kind in zip(out, scene.kinds, strict=True)]
-        return torch.stack(found).mean()
+        losses = [
+            functional.cross_entropy(row.view(1, 4), kind[:1]) for row, kind in zip(out, scene.kinds, strict=True)
+        ]
+        return torch.stack(losses).mean()
 
     def scene() -> Scene:
         counts = torch.randint(1, 4, (4,)).tolist()
@@ -334,8 +336,8 @@ def scalars_and_strings() -> steadyrun.Task:
 
 
 ZOO: dict[str, Callable[[], steadyrun.Task]] = {
-    each.__name__: each
-    for each in (
+    make.__name__: make
+    for make in (
         gpt,
         hf_style,
         padded,

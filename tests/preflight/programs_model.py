@@ -50,7 +50,7 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = (each.unflatten(-1, (2, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         rate = self.rate if self.training else 0.0
         y = functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=self.causal and mask is None, dropout_p=rate
@@ -96,8 +96,8 @@ def small_init(module: nn.Module) -> None:
 
 def texts(count: int = 4, rows: int = ROWS, length: int = LENGTH) -> list[tuple[Tensor, Tensor]]:
     draw = torch.Generator().manual_seed(1)
-    held = [torch.randint(2, VOCAB, (rows, length + 1), generator=draw) for _ in range(count)]
-    return [(each[:, :-1].contiguous(), each[:, 1:].contiguous()) for each in held]
+    token_rows = [torch.randint(2, VOCAB, (rows, length + 1), generator=draw) for _ in range(count)]
+    return [(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()) for tokens in token_rows]
 
 
 def images(count: int = 4, rows: int = 6) -> list[tuple[Tensor, Tensor]]:
@@ -117,8 +117,8 @@ def tables(count: int = 4, rows: int = 8, width: int = 10, classes: int = 5) -> 
 
 def gpt(**options: Any) -> Program:
     model = GPT(**{"dropout": 0.1, **options})
-    matrices = [each for each in model.parameters() if each.dim() > 1]
-    vectors = [each for each in model.parameters() if each.dim() < 2]
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))
@@ -181,9 +181,9 @@ def gan() -> Program:
     )
     optimizers = [torch.optim.Adam(model[name].parameters(), 2e-4, betas=(0.5, 0.999)) for name in ("g", "d")]
 
-    def critic(held: Any, batch: Any) -> Tensor:
-        fake = held["g"](torch.randn(batch[0].shape[0], 4)).detach()
-        real, made = held["d"](batch[0]), held["d"](fake)
+    def critic(net: Any, batch: Any) -> Tensor:
+        fake = net["g"](torch.randn(batch[0].shape[0], 4)).detach()
+        real, made = net["d"](batch[0]), net["d"](fake)
         bce = functional.binary_cross_entropy_with_logits
         return bce(real, torch.ones_like(real)) + bce(made, torch.zeros_like(made))
 
@@ -209,17 +209,17 @@ def gan_one_side() -> Program:
     critic = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 1))
     other = torch.optim.Adam(critic.parameters(), 1e-3)
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        return -critic(held(batch[0])).mean()
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        return -critic(net(batch[0])).mean()
 
     def step(task: Task, batch: Any) -> None:
-        for each in critic.parameters():
-            each.requires_grad_(True)
+        for parameter in critic.parameters():
+            parameter.requires_grad_(True)
         other.zero_grad()
         (critic(task.model(batch[0]).detach()).mean() - critic(batch[0] + 1).mean()).backward()
         other.step()
-        for each in critic.parameters():
-            each.requires_grad_(False)
+        for parameter in critic.parameters():
+            parameter.requires_grad_(False)
         task.optimizer.zero_grad()
         loss_fn(task.model, batch).backward()
         task.optimizer.step()
@@ -266,7 +266,7 @@ def bert(masked: bool = True) -> Program:
         ids = torch.where(labels != -100, 2, ids)
         batches.append({"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels})
     model = Bert(masked)
-    loss_fn = lambda held, batch: held(**batch).loss  # noqa: E731
+    loss_fn = lambda net, batch: net(**batch).loss  # noqa: E731
     config = {"pad_id": 0, "init": "random"}
     return Program(
         Task(model, torch.optim.AdamW(model.parameters(), 1e-3), loss_fn, None, None, plain), batches, config
@@ -278,9 +278,9 @@ def amp() -> Program:
     model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 5))
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            return functional.cross_entropy(held(batch[0]).float(), batch[1])
+            return functional.cross_entropy(net(batch[0]).float(), batch[1])
 
     def step(task: Task, batch: Any) -> Tensor:
         task.optimizer.zero_grad(set_to_none=True)
@@ -307,8 +307,8 @@ class VAE(nn.Module):
 
 
 def vae() -> Program:
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made, mean, spread = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made, mean, spread = net(batch[0])
         kl = (mean**2 + (2 * spread).exp() - 1 - 2 * spread).sum(1).mean() / 2
         return functional.mse_loss(made, batch[0], reduction="sum") / len(made) + kl
 
@@ -331,13 +331,13 @@ def autoencoder_without_root() -> Program:
             return self.two(z)
 
     model = Auto()
-    loss_fn = lambda held, batch: functional.l1_loss(held.decode(held.encode(batch)), batch)  # noqa: E731
+    loss_fn = lambda net, batch: functional.l1_loss(net.decode(net.encode(batch)), batch)  # noqa: E731
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), [x for x, _ in tables()])
 
 
 def contrastive() -> Program:
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        one, two = (functional.normalize(held(batch[0] + 0.1 * torch.randn_like(batch[0])), dim=1) for _ in range(2))
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        one, two = (functional.normalize(net(batch[0] + 0.1 * torch.randn_like(batch[0])), dim=1) for _ in range(2))
         return functional.cross_entropy(one @ two.T / 0.1, torch.arange(len(one)))
 
     model = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 8))
@@ -358,7 +358,7 @@ def clip() -> Program:
             return self.scale.exp() * one @ two.T
 
     model = Clip()
-    loss_fn = lambda held, batch: functional.cross_entropy(held(*batch), torch.arange(len(batch[0])))  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(*batch), torch.arange(len(batch[0])))  # noqa: E731
     return Program(Task(model, torch.optim.AdamW(model.parameters(), 1e-3), loss_fn), tables(), {"batch_size": 8})
 
 
@@ -379,8 +379,8 @@ def byol() -> Program:
 
     model = Byol()
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made, target = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made, target = net(batch[0])
         return -functional.cosine_similarity(made, target.detach()).mean()
 
     def step(task: Task, batch: Any) -> Tensor:
@@ -406,8 +406,8 @@ def simsiam() -> Program:
 
     model = Siam()
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        (p, _), (_, z) = held(batch[0]), held(batch[0] + 0.1)
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        (p, _), (_, z) = net(batch[0]), net(batch[0] + 0.1)
         return -functional.cosine_similarity(p, z).mean()
 
     return Program(Task(model, torch.optim.SGD(model.parameters(), 0.05), loss_fn), tables())
@@ -429,8 +429,8 @@ def vq() -> Program:
 
     model = VQ()
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made, extra = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made, extra = net(batch[0])
         return functional.mse_loss(made, batch[0]) + extra
 
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), tables())
@@ -450,7 +450,7 @@ def lora() -> Program:
     model = nn.Sequential(
         LoRA(nn.Linear(10, 16)), nn.ReLU(), LoRA(nn.Linear(16, 16)), nn.ReLU(), LoRA(nn.Linear(16, 5))
     )
-    learned = [each for each in model.parameters() if each.requires_grad]
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, 1e-3)
     return Program(Task(model, optimizer, cross_entropy, None, None, plain), tables(), {"init": "pretrained"})
 
@@ -459,7 +459,7 @@ def linear_probe() -> Program:
     """Only the head is optimized; nobody froze the backbone. The loss has weights of its own in the optimizer."""
     model = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 5))
     margins = nn.Parameter(torch.zeros(16, 16))
-    loss_fn = lambda held, batch: cross_entropy(held, batch) + (margins**2).sum() * 0.1  # noqa: E731
+    loss_fn = lambda net, batch: cross_entropy(net, batch) + (margins**2).sum() * 0.1  # noqa: E731
     optimizer = torch.optim.SGD([*model[4].parameters(), margins], 0.1)
     return Program(Task(model, optimizer, loss_fn), tables())
 
@@ -492,8 +492,8 @@ def seq2seq() -> Program:
         batches.append((source, given, torch.where(text == 0, -100, text)))
     model = Seq2Seq()
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(held(batch[0], batch[1]).flatten(0, 1), batch[2].flatten())
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(net(batch[0], batch[1]).flatten(0, 1), batch[2].flatten())
 
     return Program(Task(model, torch.optim.AdamW(model.parameters(), 1e-3), loss_fn), batches, {"pad_id": 0})
 
@@ -534,7 +534,7 @@ def graph() -> Program:
 
     model = Net()
     batches = [(x, y, torch.softmax(torch.ones(len(x), len(x)), 1)) for x, y in tables()]
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0], batch[2]), batch[1])  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch[0], batch[2]), batch[1])  # noqa: E731
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-2), loss_fn), batches)
 
 
@@ -550,9 +550,9 @@ def detection() -> Program:
     ]
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made = held(torch.stack([image for image, _ in batch]))
-        parts = [(made[place] - each["boxes"]).abs().sum() for place, (_, each) in enumerate(batch)]
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made = net(torch.stack([image for image, _ in batch]))
+        parts = [(made[index] - target["boxes"]).abs().sum() for index, (_, target) in enumerate(batch)]
         return torch.stack(parts).sum()
 
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), batches, {"reduction": "sum"})
@@ -570,8 +570,8 @@ def regression() -> Program:
     model = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1))
     noise = nn.Parameter(torch.zeros(()))
 
-    def loss_fn(held: nn.Module, batch: Sample) -> Tensor:
-        return ((held(batch.x).squeeze(1) - batch.y) ** 2 * (-noise).exp()).sum() + noise
+    def loss_fn(net: nn.Module, batch: Sample) -> Tensor:
+        return ((net(batch.x).squeeze(1) - batch.y) ** 2 * (-noise).exp()).sum() + noise
 
     batches = [Sample(x, y.float()) for x, y in tables()]
     return Program(Task(model, torch.optim.SGD([*model.parameters(), noise], 1e-3), loss_fn), batches)
@@ -580,7 +580,7 @@ def regression() -> Program:
 def bf16_parameters() -> Program:
     model = GPT().to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.0)
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0]).float().flatten(0, 1), batch[1].flatten())  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch[0]).float().flatten(0, 1), batch[1].flatten())  # noqa: E731
     return Program(Task(model, optimizer, loss_fn, None, None, plain), texts(), {"dtype": "bf16"})
 
 
@@ -607,7 +607,7 @@ def adversarial_autoencoder() -> Program:
     recon = torch.optim.Adam([*model["e"].parameters(), *model["d"].parameters()], 1e-3)
     fool = torch.optim.Adam(model["e"].parameters(), 1e-4)
     judge = torch.optim.Adam(model["c"].parameters(), 1e-3)
-    loss_fn = lambda held, batch: functional.mse_loss(held["d"](held["e"](batch[0])), batch[0])  # noqa: E731
+    loss_fn = lambda net, batch: functional.mse_loss(net["d"](net["e"](batch[0])), batch[0])  # noqa: E731
 
     def step(task: Task, batch: Any) -> Tensor:
         recon.zero_grad()
@@ -634,8 +634,8 @@ def packed() -> Program:
             self.tok, self.rnn, self.head = nn.Embedding(VOCAB, 8, 0), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 3)
 
         def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-            held = nn.utils.rnn.pack_padded_sequence(self.tok(ids), lengths, batch_first=True, enforce_sorted=True)
-            return self.head(self.rnn(held)[1][-1])
+            sequence = nn.utils.rnn.pack_padded_sequence(self.tok(ids), lengths, batch_first=True, enforce_sorted=True)
+            return self.head(self.rnn(sequence)[1][-1])
 
     model = Packed()
     draw = torch.Generator().manual_seed(7)
@@ -644,7 +644,7 @@ def packed() -> Program:
         lengths = torch.tensor([9, 7, 4, 2])
         ids = torch.randint(1, VOCAB, (4, 9), generator=draw) * (torch.arange(9) < lengths[:, None])
         batches.append((ids, lengths, torch.randint(0, 3, (4,), generator=draw)))
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0], batch[1]), batch[2])  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch[0], batch[1]), batch[2])  # noqa: E731
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), batches, {"pad_id": 0})
 
 
@@ -672,8 +672,8 @@ def prefix_lm() -> Program:
     mask = torch.ones(LENGTH, LENGTH).tril().bool()
     mask[: LENGTH // 2, : LENGTH // 2] = True
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(held(batch[0], mask).flatten(0, 1), batch[1].flatten())
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(net(batch[0], mask).flatten(0, 1), batch[1].flatten())
 
     batches = [(x, torch.where(torch.arange(LENGTH) < LENGTH // 2, -100, y)) for x, y in texts()]
     return Program(Task(model, torch.optim.AdamW(model.parameters(), 1e-3), loss_fn), batches)
@@ -742,10 +742,10 @@ def diffusion() -> Program:
         def forward(self, x: Tensor, t: Tensor) -> Tensor:
             return self.net(torch.cat([x, t], 1))
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
         t = torch.from_numpy(draw.random((len(batch[0]), 1), dtype=np.float32))
         noise = torch.randn_like(batch[0])
-        return functional.mse_loss(held((1 - t) * batch[0] + t * noise, t), noise)
+        return functional.mse_loss(net((1 - t) * batch[0] + t * noise, t), noise)
 
     model = Denoiser()
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn, None, None, plain), tables())
@@ -764,7 +764,7 @@ def causal_convolution() -> Program:
 
     model = Wave()
     batches = [(torch.randn(3, 4, 16),) for _ in range(3)]
-    loss_fn = lambda held, batch: functional.mse_loss(held(batch[0])[..., :-1], batch[0][..., 1:])  # noqa: E731
+    loss_fn = lambda net, batch: functional.mse_loss(net(batch[0])[..., :-1], batch[0][..., 1:])  # noqa: E731
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), batches, {"causal": True})
 
 
@@ -779,7 +779,7 @@ def sparse_autoencoder() -> Program:
             return self.down(torch.zeros_like(h).scatter(-1, h.topk(4).indices, h.topk(4).values))
 
     model = Sparse()
-    loss_fn = lambda held, batch: functional.mse_loss(held(batch[0]), batch[0])  # noqa: E731
+    loss_fn = lambda net, batch: functional.mse_loss(net(batch[0]), batch[0])  # noqa: E731
     return Program(Task(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn), tables())
 
 
@@ -821,8 +821,8 @@ class Trainer:
 
 
 def trainer() -> Program:
-    held = Trainer()
-    return Program(Task(held.model, held.optimizer, held.loss, None, None, held.step), tables())
+    owner = Trainer()
+    return Program(Task(owner.model, owner.optimizer, owner.loss, None, None, owner.step), tables())
 
 
 def counting() -> Program:
@@ -896,8 +896,8 @@ def experts() -> Program:
         def forward(self, x: Tensor) -> Tensor:
             weights, chosen = self.router(x).softmax(-1).max(-1)
             out = torch.zeros(len(x), 5)
-            for place, expert in enumerate(self.experts):
-                rows = chosen == place
+            for index, expert in enumerate(self.experts):
+                rows = chosen == index
                 if rows.any():
                     out[rows] = expert(x[rows])
             return out * weights[:, None]
@@ -916,8 +916,8 @@ def multi_task() -> Program:
             h = functional.dropout(functional.gelu(self.body(x)), 0.1, self.training)
             return {"class": self.one(h), "value": self.two(h)}
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made = net(batch[0])
         return functional.cross_entropy(made["class"], batch[1]) + functional.mse_loss(
             made["value"][:, 0], batch[0][:, 0]
         )
@@ -927,8 +927,8 @@ def multi_task() -> Program:
 
 
 HEALTHY: dict[str, Callable[[], Program]] = {
-    each.__name__: each
-    for each in (
+    make.__name__: make
+    for make in (
         gpt, gpt_from_zero, cnn, lstm, gan, gan_one_side, bert, amp, vae, autoencoder_without_root, contrastive, clip,
         byol, simsiam, vq, lora, linear_probe, seq2seq, vit, graph, detection, regression, bf16_parameters, lbfgs,
         adversarial_autoencoder, packed, time_first, prefix_lm, accumulated, chunked, every_fourth, diffusion,

@@ -52,16 +52,16 @@ def physics() -> Program:
     model = mlp()
     adam, lbfgs = torch.optim.Adam(model.parameters(), 1e-3), torch.optim.LBFGS(model.parameters(), max_iter=2)
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
         x = batch[0].clone().requires_grad_(True)
-        y = held(x)
+        y = net(x)
         slope = torch.autograd.grad(y.sum(), x, create_graph=True)[0]
         return (slope**2).mean() + (y**2).mean()
 
     def step(task: Task, batch: Any) -> Any:
         def closure() -> Tensor:
-            for each in task.optimizer:
-                each.zero_grad()
+            for optimizer in task.optimizer:
+                optimizer.zero_grad()
             loss = loss_fn(task.model, batch)
             loss.backward()
             return loss
@@ -85,8 +85,8 @@ def q_learning() -> Program:
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return self.online(x), self.target(x).detach()
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        now, later = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        now, later = net(batch[0])
         return functional.smooth_l1_loss(now.gather(1, batch[1][:, None])[:, 0], 0.9 * later.max(1).values)
 
     model = Nets()
@@ -104,15 +104,15 @@ class Sharp(torch.optim.Optimizer):
 
     @torch.no_grad()
     def climb(self) -> None:
-        for each in self.param_groups[0]["params"]:
-            self.state[each]["old"] = each.data.clone()
-            each.add_(each.grad, alpha=0.05)
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["old"] = parameter.data.clone()
+            parameter.add_(parameter.grad, alpha=0.05)
         self.zero_grad()
 
     @torch.no_grad()
     def descend(self) -> None:
-        for each in self.param_groups[0]["params"]:
-            each.data = self.state[each]["old"]
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data = self.state[parameter]["old"]
         self.base.step()
         self.zero_grad()
 
@@ -137,14 +137,14 @@ def sharpness_aware() -> Program:
 
 def steps_inside_backward() -> Program:
     model = mlp()
-    optimizers = {each: torch.optim.AdamW([each], 1e-3) for each in model.parameters()}
+    optimizers = {parameter: torch.optim.AdamW([parameter], 1e-3) for parameter in model.parameters()}
 
-    def hook(each: Tensor) -> None:
-        optimizers[each].step()
-        optimizers[each].zero_grad()
+    def hook(parameter: Tensor) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
 
-    for each in model.parameters():
-        each.register_post_accumulate_grad_hook(hook)
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(hook)
 
     def step(task: Task, batch: Any) -> Tensor:
         loss = cross_entropy(task.model, batch)
@@ -159,12 +159,12 @@ def sparse_gradients() -> Program:
     optimizers = [torch.optim.SparseAdam(model[0].parameters()), torch.optim.Adam(model[2].parameters())]
 
     def step(task: Task, batch: Any) -> Tensor:
-        for each in task.optimizer:
-            each.zero_grad()
+        for optimizer in task.optimizer:
+            optimizer.zero_grad()
         loss = cross_entropy(task.model, batch)
         loss.backward()
-        for each in task.optimizer:
-            each.step()
+        for optimizer in task.optimizer:
+            optimizer.step()
         return loss
 
     batches = [(x, x[:, 0] % 3) for x, _ in texts()]
@@ -182,7 +182,7 @@ def carries_its_state() -> Program:
 
         def forward(self, ids: Tensor) -> Tensor:
             y, hidden = self.rnn(self.tok(ids), self.hidden)
-            self.hidden = tuple(each.detach() for each in hidden)
+            self.hidden = tuple(state.detach() for state in hidden)
             return self.head(y)
 
     return made(Carrying(), texts())
@@ -223,8 +223,8 @@ def moving_codebook() -> Program:
                 self.codes = nn.Parameter(0.9 * self.codes.detach() + 0.1 * mean)
             return self.two(z + (near - z).detach()), functional.mse_loss(z, near)
 
-    def loss_fn(held: nn.Module, batch: Any) -> Tensor:
-        made_of, extra = held(batch[0])
+    def loss_fn(net: nn.Module, batch: Any) -> Tensor:
+        made_of, extra = net(batch[0])
         return functional.mse_loss(made_of, batch[0]) + extra
 
     return made(Codes(), loss_fn=loss_fn)
@@ -291,7 +291,7 @@ def perceptual() -> Program:
         def forward(self, x: Tensor) -> Tensor:
             return self.net(x)
 
-    loss_fn = lambda held, batch: functional.mse_loss(held.eye[0](held(batch[0])), held.eye[0](batch[0]))  # noqa: E731
+    loss_fn = lambda net, batch: functional.mse_loss(net.eye[0](net(batch[0])), net.eye[0](batch[0]))  # noqa: E731
     return made(Looking(), loss_fn=loss_fn)
 
 
@@ -312,8 +312,8 @@ def tokens_count() -> Program:
         return total
 
     batches = []
-    for place, (x, y) in enumerate(texts(8)):
-        masked = torch.where(torch.arange(LENGTH) < (3 if place % 2 else 11), y, -100)
+    for index, (x, y) in enumerate(texts(8)):
+        masked = torch.where(torch.arange(LENGTH) < (3 if index % 2 else 11), y, -100)
         batches.append((x, masked))
     return Program(Task(model, optimizer, cross_entropy, None, None, step), batches, {"accumulation": 2})
 
@@ -321,7 +321,7 @@ def tokens_count() -> Program:
 def divides_in_the_loss() -> Program:
     """loss_fn divides by the number of micro-batches, and the step adds up."""
     program = accumulated(divide=1.0)
-    program.task.loss_fn = lambda held, batch: cross_entropy(held, batch) / 4
+    program.task.loss_fn = lambda net, batch: cross_entropy(net, batch) / 4
     step = program.task.train_step
     assert step is not None
     program.task.train_step = lambda task, micro: step(task, micro) * 4
@@ -330,8 +330,10 @@ def divides_in_the_loss() -> Program:
 
 def compiled() -> Program:
     model = mlp()
-    held: Any = torch.compile(model, backend="eager")
-    return Program(Task(held, torch.optim.Adam(model.parameters(), 1e-3), cross_entropy, None, None, plain), tables())
+    compiled_model: Any = torch.compile(model, backend="eager")
+    return Program(
+        Task(compiled_model, torch.optim.Adam(model.parameters(), 1e-3), cross_entropy, None, None, plain), tables()
+    )
 
 
 def no_rate() -> Program:
@@ -343,9 +345,9 @@ def no_rate() -> Program:
 
         @torch.no_grad()
         def step(self, closure: Any = None) -> None:
-            for each in self.param_groups[0]["params"]:
-                if each.grad is not None:
-                    each.sub_(0.01 * each.grad)
+            for parameter in self.param_groups[0]["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(0.01 * parameter.grad)
 
     program = made(mlp())
     program.task.optimizer = Own(program.task.model.parameters())
@@ -356,7 +358,7 @@ def wholly_frozen() -> Program:
     """Nothing of the model learns, only a temperature outside of it."""
     model = mlp().requires_grad_(False)
     heat = nn.Parameter(torch.ones(5))
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0]) * heat, batch[1])  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch[0]) * heat, batch[1])  # noqa: E731
     return Program(Task(model, torch.optim.SGD([heat], 0.1), loss_fn), tables())
 
 
@@ -375,7 +377,7 @@ def class_first() -> Program:
             return self.inner.head(self.inner.norm(x))
 
     batches = [(x[:, :-1].contiguous(), torch.arange(ROWS), x) for x, _ in texts()]
-    loss_fn = lambda held, batch: functional.cross_entropy(held(*batch[:2]).flatten(0, 1), batch[2].flatten())  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(*batch[:2]).flatten(0, 1), batch[2].flatten())  # noqa: E731
     program = made(Conditional(), batches, loss_fn)
     program.config = {"causal": True}
     return program
@@ -423,7 +425,7 @@ def few_shots() -> Program:
             return -torch.cdist(self.net(query).flatten(1), self.net(support).flatten(1)[:4])
 
     batches = [(x, x.flip(0) + 0.1, y) for x, y in images()]
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch[0], batch[1]), batch[2])  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch[0], batch[1]), batch[2])  # noqa: E731
     return made(Episode(), batches, loss_fn)
 
 
@@ -445,7 +447,7 @@ def small_scales() -> Program:
 
 def one_row() -> Program:
     model = nn.Sequential(nn.Linear(10, 4), nn.LayerNorm(4), nn.Linear(4, 1))
-    loss_fn = lambda held, batch: (held(batch[0])[:, 0] - batch[1]).abs().mean()  # noqa: E731
+    loss_fn = lambda net, batch: (net(batch[0])[:, 0] - batch[1]).abs().mean()  # noqa: E731
     return made(model, [(torch.randn(1, 10), torch.randn(1))] * 2, loss_fn)
 
 
@@ -460,13 +462,13 @@ def words() -> Program:
         def forward(self, texts: list[str]) -> Tensor:
             return self.head(self.bag(torch.tensor([[len(word), ord(word[0]) % 64] for word in texts])))
 
-    loss_fn = lambda held, batch: functional.cross_entropy(held(batch["text"]), torch.tensor(batch["label"]))  # noqa: E731
+    loss_fn = lambda net, batch: functional.cross_entropy(net(batch["text"]), torch.tensor(batch["label"]))  # noqa: E731
     return made(Reader(), [{"text": ["a", "bc", "def", "g"], "label": [0, 1, 0, 1]}] * 3, loss_fn)
 
 
 ODD: dict[str, Callable[[], Program]] = {
-    each.__name__: each
-    for each in (
+    make.__name__: make
+    for make in (
         critic_alone, physics, q_learning, sharpness_aware, steps_inside_backward, sparse_gradients, carries_its_state,
         odd_tensors, moving_codebook, replaced_buffer, monte_carlo, half_precision, perceptual, tokens_count,
         divides_in_the_loss, compiled, no_rate, wholly_frozen, class_first, one_row, words,

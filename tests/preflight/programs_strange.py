@@ -79,7 +79,7 @@ def functional_table() -> steadyrun.Task:
 
     batches = [(torch.randint(0, 10, (16, 3)), torch.randint(0, 2, (16,))) for _ in range(5)]
     model = Fields()
-    dense = torch.optim.Adam([each for name, each in model.named_parameters() if "bag" not in name])
+    dense = torch.optim.Adam([parameter for name, parameter in model.named_parameters() if "bag" not in name])
     return task(model, classify, batches, optimizer=[dense, torch.optim.SparseAdam(list(model.bag.parameters()))])
 
 
@@ -88,8 +88,8 @@ def speech() -> steadyrun.Task:
 
     def loss_fn(model: nn.Module, batch: Any) -> Tensor:
         sound, text, lengths = batch
-        told = model(sound).log_softmax(-1).transpose(0, 1)
-        return functional.ctc_loss(told, text, torch.full((len(sound),), sound.shape[1]), lengths)
+        scores = model(sound).log_softmax(-1).transpose(0, 1)
+        return functional.ctc_loss(scores, text, torch.full((len(sound),), sound.shape[1]), lengths)
 
     batches = [(torch.randn(4, 20, 10), torch.randint(1, 4, (4, 5)), torch.tensor([5, 4, 3, 5])) for _ in range(4)]
     return task(mlp(), loss_fn, batches)
@@ -153,7 +153,7 @@ def stream() -> steadyrun.Task:
 
 
 def generator() -> steadyrun.Task:
-    return task(mlp(), classify, (each for each in points()))
+    return task(mlp(), classify, (batch for batch in points()))
 
 
 def arrays() -> steadyrun.Task:
@@ -290,8 +290,8 @@ def sampled_windows() -> steadyrun.Task:
 
 
 STRANGE: dict[str, Callable[[], steadyrun.Task]] = {
-    each.__name__: each
-    for each in (
+    make.__name__: make
+    for make in (
         tied_and_checkpointed,
         lora,
         functional_table,

@@ -44,31 +44,34 @@ def answer(made: steadyrun.Task, code: str, **more: Any) -> Answer:
     return run(made, only=[code], **more).walk.path[0].answer
 
 
-def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
-    found = answer(made, code, **more)
-    return found.kind, found.outcome
+def outcome_of(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
+    probe_answer = answer(made, code, **more)
+    return probe_answer.kind, probe_answer.outcome
 
 
 # -- P1.1 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [0, 3])
+@pytest.mark.parametrize("index", [0, 3])
 @pytest.mark.parametrize("bad", [VOCAB, -1])
-def test_an_id_without_a_row(place: int, bad: int) -> None:
+def test_an_id_without_a_row(index: int, bad: int) -> None:
     batches = shifted()
-    batches[place] = (batches[place][0].clone(), batches[place][1])
-    batches[place][0][2, 3] = bad
-    found = answer(task(TinyGPT(), scores, batches), "P1.1")
-    assert found.outcome == "beyond-the-table"
-    assert f"batch {place} (batch[0]): id {bad} is looked up in tokens.weight, which has {VOCAB} rows" in found.message
-    assert "1 of 96 ids" in found.message
+    batches[index] = (batches[index][0].clone(), batches[index][1])
+    batches[index][0][2, 3] = bad
+    probe_answer = answer(task(TinyGPT(), scores, batches), "P1.1")
+    assert probe_answer.outcome == "beyond-the-table"
+    assert (
+        f"batch {index} (batch[0]): id {bad} is looked up in tokens.weight, which has {VOCAB} rows"
+        in probe_answer.message
+    )
+    assert "1 of 96 ids" in probe_answer.message
 
 
 def test_a_text_longer_than_the_table_of_positions() -> None:
     batches = [*shifted(), *((t[:, :-1], t[:, 1:]) for t in texts(1, width=66))]
-    found = answer(task(TinyGPT(), scores, batches), "P1.1")
-    assert found.outcome == "beyond-the-table"
-    assert "batch 6: id 64 is looked up in positions.weight, which has 64 rows" in found.message
+    probe_answer = answer(task(TinyGPT(), scores, batches), "P1.1")
+    assert probe_answer.outcome == "beyond-the-table"
+    assert "batch 6: id 64 is looked up in positions.weight, which has 64 rows" in probe_answer.message
 
 
 def test_a_bad_batch_does_not_hide_the_rest() -> None:
@@ -91,29 +94,29 @@ def test_an_id_that_is_never_looked_up_is_none() -> None:
     for t in batches[1:]:
         t[:, -1] = 10**6
     for code in ("P1.1", "P1.2"):
-        assert told(task(TinyGPT(), loss_fn, batches), code) == ("pass", "pass")
+        assert outcome_of(task(TinyGPT(), loss_fn, batches), code) == ("pass", "pass")
 
 
 # -- P1.2 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [0, 4])
+@pytest.mark.parametrize("index", [0, 4])
 @pytest.mark.parametrize("bad", [4, -1, 255])
-def test_a_label_that_is_no_class(place: int, bad: int) -> None:
+def test_a_label_that_is_no_class(index: int, bad: int) -> None:
     batches = points()
-    batches[place][1][5] = bad
-    found = answer(task(mlp(), classify, batches), "P1.2")
-    assert found.outcome == "no-such-class"
-    assert f"batch {place}: label {bad} among scores for 4 classes" in found.message
+    batches[index][1][5] = bad
+    probe_answer = answer(task(mlp(), classify, batches), "P1.2")
+    assert probe_answer.outcome == "no-such-class"
+    assert f"batch {index}: label {bad} among scores for 4 classes" in probe_answer.message
 
 
-@pytest.mark.parametrize("place", [0, 2])
-def test_a_batch_without_a_label_that_counts(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_batch_without_a_label_that_counts(index: int) -> None:
     batches = shifted()
-    batches[place] = (batches[place][0], torch.full_like(batches[place][1], -100))
-    found = answer(task(TinyGPT(), scores, batches), "P1.2")
-    assert found.outcome == "none-counts"
-    assert f"batch {place}: all 96 labels are -100" in found.message
+    batches[index] = (batches[index][0], torch.full_like(batches[index][1], -100))
+    probe_answer = answer(task(TinyGPT(), scores, batches), "P1.2")
+    assert probe_answer.outcome == "none-counts"
+    assert f"batch {index}: all 96 labels are -100" in probe_answer.message
 
 
 def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
@@ -125,12 +128,12 @@ def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
         total = functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
         return total / (y != -100).sum().clamp(min=1)
 
-    assert told(task(TinyGPT(), guarded, batches), "P1.2") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), guarded, batches), "P1.2") == ("pass", "pass")
 
 
 def test_labels_that_are_all_alike_are_a_note() -> None:
     batches = [(x, torch.full_like(y, 2)) for x, y in points(8)]
-    assert told(task(mlp(), classify, batches), "P1.2") == ("note", "one-class")
+    assert outcome_of(task(mlp(), classify, batches), "P1.2") == ("note", "one-class")
 
 
 # -- P1.3 -------------------------------------------------------------------------------------------
@@ -138,9 +141,9 @@ def test_labels_that_are_all_alike_are_a_note() -> None:
 
 @pytest.mark.parametrize("config", [{"causal": True}, {}], ids=["declared", "seen"])
 def test_no_shift(config: dict[str, Any]) -> None:
-    found = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "P1.3")
-    assert found.outcome == "not-shifted"
-    assert "100.0% are the token at the same place" in found.message
+    probe_answer = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "P1.3")
+    assert probe_answer.outcome == "not-shifted"
+    assert "100.0% are the token at the same place" in probe_answer.message
 
 
 def test_no_shift_in_a_recurrent_model() -> None:
@@ -157,14 +160,14 @@ def test_no_shift_in_a_recurrent_model() -> None:
 def test_shifted_twice() -> None:
     batches = [{"input_ids": t[:, :-1], "labels": t[:, 1:]} for t in texts()]
     made = task(Shifting(TinyGPT()), lambda model, batch: model(**batch).loss, batches)
-    found = answer(made, "P1.3")
-    assert found.outcome == "shifted-twice"
-    assert "100.0% the one after the next" in found.message
+    probe_answer = answer(made, "P1.3")
+    assert probe_answer.outcome == "shifted-twice"
+    assert "100.0% the one after the next" in probe_answer.message
 
 
 def test_runs_of_one_token_prove_no_shift() -> None:
     batches = [(torch.full((ROWS, 12), 3), torch.full((ROWS, 12), 3)) for _ in range(4)]
-    assert told(task(TinyGPT(), scores, batches, config={"causal": True}), "P1.3") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), scores, batches, config={"causal": True}), "P1.3") == ("pass", "pass")
 
 
 def test_a_model_that_corrects_texts_is_healthy() -> None:
@@ -172,7 +175,7 @@ def test_a_model_that_corrects_texts_is_healthy() -> None:
     for t in texts():
         wrong = torch.rand(t.shape) < 0.02
         batches.append((torch.where(wrong, torch.randint(2, VOCAB, t.shape), t), t))
-    assert told(task(TinyGPT(), scores, batches), "P1.3")[0] != "fault"
+    assert outcome_of(task(TinyGPT(), scores, batches), "P1.3")[0] != "fault"
 
 
 # -- P1.4 and P1.5 ----------------------------------------------------------------------------------
@@ -180,10 +183,10 @@ def test_a_model_that_corrects_texts_is_healthy() -> None:
 
 def test_padding_that_counts() -> None:
     batches = [(t[:, :-1], t[:, 1:]) for t in with_padding()]
-    found = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4")
-    assert found.outcome == "padding-counts"
-    assert "padding (0) is asked to predict padding" in found.message
-    assert told(task(TinyGPT(), scores, batches), "P1.4") == ("note", "constant-tails")
+    probe_answer = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4")
+    assert probe_answer.outcome == "padding-counts"
+    assert "padding (0) is asked to predict padding" in probe_answer.message
+    assert outcome_of(task(TinyGPT(), scores, batches), "P1.4") == ("note", "constant-tails")
 
 
 def test_padding_on_the_left_that_counts() -> None:
@@ -200,7 +203,7 @@ class Padding:
         self.size = size
 
     def get_vocab(self) -> dict[str, int]:
-        return {f"t{place}": place for place in range(self.size)}
+        return {f"t{token}": token for token in range(self.size)}
 
 
 def test_ends_that_are_masked_with_the_padding() -> None:
@@ -210,9 +213,9 @@ def test_ends_that_are_masked_with_the_padding() -> None:
         y = t[:, 1:].masked_fill(t[:, 1:] == 1, -100)
         return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), y.flatten())
 
-    found = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "P1.5")
-    assert found.outcome == "never-ends"
-    assert "masking it masks the ends, too" in found.message
+    probe_answer = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "P1.5")
+    assert probe_answer.outcome == "never-ends"
+    assert "masking it masks the ends, too" in probe_answer.message
 
 
 def test_ends_that_are_learned_and_ends_of_prompts() -> None:
@@ -221,7 +224,7 @@ def test_ends_that_are_learned_and_ends_of_prompts() -> None:
     def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
         return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), t[:, 1:].flatten(), ignore_index=0)
 
-    assert told(task(TinyGPT(), loss_fn, batches, config={"eos_id": 1}), "P1.5") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), loss_fn, batches, config={"eos_id": 1}), "P1.5") == ("pass", "pass")
 
     def answers_only(model: nn.Module, t: Tensor) -> Tensor:
         """Everything up to the end of the prompt is masked; the answers are cut off before their end."""
@@ -233,7 +236,7 @@ def test_ends_that_are_learned_and_ends_of_prompts() -> None:
     for t in prompts:
         t[:, 5] = 1
     made = task(TinyGPT(), answers_only, prompts, config={"eos_id": 1})
-    assert told(made, "P1.5") == ("not-applicable", "not-applicable")
+    assert outcome_of(made, "P1.5") == ("not-applicable", "not-applicable")
 
 
 # -- P1.6 -------------------------------------------------------------------------------------------
@@ -241,18 +244,18 @@ def test_ends_that_are_learned_and_ends_of_prompts() -> None:
 
 def test_data_sorted_by_class() -> None:
     x, y = torch.randn(320, 10), torch.arange(320) // 80
-    found = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "P1.6")
-    assert found.outcome == "sorted"
-    assert "the 320 labels come in 4 runs for 4 classes" in found.message
+    probe_answer = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "P1.6")
+    assert probe_answer.outcome == "sorted"
+    assert "the 320 labels come in 4 runs for 4 classes" in probe_answer.message
     shuffled = DataLoader(TensorDataset(x, y), 16, shuffle=True)
-    assert told(task(mlp(), classify, shuffled), "P1.6") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, shuffled), "P1.6") == ("pass", "pass")
 
 
 def test_batches_of_few_classes_on_purpose_are_at_most_a_note() -> None:
     batches = [(torch.randn(8, 10), torch.tensor([a] * 4 + [b] * 4)) for a, b in ((0, 1), (2, 3), (1, 2), (3, 0)) * 4]
-    assert told(task(mlp(), classify, batches), "P1.6") == ("note", "uneven")
-    alternating = [(torch.randn(8, 10), torch.full((8,), place % 2)) for place in range(16)]
-    assert told(task(mlp(), classify, alternating), "P1.6")[0] != "fault"
+    assert outcome_of(task(mlp(), classify, batches), "P1.6") == ("note", "uneven")
+    alternating = [(torch.randn(8, 10), torch.full((8,), index % 2)) for index in range(16)]
+    assert outcome_of(task(mlp(), classify, alternating), "P1.6")[0] != "fault"
 
 
 @settings(max_examples=40)
@@ -281,10 +284,10 @@ class Apart:
 
 
 def test_labels_shuffled_apart_from_their_inputs() -> None:
-    found = answer(task(mlp(), classify, Apart()), "P1.7")
-    assert found.outcome == "labels-change"
-    assert "of 128 examples that come in two passes over the loader have another class" in found.message
-    assert told(task(mlp(), classify, Apart(joined=True)), "P1.7") == ("pass", "pass")
+    probe_answer = answer(task(mlp(), classify, Apart()), "P1.7")
+    assert probe_answer.outcome == "labels-change"
+    assert "of 128 examples that come in two passes over the loader have another class" in probe_answer.message
+    assert outcome_of(task(mlp(), classify, Apart(joined=True)), "P1.7") == ("pass", "pass")
 
 
 def test_the_answer_of_one_annotator_each_time_is_healthy() -> None:
@@ -310,30 +313,30 @@ def test_chance_in_a_small_world_is_no_contradiction() -> None:
 def test_many_duplicates_are_a_note_and_a_repeated_list_is_not() -> None:
     x = torch.randn(4, 10).repeat(4, 1)
     batches = [(x[torch.randperm(16)], torch.zeros(16, dtype=torch.long)) for _ in range(6)]
-    assert told(task(mlp(), classify, batches), "P1.7") == ("note", "duplicates")
-    assert told(task(mlp(), classify, points(2) * 4), "P1.7") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, batches), "P1.7") == ("note", "duplicates")
+    assert outcome_of(task(mlp(), classify, points(2) * 4), "P1.7") == ("pass", "pass")
 
 
 def test_validation_that_is_trained_on() -> None:
     batches = points(8)
-    found = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "P1.8")
-    assert found.outcome == "leak"
-    assert "32 of 64 validation examples (50.0%)" in found.message
-    assert told(task(mlp(), classify, batches, val_loader=points(4)), "P1.8") == ("pass", "pass")
+    probe_answer = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "P1.8")
+    assert probe_answer.outcome == "leak"
+    assert "32 of 64 validation examples (50.0%)" in probe_answer.message
+    assert outcome_of(task(mlp(), classify, batches, val_loader=points(4)), "P1.8") == ("pass", "pass")
     few = [*points(8), (torch.cat([batches[0][0][:1], torch.randn(15, 10)]), batches[0][1])]
-    assert told(task(mlp(), classify, batches, val_loader=few), "P1.8")[0] != "fault"
-    assert told(task(mlp(), classify, batches), "P1.8")[0] == "cannot-tell"
+    assert outcome_of(task(mlp(), classify, batches, val_loader=few), "P1.8")[0] != "fault"
+    assert outcome_of(task(mlp(), classify, batches), "P1.8")[0] == "cannot-tell"
 
 
 # -- P1.9 -------------------------------------------------------------------------------------------
 
 
 def test_a_tokenizer_larger_than_the_table() -> None:
-    found = answer(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB + 2)), "P1.9")
-    assert found.outcome == "larger-than-the-table"
-    assert "largest id is 33 ('t33'); tokens.weight has 32 rows" in found.message
-    assert told(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB - 5)), "P1.9") == ("pass", "pass")
-    assert told(task(TinyGPT(), scores, shifted(), tokenizer=object()), "P1.9")[0] == "cannot-tell"
+    probe_answer = answer(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB + 2)), "P1.9")
+    assert probe_answer.outcome == "larger-than-the-table"
+    assert "largest id is 33 ('t33'); tokens.weight has 32 rows" in probe_answer.message
+    assert outcome_of(task(TinyGPT(), scores, shifted(), tokenizer=Padding(VOCAB - 5)), "P1.9") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), scores, shifted(), tokenizer=object()), "P1.9")[0] == "cannot-tell"
 
 
 def test_another_tokenizer_than_in_the_run_that_is_continued(tmp_path: Path) -> None:
@@ -345,9 +348,9 @@ def test_another_tokenizer_than_in_the_run_that_is_continued(tmp_path: Path) -> 
     content = json.loads(manifest.read_text())
     content["tokenizer"]["fingerprint"] = re.sub(".", "0", content["tokenizer"]["fingerprint"])
     manifest.write_text(json.dumps(content))
-    found = answer(made, "P1.9", resumed=tmp_path / "run")
-    assert found.outcome == "another-tokenizer"
-    assert "00000000" in found.message
+    probe_answer = answer(made, "P1.9", resumed=tmp_path / "run")
+    assert probe_answer.outcome == "another-tokenizer"
+    assert "00000000" in probe_answer.message
 
 
 def test_texts_in_columns() -> None:

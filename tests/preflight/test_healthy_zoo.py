@@ -16,10 +16,10 @@ from steadyrun.report.preflight import run
 
 def standing(task: steadyrun.Task) -> list[Any]:
     """All that may have moved, as plain values."""
-    modules = [(name, each.training) for name, each in task.model.named_modules()]
-    state = {name: held.clone() for name, held in task.model.state_dict().items()}
-    gradients = [None if each.grad is None else each.grad.clone() for each in task.model.parameters()]
-    moments = [copy.deepcopy(each.state_dict()) for each in task.optimizers]
+    modules = [(name, module.training) for name, module in task.model.named_modules()]
+    state = {name: tensor.clone() for name, tensor in task.model.state_dict().items()}
+    gradients = [None if parameter.grad is None else parameter.grad.clone() for parameter in task.model.parameters()]
+    moments = [copy.deepcopy(optimizer.state_dict()) for optimizer in task.optimizers]
     random_states = [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]
     generator = getattr(task.loader, "generator", None)
     own = None if generator is None else generator.get_state().tolist()
@@ -37,6 +37,8 @@ def test_a_healthy_program_has_no_fault(name: str, deep: bool) -> None:
     before = standing(task)
     report = run(task, deep=deep)
     answers = {asked.question.code: asked.answer for asked in report.walk.path}
-    wrong = {code: each.message for code, each in answers.items() if each.kind == "fault" or each.outcome == "failed"}
+    wrong = {
+        code: answer.message for code, answer in answers.items() if answer.kind == "fault" or answer.outcome == "failed"
+    }
     assert set(wrong) == ({"P4.3"} if name == "frozen_and_no_gradient" else set()), wrong
     assert standing(task) == before

@@ -23,9 +23,9 @@ def answer(made: steadyrun.Task, code: str) -> Answer:
     return run(made, only=[code]).walk.path[0].answer
 
 
-def told(made: steadyrun.Task, code: str) -> tuple[str, str]:
-    found = answer(made, code)
-    return found.kind, found.outcome
+def outcome_of(made: steadyrun.Task, code: str) -> tuple[str, str]:
+    probe_answer = answer(made, code)
+    return probe_answer.kind, probe_answer.outcome
 
 
 class Noisy(Dataset[Any]):
@@ -39,8 +39,8 @@ class Noisy(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, place: int) -> Any:
-        return self.x[place] + self._noise(), self.y[place]
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index] + self._noise(), self.y[index]
 
     def _noise(self) -> Any:
         if self.transform is not None:
@@ -80,28 +80,31 @@ def loading(dataset: Any, workers: int = 2, **more: Any) -> steadyrun.Task:
 )
 def test_workers_that_are_clones(source: str, seeding: Any) -> None:
     made = loading(Noisy(source), worker_init_fn=seeding)
-    found = answer(made, "P2.1")
-    assert found.outcome == "clones"
-    assert "the second drew exactly the same" in found.message
+    probe_answer = answer(made, "P2.1")
+    assert probe_answer.outcome == "clones"
+    assert "the second drew exactly the same" in probe_answer.message
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("source", ["torch", "numpy"])
 def test_workers_that_draw_for_themselves(source: str) -> None:
     dataset = Noisy(source)
-    assert told(loading(dataset), "P2.1") == ("pass", "pass")
+    assert outcome_of(loading(dataset), "P2.1") == ("pass", "pass")
     generator = torch.Generator().manual_seed(3)
     before = generator.get_state()
-    assert told(loading(dataset, shuffle=True, generator=generator), "P2.1") == ("pass", "pass")
+    assert outcome_of(loading(dataset, shuffle=True, generator=generator), "P2.1") == ("pass", "pass")
     assert torch.equal(generator.get_state(), before)
 
 
 def test_a_generator_that_worker_init_fn_seeds_is_healthy() -> None:
-    assert told(loading(Noisy("own"), worker_init_fn=reseed_the_dataset), "P2.1") == ("pass", "pass")
+    assert outcome_of(loading(Noisy("own"), worker_init_fn=reseed_the_dataset), "P2.1") == ("pass", "pass")
 
 
 def test_draws_that_begin_anew_with_every_epoch_are_a_note() -> None:
-    assert told(loading(Noisy("numpy"), worker_init_fn=seed_of_worker), "P2.1") == ("note", "every-epoch-the-same")
+    assert outcome_of(loading(Noisy("numpy"), worker_init_fn=seed_of_worker), "P2.1") == (
+        "note",
+        "every-epoch-the-same",
+    )
 
 
 class Lines(IterableDataset[Any]):
@@ -119,11 +122,11 @@ class Lines(IterableDataset[Any]):
 
 
 def test_a_stream_that_every_worker_gives_whole() -> None:
-    found = answer(loading(Lines(shared_out=False)), "P2.1")
-    assert found.outcome == "whole-stream"
-    assert "in 8 of 8 rounds the 2 workers give the same batch" in found.message
-    assert told(loading(Lines(shared_out=True)), "P2.1") == ("pass", "pass")
-    assert told(loading(Lines(shared_out=False), workers=0), "P2.1")[0] == "not-applicable"
+    probe_answer = answer(loading(Lines(shared_out=False)), "P2.1")
+    assert probe_answer.outcome == "whole-stream"
+    assert "in 8 of 8 rounds the 2 workers give the same batch" in probe_answer.message
+    assert outcome_of(loading(Lines(shared_out=True)), "P2.1") == ("pass", "pass")
+    assert outcome_of(loading(Lines(shared_out=False), workers=0), "P2.1")[0] == "not-applicable"
 
 
 def test_loaders_of_which_it_is_not_asked() -> None:
@@ -131,24 +134,24 @@ def test_loaders_of_which_it_is_not_asked() -> None:
         def __iter__(self) -> Any:
             yield from zip(torch.randn(32, 10), torch.randint(0, 4, (32,)), strict=True)
 
-    assert told(loading(Noisy("none")), "P2.1")[0] == "not-applicable"
-    assert told(loading(Noisy("own"), workers=0), "P2.1")[0] == "not-applicable"
-    assert told(loading(Stream()), "P2.1") == ("pass", "pass")
-    assert told(task(mlp(), classify, points()), "P2.1")[0] == "not-applicable"
+    assert outcome_of(loading(Noisy("none")), "P2.1")[0] == "not-applicable"
+    assert outcome_of(loading(Noisy("own"), workers=0), "P2.1")[0] == "not-applicable"
+    assert outcome_of(loading(Stream()), "P2.1") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, points()), "P2.1")[0] == "not-applicable"
 
 
 def test_an_item_that_raises_in_a_worker() -> None:
     class Broken(Noisy):
-        seen: tuple[int, ...] = ()
+        fetched: tuple[int, ...] = ()
 
-        def __getitem__(self, place: int) -> Any:
-            if place in self.seen:
+        def __getitem__(self, index: int) -> Any:
+            if index in self.fetched:
                 raise OSError("gone")
-            self.seen += (place,)
-            return super().__getitem__(place)
+            self.fetched += (index,)
+            return super().__getitem__(index)
 
     made = loading(Broken())
-    assert told(made, "P2.1")[0] == "cannot-tell"
+    assert outcome_of(made, "P2.1")[0] == "cannot-tell"
     assert not multiprocessing.active_children()
 
 
@@ -189,9 +192,9 @@ class CountsItsEpochs(ShuffledOnce):
 
 
 def test_the_same_order_in_every_epoch() -> None:
-    found = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
-    assert found.outcome == "same-order"
-    assert "all 64 places are the same" in found.message
+    probe_answer = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
+    assert probe_answer.outcome == "same-order"
+    assert "all 64 places are the same" in probe_answer.message
 
 
 def test_another_order_in_every_epoch() -> None:
@@ -206,16 +209,16 @@ def test_another_order_in_every_epoch() -> None:
         {"sampler": CountsItsEpochs(64)},
         {"sampler": torch.utils.data.WeightedRandomSampler(torch.ones(64), 64)},
     ):
-        assert told(loading(data, 0, **more), "P2.2") == ("pass", "pass")
+        assert outcome_of(loading(data, 0, **more), "P2.2") == ("pass", "pass")
     assert own.generator.bit_generator.state == before
     assert torch.equal(seeded.get_state(), torch.Generator().manual_seed(1).get_state())
-    assert told(loading(data, 0), "P2.2")[0] == "not-applicable"
+    assert outcome_of(loading(data, 0), "P2.2")[0] == "not-applicable"
 
 
 def test_a_sampler_that_waits_for_the_loop() -> None:
     data = Noisy("none")
     sampler: Any = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)
-    assert told(loading(data, 0, sampler=sampler), "P2.2") == ("note", "waits-for-set-epoch")
+    assert outcome_of(loading(data, 0, sampler=sampler), "P2.2") == ("note", "waits-for-set-epoch")
     assert sampler.epoch == 0
 
 
@@ -232,16 +235,16 @@ def noise() -> Any:
 
 def test_validation_that_is_augmented_as_training_is() -> None:
     whole = Noisy("torch")
-    found = answer(validated(Subset(whole, range(32)), Subset(whole, range(32, 64))), "P2.3")
-    assert found.outcome == "augmented"
-    assert "parts of one dataset" in found.message
-    found = answer(validated(Noisy(transform=noise), Noisy(transform=noise)), "P2.3")
-    assert (found.kind, found.outcome) == ("fault", "augmented")
+    probe_answer = answer(validated(Subset(whole, range(32)), Subset(whole, range(32, 64))), "P2.3")
+    assert probe_answer.outcome == "augmented"
+    assert "parts of one dataset" in probe_answer.message
+    probe_answer = answer(validated(Noisy(transform=noise), Noisy(transform=noise)), "P2.3")
+    assert (probe_answer.kind, probe_answer.outcome) == ("fault", "augmented")
 
 
 def test_validation_that_draws_in_its_own_way_is_a_note() -> None:
-    assert told(validated(Noisy("none"), Noisy("torch")), "P2.3") == ("note", "content-differs")
-    assert told(validated(Noisy("none"), Noisy("none"), shuffle=True), "P2.3") == ("note", "differs")
+    assert outcome_of(validated(Noisy("none"), Noisy("torch")), "P2.3") == ("note", "content-differs")
+    assert outcome_of(validated(Noisy("none"), Noisy("none"), shuffle=True), "P2.3") == ("note", "differs")
 
 
 def test_noise_put_on_by_the_collator_is_no_shared_transform() -> None:
@@ -251,14 +254,14 @@ def test_noise_put_on_by_the_collator_is_no_shared_transform() -> None:
 
     whole = Noisy("none")
     made = validated(Subset(whole, range(32)), Subset(whole, range(32, 64)), collate_fn=masking)
-    assert told(made, "P2.3") == ("note", "content-differs")
+    assert outcome_of(made, "P2.3") == ("note", "content-differs")
 
 
 def test_validation_that_is_the_same() -> None:
-    assert told(validated(Noisy("torch"), Noisy("none")), "P2.3") == ("pass", "pass")
-    assert told(task(mlp(), classify, points(), val_loader=points()), "P2.3")[0] == "not-applicable"
-    assert told(task(mlp(), classify, points(), val_loader=iter(points())), "P2.3")[0] == "cannot-tell"
-    assert told(task(mlp(), classify, points()), "P2.3")[0] == "cannot-tell"
+    assert outcome_of(validated(Noisy("torch"), Noisy("none")), "P2.3") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, points(), val_loader=points()), "P2.3")[0] == "not-applicable"
+    assert outcome_of(task(mlp(), classify, points(), val_loader=iter(points())), "P2.3")[0] == "cannot-tell"
+    assert outcome_of(task(mlp(), classify, points()), "P2.3")[0] == "cannot-tell"
 
 
 def test_generators_of_loaders_are_put_back() -> None:

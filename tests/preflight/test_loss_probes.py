@@ -26,9 +26,9 @@ def answer(made: steadyrun.Task, code: str, **more: Any) -> Answer:
     return run(made, only=[code], **more).walk.path[0].answer
 
 
-def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
-    found = answer(made, code, **more)
-    return found.kind, found.outcome
+def outcome_of(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
+    probe_answer = answer(made, code, **more)
+    return probe_answer.kind, probe_answer.outcome
 
 
 # -- P3.1 -------------------------------------------------------------------------------------------
@@ -48,17 +48,17 @@ def told(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
 )
 def test_predictions_against_all_targets(loss: Any) -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
-    found = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "P3.1")
-    assert found.outcome == "broadcast"
-    assert "predictions of shape (16, 1) against 16 targets give (16, 16)" in found.message
+    probe_answer = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "P3.1")
+    assert probe_answer.outcome == "broadcast"
+    assert "predictions of shape (16, 1) against 16 targets give (16, 16)" in probe_answer.message
     squeezed = task(mlp(1), lambda m, b: loss(m(b[0]).squeeze(1), b[1]), batches)
-    assert told(squeezed, "P3.1")[0] in {"pass", "not-applicable"}
+    assert outcome_of(squeezed, "P3.1")[0] in {"pass", "not-applicable"}
 
 
 def test_pairs_on_purpose_are_healthy() -> None:
     def ranking(model: nn.Module, batch: Any) -> Tensor:
-        told = model(batch[0]).squeeze(1)
-        apart = told[:, None] - told[None, :]
+        scores = model(batch[0]).squeeze(1)
+        apart = scores[:, None] - scores[None, :]
         return functional.softplus(-apart * (batch[1][:, None] - batch[1][None, :]).sign()).mean()
 
     def kernel(model: nn.Module, batch: Any) -> Tensor:
@@ -67,22 +67,22 @@ def test_pairs_on_purpose_are_healthy() -> None:
 
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
     for loss_fn in (ranking, kernel):
-        assert told(task(mlp(1), loss_fn, batches), "P3.1")[0] != "fault"
+        assert outcome_of(task(mlp(1), loss_fn, batches), "P3.1")[0] != "fault"
 
 
 def test_a_side_that_is_as_long_as_the_batch_by_chance_is_healthy() -> None:
     """One number per row against sixteen measurements of it, in batches of sixteen."""
     batches = [(x, x[:, :1] + torch.randn(16, 16)) for x in torch.randn(4, 16, 10)]
-    assert told(task(mlp(1), lambda m, b: ((m(b[0]) - b[1]) ** 2).mean(), batches), "P3.1")[0] != "fault"
+    assert outcome_of(task(mlp(1), lambda m, b: ((m(b[0]) - b[1]) ** 2).mean(), batches), "P3.1")[0] != "fault"
 
 
 # -- P3.3 -------------------------------------------------------------------------------------------
 
 
 def test_the_first_loss_of_an_untrained_model() -> None:
-    found = answer(task(TinyGPT(), scores, shifted()), "P3.3")
-    assert found.kind == "pass"
-    assert f"ln {VOCAB} = {math.log(VOCAB):.4g}" in found.message
+    probe_answer = answer(task(TinyGPT(), scores, shifted()), "P3.3")
+    assert probe_answer.kind == "pass"
+    assert f"ln {VOCAB} = {math.log(VOCAB):.4g}" in probe_answer.message
 
 
 def test_a_first_loss_that_is_not_finite() -> None:
@@ -93,9 +93,9 @@ def test_a_first_loss_that_is_not_finite() -> None:
 def test_weights_drawn_too_wide() -> None:
     model = TinyGPT()
     nn.init.normal_(model.head.weight, std=4)
-    found = answer(task(model, scores, shifted()), "P3.3")
-    assert (found.kind, found.outcome) == ("fault", "weights")
-    assert "head.weight: deviation" in found.message
+    probe_answer = answer(task(model, scores, shifted()), "P3.3")
+    assert (probe_answer.kind, probe_answer.outcome) == ("fault", "weights")
+    assert "head.weight: deviation" in probe_answer.message
 
 
 def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:
@@ -105,16 +105,16 @@ def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:
     nn.init.normal_(model.tokens.weight, std=1)
     with torch.no_grad():
         model.norm.weight.fill_(3.0)
-    found = answer(task(model, scores, shifted()), "P3.3")
-    assert found.outcome == "weights"
+    probe_answer = answer(task(model, scores, shifted()), "P3.3")
+    assert probe_answer.outcome == "weights"
 
 
 def test_scores_with_a_margin_are_a_note() -> None:
     def arcface(model: nn.Module, batch: Any) -> Tensor:
-        told = functional.normalize(model(batch[0]), dim=1)
-        return functional.cross_entropy(30 * (told - 0.3 * functional.one_hot(batch[1], 4)), batch[1])
+        cosines = functional.normalize(model(batch[0]), dim=1)
+        return functional.cross_entropy(30 * (cosines - 0.3 * functional.one_hot(batch[1], 4)), batch[1])
 
-    assert told(task(mlp(), arcface, points()), "P3.3") == ("note", "high")
+    assert outcome_of(task(mlp(), arcface, points()), "P3.3") == ("note", "high")
 
 
 def test_learned_weights_where_random_ones_are_declared() -> None:
@@ -126,8 +126,8 @@ def test_learned_weights_where_random_ones_are_declared() -> None:
         scores(model, batches[0]).backward()
         optimizer.step()
     assert answer(task(model, scores, batches, config={"init": "random"}), "P3.3").outcome == "already-trained"
-    assert told(task(model, scores, batches), "P3.3") == ("note", "low")
-    assert told(task(model, scores, batches, config={"init": "pretrained"}), "P3.3") == ("pass", "pass")
+    assert outcome_of(task(model, scores, batches), "P3.3") == ("note", "low")
+    assert outcome_of(task(model, scores, batches, config={"init": "pretrained"}), "P3.3") == ("pass", "pass")
 
 
 def test_losses_whose_guess_is_not_known_are_answered() -> None:
@@ -137,7 +137,7 @@ def test_losses_whose_guess_is_not_known_are_answered() -> None:
         lambda m, b: 100 * functional.cross_entropy(m(b[0]), b[1]),
         lambda m, b: functional.multi_margin_loss(m(b[0]), b[1]),
     ):
-        assert told(task(mlp(), loss_fn, points()), "P3.3") == ("pass", "pass")
+        assert outcome_of(task(mlp(), loss_fn, points()), "P3.3") == ("pass", "pass")
 
 
 def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
@@ -147,8 +147,8 @@ def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
     report = run(task(mlp(), broken, points()))
     assert report.verdict == "cannot-tell"
     assert not [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
-    told = {asked.question.code: asked.answer.message for asked in report.walk.path}
-    assert told["P3.3"].startswith("loss_fn raised KeyError: 'labels' (test_loss_probes.py:")
+    messages = {asked.question.code: asked.answer.message for asked in report.walk.path}
+    assert messages["P3.3"].startswith("loss_fn raised KeyError: 'labels' (test_loss_probes.py:")
 
 
 # -- P3.4 -------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
 )
 def test_label_smoothing(smoothing: float, outcome: str) -> None:
     made = task(mlp(), lambda m, b: functional.cross_entropy(m(b[0]), b[1], label_smoothing=smoothing), points())
-    found = answer(made, "P3.4")
-    assert found.outcome == outcome
-    assert found.measured["smoothing"] == pytest.approx(smoothing)
+    probe_answer = answer(made, "P3.4")
+    assert probe_answer.outcome == outcome
+    assert probe_answer.measured["smoothing"] == pytest.approx(smoothing)
 
 
 @given(st.floats(0, 1), st.integers(2, 50))
@@ -191,8 +191,8 @@ class Overwritten(nn.Module):
 
 
 def test_inputs_that_do_not_matter() -> None:
-    found = answer(task(Overwritten(), classify, points()), "P3.5")
-    assert found.outcome == "inputs-ignored"
+    probe_answer = answer(task(Overwritten(), classify, points()), "P3.5")
+    assert probe_answer.outcome == "inputs-ignored"
     dead = mlp()
     nn.init.constant_(dead[0].bias, -100.0)  # type: ignore[index,arg-type]
     assert answer(task(dead, classify, points()), "P3.5").outcome == "inputs-ignored"
@@ -211,7 +211,7 @@ class First(nn.Module):
 
 def test_a_constant_beside_the_scores_is_healthy() -> None:
     made = task(First(), lambda m, b: functional.cross_entropy(m(b[0])[1], b[1]), points())
-    assert told(made, "P3.5") == ("pass", "pass")
+    assert outcome_of(made, "P3.5") == ("pass", "pass")
 
 
 class Things:
@@ -229,14 +229,14 @@ def test_inputs_in_an_object_cannot_be_changed() -> None:
             return self.inside(things.x)
 
     made = task(Takes(), lambda m, b: functional.cross_entropy(m(Things(b[0]), b[1]), b[1]), points())
-    assert told(made, "P3.5")[0] == "cannot-tell"
+    assert outcome_of(made, "P3.5")[0] == "cannot-tell"
 
 
 def test_a_batch_of_one_and_the_same_example() -> None:
     x, y = points()[0]
-    assert told(task(mlp(), classify, [(x[:1].repeat(16, 1), y[:1].repeat(16))]), "P3.5") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, [(x[:1].repeat(16, 1), y[:1].repeat(16))]), "P3.5") == ("pass", "pass")
     constant = [(torch.ones(16, 10), torch.zeros(16, dtype=torch.long))]
-    assert told(task(mlp(), classify, constant), "P3.5")[0] == "not-applicable"
+    assert outcome_of(task(mlp(), classify, constant), "P3.5")[0] == "not-applicable"
 
 
 # -- P5.8 -------------------------------------------------------------------------------------------
@@ -262,27 +262,27 @@ def scheduled(length: int, stepping: int | None, total: int = 400, **config: Any
 
 
 def test_a_schedule_in_the_units_of_its_steps() -> None:
-    assert told(scheduled(400, 1), "P5.8") == ("pass", "pass")
-    assert told(scheduled(400, None), "P5.8") == ("pass", "pass")
-    found = answer(scheduled(40, None), "P5.8")  # the loader has 10 batches: 40 epochs
-    assert (found.kind, found.outcome) == ("pass", "pass")
-    assert "once per epoch of 10 batches" in found.message
+    assert outcome_of(scheduled(400, 1), "P5.8") == ("pass", "pass")
+    assert outcome_of(scheduled(400, None), "P5.8") == ("pass", "pass")
+    probe_answer = answer(scheduled(40, None), "P5.8")  # the loader has 10 batches: 40 epochs
+    assert (probe_answer.kind, probe_answer.outcome) == ("pass", "pass")
+    assert "once per epoch of 10 batches" in probe_answer.message
 
 
 def test_a_schedule_in_epochs_stepped_per_batch() -> None:
-    found = answer(scheduled(40, 1), "P5.8")
-    assert found.kind == "fault"
-    assert "train_step steps the scheduler 1 times" in found.message
+    probe_answer = answer(scheduled(40, 1), "P5.8")
+    assert probe_answer.kind == "fault"
+    assert "train_step steps the scheduler 1 times" in probe_answer.message
     undeclared = scheduled(40, 1)
     undeclared.config = {"total_steps": 400}
-    found = answer(undeclared, "P5.8")
-    assert found.outcome == "counts-epochs"
-    assert "T_max is 40, the number of epochs" in found.message
+    probe_answer = answer(undeclared, "P5.8")
+    assert probe_answer.outcome == "counts-epochs"
+    assert "T_max is 40, the number of epochs" in probe_answer.message
 
 
 def test_a_schedule_stepped_by_every_process() -> None:
     assert answer(scheduled(400, 4), "P5.8").outcome == "not-as-declared"
-    assert told(scheduled(1600, 4), "P5.8") == ("pass", "pass")
+    assert outcome_of(scheduled(1600, 4), "P5.8") == ("pass", "pass")
 
 
 def test_a_warmup_longer_than_the_run() -> None:
@@ -290,17 +290,17 @@ def test_a_warmup_longer_than_the_run() -> None:
 
 
 def test_schedules_of_which_nothing_can_be_told() -> None:
-    assert told(task(mlp(), classify, points()), "P5.8")[0] == "not-applicable"
+    assert outcome_of(task(mlp(), classify, points()), "P5.8")[0] == "not-applicable"
     undeclared = scheduled(400, 1)
     undeclared.config = {}
-    assert told(undeclared, "P5.8")[0] == "cannot-tell"
+    assert outcome_of(undeclared, "P5.8")[0] == "cannot-tell"
     plateau = scheduled(400, None)
     plateau.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(plateau.optimizer)
-    assert told(plateau, "P5.8")[0] == "not-applicable"
+    assert outcome_of(plateau, "P5.8")[0] == "not-applicable"
     restarts = scheduled(400, 1)
     restarts.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(restarts.optimizer, 50)
     restarts.config = {"total_steps": 400}
-    assert told(restarts, "P5.8") == ("pass", "pass")
+    assert outcome_of(restarts, "P5.8") == ("pass", "pass")
 
 
 def test_a_schedule_that_is_continued() -> None:
@@ -308,7 +308,7 @@ def test_a_schedule_that_is_continued() -> None:
     for _ in range(150):
         made.optimizer.step()
         made.scheduler.step()  # type: ignore[union-attr]
-    assert told(made, "P5.8") == ("pass", "pass")
+    assert outcome_of(made, "P5.8") == ("pass", "pass")
 
 
 def test_groups_with_rates_of_their_own() -> None:
@@ -317,19 +317,19 @@ def test_groups_with_rates_of_their_own() -> None:
     groups = [{"params": model[0].parameters(), "lr": 1e-2}, {"params": model[2].parameters(), "lr": 1e-3}]
     made.optimizer = torch.optim.AdamW(groups)
     made.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(made.optimizer, 400)
-    assert told(made, "P5.8") == ("pass", "pass")
+    assert outcome_of(made, "P5.8") == ("pass", "pass")
 
 
 def test_a_step_that_leaves_the_schedule_to_the_loop_is_a_note() -> None:
-    assert told(scheduled(400, 0), "P5.8") == ("note", "left-to-the-loop")
+    assert outcome_of(scheduled(400, 0), "P5.8") == ("note", "left-to-the-loop")
 
 
 def test_a_train_step_that_raises() -> None:
     made = scheduled(400, 1)
     made.train_step = lambda task, batch: batch["x"]
-    found = answer(made, "P5.8")
-    assert found.kind == "cannot-tell"
-    assert "train_step raised TypeError" in found.message
+    probe_answer = answer(made, "P5.8")
+    assert probe_answer.kind == "cannot-tell"
+    assert "train_step raised TypeError" in probe_answer.message
 
 
 def test_a_schedule_is_as_it_was() -> None:

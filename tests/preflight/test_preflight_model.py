@@ -31,20 +31,20 @@ def answers(program: Program, only: list[str] | None = None) -> dict[str, Answer
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", [*HEALTHY, *ODD])
 def test_a_healthy_program_has_no_fault(name: str) -> None:
-    found = answers(build(name))
-    told = {
-        code: answer.message for code, answer in found.items() if answer.kind == FAULT or answer.outcome == "failed"
+    by_code = answers(build(name))
+    faults = {
+        code: answer.message for code, answer in by_code.items() if answer.kind == FAULT or answer.outcome == "failed"
     }
-    assert not told
+    assert not faults
 
 
 @pytest.mark.parametrize(("make", "code", "outcome"), BROKEN, ids=[make.__name__ for make, _, _ in BROKEN])
 def test_a_broken_program_has_its_fault(make: Callable[[], Program], code: str, outcome: str) -> None:
     torch.manual_seed(0)
     report = tried(make())
-    found = {asked.question.code: asked.answer for asked in report.walk.path}
-    assert (found[code].kind, found[code].outcome) == (FAULT, outcome), found[code].message
-    assert not [answer.message for answer in found.values() if answer.outcome == "failed"]
+    by_code = {asked.question.code: asked.answer for asked in report.walk.path}
+    assert (by_code[code].kind, by_code[code].outcome) == (FAULT, outcome), by_code[code].message
+    assert not [answer.message for answer in by_code.values() if answer.outcome == "failed"]
     assert report.headline is not None
     assert report.headline.question.code == code
     assert not [asked.answer.message for asked in report.ranking.beside]
@@ -64,8 +64,8 @@ def test_a_broken_program_has_its_fault(make: Callable[[], Program], code: str, 
     ],
 )
 def test_what_is_merely_unusual_is_a_note(name: str, code: str, outcome: str) -> None:
-    found = answers(build(name))[code]
-    assert (found.kind, found.outcome) == (NOTE, outcome), found.message
+    answer = answers(build(name))[code]
+    assert (answer.kind, answer.outcome) == (NOTE, outcome), answer.message
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_what_is_merely_unusual_is_a_note(name: str, code: str, outcome: str) ->
      ("bert", "P3.8"), ("amp", "P5.7")],
 )  # fmt: skip
 def test_what_is_well_passes(name: str, code: str) -> None:
-    found = answers(build(name))[code]
-    assert found.kind == "pass", found.message
+    answer = answers(build(name))[code]
+    assert answer.kind == "pass", answer.message
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_what_cannot_be_asked_is_said(name: str, code: str, kind: str) -> None:
 
 def test_small_programs_learn_one_batch_by_heart() -> None:
     for name in ("gpt", "cnn", "lstm", "regression", "amp", "vae"):
-        found = answers(build(name), ["P6.1"])["P6.1"]
-        assert found.kind in {"pass", NOTE}, (name, found.message)
+        answer = answers(build(name), ["P6.1"])["P6.1"]
+        assert answer.kind in {"pass", NOTE}, (name, answer.message)
 
 
 def test_what_a_program_raises_is_no_mistake_of_ours() -> None:
     program = gpt()
     program.task.train_step = lambda _task, _batch: 1 / 0  # type: ignore[assignment]
-    found = answers(program)
-    assert found["P5.1"].kind == CANNOT_TELL
-    assert "ZeroDivisionError" in found["P5.1"].message
-    assert not [answer.message for answer in found.values() if answer.outcome == "failed"]
+    by_code = answers(program)
+    assert by_code["P5.1"].kind == CANNOT_TELL
+    assert "ZeroDivisionError" in by_code["P5.1"].message
+    assert not [answer.message for answer in by_code.values() if answer.outcome == "failed"]
 
 
 def test_the_default_set_stays_within_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,12 +47,14 @@ leaves = st.one_of(st.builds(lambda n: torch.full((2,), float(n)), st.integers(-
 @given(st.recursive(leaves, containers, max_leaves=8))
 @settings(max_examples=60)
 def test_every_tensor_is_exchanged_and_nothing_else(batch: Any) -> None:
-    before = [each.clone() for each in tensors_in(batch)]
-    other = changed(batch, lambda held: held + 1)
-    assert all(torch.equal(one, two) for one, two in zip(before, tensors_in(batch), strict=True))
-    assert all(torch.equal(one + 1, two) for one, two in zip(before, tensors_in(other), strict=True))
-    assert type(other) is type(batch)
-    assert repr(changed(other, lambda held: held - 1)) == repr(batch)
+    before = [tensor.clone() for tensor in tensors_in(batch)]
+    exchanged = changed(batch, lambda tensor: tensor + 1)
+    assert all(torch.equal(original, tensor) for original, tensor in zip(before, tensors_in(batch), strict=True))
+    assert all(
+        torch.equal(original + 1, tensor) for original, tensor in zip(before, tensors_in(exchanged), strict=True)
+    )
+    assert type(exchanged) is type(batch)
+    assert repr(changed(exchanged, lambda tensor: tensor - 1)) == repr(batch)
 
 
 def slow_padding(row: list[int], pad: int, ends_text: bool, begins: bool) -> tuple[list[bool], list[bool]]:
@@ -65,19 +67,19 @@ def slow_padding(row: list[int], pad: int, ends_text: bool, begins: bool) -> tup
     leading -= begins + ends_text
     trailing -= ends_text
     width = len(row)
-    return [place < leading for place in range(width)], [place >= width - trailing for place in range(width)]
+    return [index < leading for index in range(width)], [index >= width - trailing for index in range(width)]
 
 
 @given(st.integers(1, 4), st.integers(2, 6), st.booleans(), st.randoms(use_true_random=False))
 @settings(max_examples=80)
 def test_padding_is_what_lies_at_the_ends(rows: int, width: int, ends_text: bool, draw: Any) -> None:
     texts = [[draw.choice((0, 0, 1, 2)) for _ in range(width)] for _ in range(rows)]
-    found = padding(torch.tensor(texts), 0, ends_text=ends_text)
+    mask = padding(torch.tensor(texts), 0, ends_text=ends_text)
     everywhere = all(row[0] == 0 for row in texts)
-    for row, marks in zip(texts, found.tolist(), strict=True):
+    for row, marks in zip(texts, mask.tolist(), strict=True):
         leading, trailing = slow_padding(row, 0, ends_text, everywhere)
-        wanted = [a or b for a, b in zip(leading, trailing, strict=True)]
-        assert marks == ([False] * width if not any(row) else wanted)
+        expected = [a or b for a, b in zip(leading, trailing, strict=True)]
+        assert marks == ([False] * width if not any(row) else expected)
 
 
 def test_movement_is_robust_against_what_is_not_finite() -> None:
@@ -105,8 +107,8 @@ def test_objects_in_closures_are_reached() -> None:
     def step(_task: Task, _batch: Any) -> Any:
         return critic, other, schedule, draw
 
-    found = reached(Task(model, torch.optim.SGD(model.parameters(), 0.1), lambda *_: None, train_step=step))
-    assert (found.modules, found.optimizers, found.stateful, found.generators) == (
+    objects = reached(Task(model, torch.optim.SGD(model.parameters(), 0.1), lambda *_: None, train_step=step))
+    assert (objects.modules, objects.optimizers, objects.stateful, objects.generators) == (
         [critic],
         [other],
         [schedule],
@@ -134,20 +136,20 @@ def test_an_optimizer_is_put_back_after_steps_and_loading(kind: Any) -> None:
     step()
     before = copy.deepcopy((optimizer.state_dict(), model.state_dict()))
     groups, state = optimizer.param_groups, optimizer.state
-    kept = ProgramState(task)
+    saved = ProgramState(task)
     step()
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     step()
-    kept.put_back()
+    saved.put_back()
     assert optimizer.param_groups is groups
     assert optimizer.state is state
-    for name, held in before[1].items():
-        assert same(model.state_dict()[name], held)
+    for name, tensor in before[1].items():
+        assert same(model.state_dict()[name], tensor)
     assert repr(optimizer.state_dict()) == repr(before[0])
 
 
 def test_the_line_that_calls_dropout_is_read() -> None:
     call = _first_call("dropout(self.one(x), p=0.3,\n   training=self.training) + dropout(y)")
     assert call is not None
-    assert [each.arg for each in call.keywords] == ["p", "training"]
+    assert [keyword.arg for keyword in call.keywords] == ["p", "training"]
     assert _first_call("dropout = 3") is None

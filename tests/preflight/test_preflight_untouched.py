@@ -20,7 +20,7 @@ from steadyrun.report.report import Report
 def everything(program: Program) -> dict[str, Any]:
     """Values, identities, flags and random states, in plain words."""
     task = program.task
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "rng torch": torch.get_rng_state(),
         "rng numpy": np.random.get_state(),
         "rng python": random.getstate(),
@@ -30,24 +30,26 @@ def everything(program: Program) -> dict[str, Any]:
         "scaler's tensor": None if task.scaler is None else task.scaler._scale,
     }
     for path, module in task.model.named_modules():
-        found[f"mode {path}"] = module.training
+        facts[f"mode {path}"] = module.training
         mine = {name: value for name, value in vars(module).items() if not name.startswith("_") and plain(value)}
-        found[f"attributes {path}"] = copy.deepcopy(mine)
-    for name, held in [*task.model.named_parameters(), *task.model.named_buffers()]:
-        found[f"tensor {name}"] = held.detach().clone()
-        found[f"id {name}"] = (id(held), held.data_ptr(), held.requires_grad)
-        found[f"grad {name}"] = None if held.grad is None else (id(held.grad), held.grad.clone())
-    for place, optimizer in enumerate(task.optimizers):
-        found[f"optimizer {place}"] = copy.deepcopy(optimizer.state_dict())
-        found[f"groups {place}"] = [id(optimizer.param_groups), *map(id, optimizer.param_groups)]
-        found[f"members {place}"] = [[id(each) for each in group["params"]] for group in optimizer.param_groups]
-        found[f"state {place}"] = [id(optimizer.state), *(id(state) for state in optimizer.state.values())]
-    return found
+        facts[f"attributes {path}"] = copy.deepcopy(mine)
+    for name, tensor in [*task.model.named_parameters(), *task.model.named_buffers()]:
+        facts[f"tensor {name}"] = tensor.detach().clone()
+        facts[f"id {name}"] = (id(tensor), tensor.data_ptr(), tensor.requires_grad)
+        facts[f"grad {name}"] = None if tensor.grad is None else (id(tensor.grad), tensor.grad.clone())
+    for index, optimizer in enumerate(task.optimizers):
+        facts[f"optimizer {index}"] = copy.deepcopy(optimizer.state_dict())
+        facts[f"groups {index}"] = [id(optimizer.param_groups), *map(id, optimizer.param_groups)]
+        facts[f"members {index}"] = [
+            [id(parameter) for parameter in group["params"]] for group in optimizer.param_groups
+        ]
+        facts[f"state {index}"] = [id(optimizer.state), *(id(state) for state in optimizer.state.values())]
+    return facts
 
 
 def plain(value: Any) -> bool:
     if isinstance(value, list | tuple | dict):
-        return all(plain(each) for each in (value.values() if isinstance(value, dict) else value))
+        return all(plain(member) for member in (value.values() if isinstance(value, dict) else value))
     return isinstance(value, bool | int | float | str | Tensor | None)
 
 
@@ -92,12 +94,12 @@ def test_in_the_middle_of_training(name: str) -> None:
 
 def test_what_only_the_programs_functions_know_is_put_back() -> None:
     torch.manual_seed(0)
-    held = Trainer()
+    owner = Trainer()
     task = build("trainer").task
-    task.model, task.optimizer, task.loss_fn, task.train_step = held.model, held.optimizer, held.loss, held.step
-    before = copy.deepcopy((held.average.state_dict(), held.scheduler.state_dict(), held.seen, held.history))
+    task.model, task.optimizer, task.loss_fn, task.train_step = owner.model, owner.optimizer, owner.loss, owner.step
+    before = copy.deepcopy((owner.average.state_dict(), owner.scheduler.state_dict(), owner.seen, owner.history))
     preflight(task, batches=build("trainer").batches)
-    assert equal(before, (held.average.state_dict(), held.scheduler.state_dict(), held.seen, held.history))
+    assert equal(before, (owner.average.state_dict(), owner.scheduler.state_dict(), owner.seen, owner.history))
 
 
 def test_training_after_preflight_is_training_without_it() -> None:

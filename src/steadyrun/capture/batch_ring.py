@@ -37,9 +37,9 @@ class Ring:
         self._steps: deque[KeptStep] = deque()
         self._bytes = 0
 
-    def add(self, kept: KeptStep) -> None:
-        self._steps.append(kept)
-        self._bytes += kept.nbytes
+    def add(self, kept_step: KeptStep) -> None:
+        self._steps.append(kept_step)
+        self._bytes += kept_step.nbytes
         while self._bytes > self._budget and self._steps:
             self._bytes -= self._steps.popleft().nbytes
 

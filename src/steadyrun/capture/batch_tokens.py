@@ -50,11 +50,11 @@ class TokenCounts:
 def vocabulary(tokenizer: Any) -> int:
     """How many tokens there are, 0 where the tokenizer does not say."""
     for name in ("get_vocab_size", "__len__"):
-        give = getattr(tokenizer, name, None)
-        if callable(give):
-            return int(give())
-    found = getattr(tokenizer, "vocab_size", None) or getattr(tokenizer, "n_vocab", 0)
-    return int(found) if isinstance(found, int) else 0
+        count = getattr(tokenizer, name, None)
+        if callable(count):
+            return int(count())
+    size = getattr(tokenizer, "vocab_size", None) or getattr(tokenizer, "n_vocab", 0)
+    return int(size) if isinstance(size, int) else 0
 
 
 def tokens_in(tensors: dict[str, Tensor] | list[Tensor]) -> Tensor | None:
@@ -65,14 +65,14 @@ def tokens_in(tensors: dict[str, Tensor] | list[Tensor]) -> Tensor | None:
     return None
 
 
-def describe(batch: Packed, counts: TokenCounts, seen: list[int], own: int) -> dict[str, Any]:
-    """The batch as text, and its rare and crowded tokens. `seen` counts its own tokens `own` times already."""
+def describe(batch: Packed, counts: TokenCounts, totals: list[int], own: int) -> dict[str, Any]:
+    """The batch as text, and its rare and crowded tokens. `totals` counts its own tokens `own` times already."""
     tokens = tokens_in(batch.tensors)
     if tokens is None:
         return {}
     rows = tokens.reshape(-1, tokens.shape[-1])
     here = torch.bincount(rows.reshape(-1).long().clamp(0, counts.size), minlength=counts.size + 1)[: counts.size]
-    before = [max(0, total - own * int(now)) for total, now in zip(seen, here.tolist(), strict=True)]
+    before = [max(0, total - own * int(now)) for total, now in zip(totals, here.tolist(), strict=True)]
     return {
         "text": [_text(counts.tokenizer, row) for row in rows[:_MOST_ROWS].tolist()],
         "unusual_tokens": unusual(here.tolist(), before, counts.tokenizer),
@@ -83,13 +83,13 @@ def unusual(here: list[int], before: list[int], tokenizer: Any) -> list[dict[str
     """Tokens of this batch that were rare before, or are crowded in it; the least likely first."""
     total_here, total_before = max(1, sum(here)), sum(before)
     distinct = sum(count > 0 for count in here)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for token, count in enumerate(here):
         if not count or not total_before:
             continue
         expected = before[token] * total_here / total_before
         if before[token] < _RARE or poisson_tail(count, expected) < _CHANCE / distinct:
-            found.append(
+            rows.append(
                 {
                     "token": token,
                     "text": _text(tokenizer, [token]),
@@ -98,8 +98,8 @@ def unusual(here: list[int], before: list[int], tokenizer: Any) -> list[dict[str
                     "expected": expected,
                 }
             )
-    found.sort(key=lambda each: (poisson_tail(each["in_batch"], each["expected"]), each["expected"], -each["in_batch"]))
-    return found[:_MOST_TOKENS]
+    rows.sort(key=lambda row: (poisson_tail(row["in_batch"], row["expected"]), row["expected"], -row["in_batch"]))
+    return rows[:_MOST_TOKENS]
 
 
 def poisson_tail(count: int, expected: float) -> float:
@@ -119,9 +119,9 @@ def losses_of(packed: Packed | None) -> list[float] | None:
 
 
 def _text(tokenizer: Any, ids: list[int]) -> str:
-    known = [each for each in ids if each >= 0]
+    known = [token for token in ids if token >= 0]
     if hasattr(tokenizer, "id_to_token"):  # `tokenizers`: decoding drops special tokens and joins without a trace
-        return " ".join(str(tokenizer.id_to_token(each)) for each in known)
+        return " ".join(str(tokenizer.id_to_token(token)) for token in known)
     try:
         return str(tokenizer.decode(known))
     except Exception as problem:  # a user's tokenizer may refuse any of its own ids

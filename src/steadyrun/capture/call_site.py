@@ -53,26 +53,26 @@ def fingerprint(file: str) -> str | None:
 
 def references(batch: Any) -> list[weakref.ref[Any]]:
     """References to what a batch holds, to know it again: an id is given to another object when the batch is gone."""
-    found = []
+    refs = []
     for part in _parts(batch):
         with suppress(TypeError):  # a number, a string
-            found.append(weakref.ref(part))
-    return found
+            refs.append(weakref.ref(part))
+    return refs
 
 
-def is_made_of(batch: Any, held: list[weakref.ref[Any]]) -> bool:
+def is_made_of(batch: Any, refs: list[weakref.ref[Any]]) -> bool:
     """Whether a batch holds the objects that are referred to, and no others."""
-    mine = references(batch)
-    return len(mine) == len(held) > 0 and all(one() is other() for one, other in zip(mine, held, strict=True))
+    own_refs = references(batch)
+    return len(own_refs) == len(refs) > 0 and all(own() is ref() for own, ref in zip(own_refs, refs, strict=True))
 
 
 def _parts(batch: Any) -> Iterator[Any]:
-    held = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else None
-    if held is None:
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else None
+    if parts is None:
         yield batch
         return
-    for each in held:
-        yield from _parts(each)
+    for part in parts:
+        yield from _parts(part)
 
 
 class BatchFinder:
@@ -91,41 +91,41 @@ class BatchFinder:
     def learn(self, frame: FrameType | None, batch: Any) -> None:
         """Remember the name under which the training loop holds its batch."""
         if self._variable is None and self._together is None and frame is not None:
-            held = variables(frame)
-            for name, value in held.items():
+            namespace = variables(frame)
+            for name, value in namespace.items():
                 if value is batch:
                     self._variable = (frame.f_code, name)
                     return
-            self._learn_together(frame, held, batch)
+            self._learn_together(frame, namespace, batch)
 
-    def _learn_together(self, frame: FrameType, held: dict[str, Any], batch: Any) -> None:
+    def _learn_together(self, frame: FrameType, namespace: dict[str, Any], batch: Any) -> None:
         if type(batch) not in (tuple, list) or not batch:
             return
-        names = {id(value): name for name, value in held.items()}
+        names = {id(value): name for name, value in namespace.items()}
         if all(id(item) in names for item in batch):
             self._together = (frame.f_code, [names[id(item)] for item in batch], type(batch))
 
-    def held(self, frame: FrameType | None) -> Any | None:
+    def current_batch(self, frame: FrameType | None) -> Any | None:
         """What the training loop holds now under the name that it gave to the batch before."""
         if self._variable is None or frame is None or frame.f_code is not self._variable[0]:
             return None
         return variable(frame, self._variable[1])
 
     def find(self, trace: TracebackType | None) -> Any | None:
-        found = None
+        batch = None
         while trace is not None:
             frame = trace.tb_frame
             if self._variable is not None and frame.f_code is self._variable[0]:
-                found = variables(frame).get(self._variable[1], found)
+                batch = variables(frame).get(self._variable[1], batch)
             elif self._together is not None and frame.f_code is self._together[0]:
                 _, together, kind = self._together
-                seen = variables(frame)
-                held = [seen[name] for name in together if name in seen]
-                found = kind(held) if len(held) == len(together) else found
+                namespace = variables(frame)
+                parts = [namespace[name] for name in together if name in namespace]
+                batch = kind(parts) if len(parts) == len(together) else batch
             if frame.f_code is self._loss and self._loss is not None:
                 names = self._loss.co_varnames[: self._loss.co_argcount]
-                place = 2 if self._bound else 1
-                if len(names) > place:
-                    return variables(frame).get(names[place], found)
+                index = 2 if self._bound else 1
+                if len(names) > index:
+                    return variables(frame).get(names[index], batch)
             trace = trace.tb_next
-        return found
+        return batch

@@ -112,39 +112,40 @@ class Capture:
         self._resumes_at(row.step)
         self._steps += 1
         crossed = self._boundary is not None and not self._boundary.disarm()
-        kept = KeptStep(row.step, self._random or take(), self._forward, values=row.values)
+        kept_step = KeptStep(row.step, self._random or take(), self._forward, values=row.values)
         if batch is not None:
-            self._keep_batch(kept, batch, self._inputs if crossed else [])
+            self._keep_batch(kept_step, batch, self._inputs if crossed else [])
         if token_losses is not None:
-            kept.token_losses = pack(token_losses)
+            kept_step.token_losses = pack(token_losses)
         self._inputs = []
-        self._ring.add(kept)
+        self._ring.add(kept_step)
         self._accounts.passed(row.step, self._ring)
         if self._out_of_memory:
             why, self._out_of_memory = self._out_of_memory, ""
             self.open("out-of-memory", why, row.step)
         self._begin_step()
 
-    def _keep_batch(self, kept: KeptStep, batch: Any, inputs: list[Any]) -> None:
-        kept.batch = pack(batch)
-        given = pack(inputs, copy=False)
-        if not given.storages <= kept.batch.storages:  # the model got something else than parts of the batch
-            kept.input_hash = input_hash(inputs)
+    def _keep_batch(self, kept_step: KeptStep, batch: Any, inputs: list[Any]) -> None:
+        kept_step.batch = pack(batch)
+        storages = pack(inputs, copy=False).storages
+        if not storages <= kept_step.batch.storages:  # the model got something else than parts of the batch
+            kept_step.input_hash = input_hash(inputs)
         self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:
-            on_cpu = not kept.batch.tensors or not self._devices
-            self._counts.add(batch_tokens.tokens_in(kept.batch.tensors if on_cpu else pack(batch, copy=False).tensors))
+            on_cpu = not kept_step.batch.tensors or not self._devices
+            tensors = kept_step.batch.tensors if on_cpu else pack(batch, copy=False).tensors
+            self._counts.add(batch_tokens.tokens_in(tensors))
 
     def saw(self, row: ProbeRow) -> None:
         """A step's loss is known: open an incident where it is not finite, or jumped."""
         for kind, step, why, severity in self._spotter.saw(row.step, row.values):
             self.open(kind, why, step, severity=severity)
 
-    def found(self, found: Found) -> None:
+    def found(self, finding: Found) -> None:
         """The monitor found a fault."""
-        step = found.step if found.step is not None else found.noticed
-        self.open("fault", f"{found.code} {found.outcome}: {found.message}", step, found=asdict(found))
+        step = finding.step if finding.step is not None else finding.noticed
+        self.open("fault", f"{finding.code} {finding.outcome}: {finding.message}", step, finding=asdict(finding))
 
     def ran_out_of_memory(self, why: str) -> None:
         """Called inside the allocator, where nothing may be done: the next step tells."""
@@ -167,13 +168,13 @@ class Capture:
         step: int,
         *,
         severity: float = float("inf"),
-        found: dict[str, Any] | None = None,
+        finding: dict[str, Any] | None = None,
         trace: TracebackType | None = None,
     ) -> None:
         """Leave a folder for what happened at `step`."""
         facts: dict[str, Any] = {"code": call_site.code_location(call_site.training_frame(), trace)}
-        if found is not None:
-            facts["found"] = found
+        if finding is not None:
+            facts["found"] = finding
         self._accounts.open(incident_folder.Account(step, kind, why, self._next - 1, severity, facts), self._ring)
 
     def roll_back(self, before: int | None) -> Rollback:
@@ -226,10 +227,10 @@ class Capture:
 
     def _candidates(self) -> list[Checkpoint]:
         """Those of the objects that are watched now."""
-        return [each for each in self._rolling.kept if each.step >= self._watched_from]
+        return [checkpoint for checkpoint in self._rolling.checkpoints if checkpoint.step >= self._watched_from]
 
     def _give_up(self, done: Rollback) -> None:
-        batch = self._finder.held(call_site.training_frame())
+        batch = self._finder.current_batch(call_site.training_frame())
         if batch is not None and not call_site.is_made_of(batch, self._last_batch):
             self._ring.add(KeptStep(self._next, self._random or take(), self._forward, pack(batch)))
         self.open("rollback", f"step {done.last} was given up: back to the state before step {done.to}", done.last)

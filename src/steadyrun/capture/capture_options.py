@@ -34,18 +34,18 @@ class Settings:
         return max(1, self.incidents // 2)
 
 
-def settings_from(given: Any) -> Settings | None:
+def settings_from(option: Any) -> Settings | None:
     """`capture=` as users write it: True or nothing for the defaults, False for none, or a dict of changes."""
-    if given is False:
+    if option is False:
         return None
-    if given is None or given is True:
+    if option is None or option is True:
         return Settings()
-    if not isinstance(given, dict):
-        raise UsageError(f"watch: capture must be True, False or a dict of settings, not {given!r}")
+    if not isinstance(option, dict):
+        raise UsageError(f"watch: capture must be True, False or a dict of settings, not {option!r}")
     known = {field.name for field in fields(Settings)}
-    if unknown := sorted(set(map(str, given)) - known):
+    if unknown := sorted(set(map(str, option)) - known):
         raise UsageError(f"watch: capture has no setting {', '.join(unknown)}; it has: {', '.join(sorted(known))}")
-    for name, value in given.items():
+    for name, value in option.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
             raise UsageError(f"watch: capture[{name!r}] must be a number of at least 1, not {value!r}")
-    return Settings(**{name: int(value) for name, value in given.items()})
+    return Settings(**{name: int(value) for name, value in option.items()})

@@ -49,7 +49,7 @@ class Rolling:
     def __init__(self, folder: Path, attempt: int = 1) -> None:
         self.folder = folder
         self._attempt = attempt
-        self.kept: list[Checkpoint] = []
+        self.checkpoints: list[Checkpoint] = []
         self.earlier: Checkpoint | None = None  # of the attempts before this one
         self._seam = 0  # the step after the last rollback
         self._origin: int | None = None
@@ -70,30 +70,30 @@ class Rolling:
         content |= {"lost": state.lost, **facts}
         tensor_files.save(base, {**state.tensors, **to_tensors([random])}, content)
         done = Checkpoint(step, base, content["finite"], self._origin if step == self._seam else None)
-        self.kept = [each for each in self.kept if each.step != step] + [done]
+        self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step != step] + [done]
         self._prune()
         return done
 
     def choose(self, step: int, margin: int) -> Checkpoint | None:
         """The last good one: finite, and (where there is one) at least `margin` steps before the incident."""
         first = self._seam if step >= self._seam else 0
-        good = [each for each in self.kept if each.finite and first <= each.step <= step]
-        early = [each for each in good if each.step <= step - margin]
-        return max(early or good, key=lambda each: each.step, default=None)
+        good = [checkpoint for checkpoint in self.checkpoints if checkpoint.finite and first <= checkpoint.step <= step]
+        early = [checkpoint for checkpoint in good if checkpoint.step <= step - margin]
+        return max(early or good, key=lambda checkpoint: checkpoint.step, default=None)
 
     def clear(self, keep: int) -> None:
         """Remove all but the last `keep` good ones: what incidents need they hold under names of their own."""
-        good = [each for each in self.kept if each.finite]
-        self.kept = good[len(good) - keep :] if keep else []
+        good = [checkpoint for checkpoint in self.checkpoints if checkpoint.finite]
+        self.checkpoints = good[len(good) - keep :] if keep else []
         self._prune()
 
     def _prune(self) -> None:
         """Keep the last two states; of those that are not finite none that would push out a good one."""
-        bad = [each for each in self.kept if not each.finite]
-        good = list({each.root: each for each in self.kept if each.finite}.values())  # of copies the last
-        good.sort(key=lambda each: each.step)
-        self.kept = sorted(good[-KEPT:] + bad[-1:], key=lambda each: each.step)
-        names = {path for each in self.kept for path in each.files()}
+        bad = [checkpoint for checkpoint in self.checkpoints if not checkpoint.finite]
+        latest = {checkpoint.root: checkpoint for checkpoint in self.checkpoints if checkpoint.finite}  # of copies
+        good = sorted(latest.values(), key=lambda checkpoint: checkpoint.step)
+        self.checkpoints = sorted(good[-KEPT:] + bad[-1:], key=lambda checkpoint: checkpoint.step)
+        names = {path for checkpoint in self.checkpoints for path in checkpoint.files()}
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             if path not in names and not path.name.startswith(EARLIER):
                 path.unlink(missing_ok=True)
@@ -120,9 +120,6 @@ def autocast_in_force(model: nn.Module) -> dict[str, Any] | None:
     if not torch.is_autocast_enabled(device):
         return None
     return {"device": device, "dtype": str(torch.get_autocast_dtype(device)).removeprefix("torch.")}
-
-
-# When the training state is copied, and whether it can be afforded.
 
 
 _SHARE = 0.005  # of the training time that copying may take
@@ -168,17 +165,17 @@ class Checkpointing:
 
     def _interval(self, ring: Ring) -> int:
         reach = max(1, ring.capacity() // 2) if len(ring) else self._settings.every
-        wanted = min(self._settings.every, reach)
+        planned = min(self._settings.every, reach)
         pace = (time.perf_counter() - self._began) / max(1, self._steps)
         paid = int(self._cost / (_SHARE * pace)) if self._cost > _FREE and self._steps > 10 else 0
-        if paid > wanted and paid > reach:
+        if paid > planned and paid > reach:
             self._problems.unavailable(
                 "every batch since the last checkpoint",
                 f"batches are kept for {2 * reach} steps, and a copy of the training state is taken only every {paid}, "
                 "to stay within half a percent of the time: incidents in between cannot be replayed; "
                 'watch(…, capture={"batch_bytes": …}) keeps more',
             )
-        return max(wanted, paid)
+        return max(planned, paid)
 
     def _affordable(self, size: int) -> bool:
         limit = self._settings.checkpoint_bytes

@@ -70,7 +70,8 @@ def write_first(
         account.facts[BEFORE_SEAM] = earlier.step
     account.missing = _missing(account, checkpoint, steps)
     account.facts["lost"] = lost(steps)[:_MOST_LOST]
-    add_steps(folder, account, [each for each in steps if checkpoint is None or each.step >= checkpoint.step])
+    since = [kept_step for kept_step in steps if checkpoint is None or kept_step.step >= checkpoint.step]
+    add_steps(folder, account, since)
 
 
 def _link(checkpoint: Checkpoint, base: Path) -> None:
@@ -82,14 +83,16 @@ def _link(checkpoint: Checkpoint, base: Path) -> None:
 
 def add_steps(folder: Path, account: Account, steps: Sequence[KeptStep]) -> None:
     """Add batches that are not there yet, then renew the incident file."""
-    new = [each for each in steps if each.step not in set(account.written) and each.batch is not None]
+    new = [
+        kept_step for kept_step in steps if kept_step.step not in set(account.written) and kept_step.batch is not None
+    ]
     if new:
         _write_batches(folder, new)
-        account.written += [each.step for each in new]
-    for each in steps:
-        for name, value in dict(each.values).items():  # a copy: the training loop still fills it
+        account.written += [kept_step.step for kept_step in new]
+    for kept_step in steps:
+        for name, value in dict(kept_step.values).items():  # a copy: the training loop still fills it
             if value is not None:
-                account.recorded.setdefault(name, {})[each.step] = value
+                account.recorded.setdefault(name, {})[kept_step.step] = value
     replace_file(folder / INCIDENT, dumps(_content(account), indent=1))
 
 
@@ -108,38 +111,42 @@ def _missing(account: Account, checkpoint: Checkpoint | None, steps: Sequence[Ke
     """Why the moment cannot be executed again; empty where it can."""
     if checkpoint is None:
         return "no finite checkpoint from before it was kept"
-    held = {each.step for each in steps if each.batch is not None}
+    available = {kept_step.step for kept_step in steps if kept_step.batch is not None}
     # Of a step that raised the batch may be unknown: the window then ends before it.
-    wanted = set(range(checkpoint.step, account.step + (account.kind not in RAISED or account.step in held)))
-    if not wanted:
+    needed = set(range(checkpoint.step, account.step + (account.kind not in RAISED or account.step in available)))
+    if not needed:
         return "the batch of the step that raised was not found, and no step lies between it and the checkpoint"
-    if not wanted <= held:
-        first = min(wanted - held)
+    if not needed <= available:
+        first = min(needed - available)
         return f"the batch of step {first} was not kept (give run.step its batch, or a larger capture batch_bytes)"
-    nothing = any(each.batch is not None and each.batch.lost and not each.batch.tensors for each in steps)
+    nothing = any(
+        kept_step.batch is not None and kept_step.batch.lost and not kept_step.batch.tensors for kept_step in steps
+    )
     return f"the batches are no plain containers of tensors: {', '.join(lost(steps)[:3])}" if nothing else ""
 
 
 def lost(steps: Sequence[KeptStep]) -> list[str]:
     """The parts of batches that could not be kept. A step that does not look at them can be executed all the same."""
-    return sorted({name for each in steps if each.batch is not None for name in each.batch.lost})
+    return sorted({name for kept_step in steps if kept_step.batch is not None for name in kept_step.batch.lost})
 
 
 def _write_batches(folder: Path, steps: list[KeptStep]) -> None:
-    tensors: dict[str, Tensor] = to_tensors([each.random for each in steps])
-    tensors |= to_tensors([each.forward or each.random for each in steps], "forward")
+    tensors: dict[str, Tensor] = to_tensors([kept_step.random for kept_step in steps])
+    tensors |= to_tensors([kept_step.forward or kept_step.random for kept_step in steps], "forward")
     entries = []
-    for each in steps:
-        assert each.batch is not None
-        arrived(each.batch)
-        prefix = f"{each.step:07d}/"
-        tensors.update({prefix + name: tensor for name, tensor in each.batch.tensors.items()})
-        entries.append({"step": each.step, "tree": each.batch.tree, "input_hash": _number(each.input_hash)})
+    for kept_step in steps:
+        assert kept_step.batch is not None
+        arrived(kept_step.batch)
+        prefix = f"{kept_step.step:07d}/"
+        tensors.update({prefix + name: tensor for name, tensor in kept_step.batch.tensors.items()})
+        entries.append(
+            {"step": kept_step.step, "tree": kept_step.batch.tree, "input_hash": _number(kept_step.input_hash)}
+        )
     tensor_files.save(folder / f"batches-{steps[0].step:07d}-{steps[-1].step:07d}", tensors, {"steps": entries})
 
 
-def _number(held: Any) -> int | None:
-    return None if held is None else int(held)
+def _number(scalar: Any) -> int | None:
+    return None if scalar is None else int(scalar)
 
 
 def _content(account: Account) -> dict[str, Any]:

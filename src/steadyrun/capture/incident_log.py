@@ -40,7 +40,7 @@ class IncidentLog:
 
     def open(self, account: Account, ring: Ring) -> None:
         """Leave a folder for what happened, unless one is there already or there are enough."""
-        if not self._wanted(account):
+        if not self._gets_folder(account):
             if account.kind == "asked":
                 self._note(account)
             return
@@ -48,9 +48,9 @@ class IncidentLog:
         if account.step < self.seam:  # what came after a rollback does not follow from what came before it
             account.until = min(account.until, self.seam - 1)
         self._open.append(account)
-        steps = [each for each in ring.steps() if each.step <= account.until]
-        seen = self._counts.before() if self._counts is not None else []
-        self._worker.do(lambda: self._write(account, steps, seen))
+        steps = [kept_step for kept_step in ring.steps() if kept_step.step <= account.until]
+        token_counts = self._counts.before() if self._counts is not None else []
+        self._worker.do(lambda: self._write(account, steps, token_counts))
 
     def _note(self, account: Account) -> None:
         """An incident that was asked for and gets no folder is at least an event."""
@@ -64,38 +64,38 @@ class IncidentLog:
         """Hand over the steps that came after an incident, when there are enough or (None) no more will come."""
         for account in self._open:
             if account.until and (step is None or step >= account.until):
-                self._hand_over(account, [each for each in ring.steps() if each.step <= account.until])
+                self._hand_over(account, [kept_step for kept_step in ring.steps() if kept_step.step <= account.until])
 
     def _hand_over(self, account: Account, steps: list[KeptStep]) -> None:
         account.until = 0
         self._worker.do(lambda: self._add(account, steps))
 
-    def _wanted(self, account: Account) -> bool:
-        if any(each.step == account.step for each in self._open):
+    def _gets_folder(self, account: Account) -> bool:
+        if any(incident.step == account.step for incident in self._open):
             return False
         if account.kind in _ALWAYS:
             return True
         if account.kind == "asked":
-            return sum(each.kind == "asked" for each in self._open) < self._settings.asked
-        near = [each for each in self._open if abs(account.step - each.step) < _APART]
-        if any(each.severity >= account.severity for each in near):
+            return sum(incident.kind == "asked" for incident in self._open) < self._settings.asked
+        near = [incident for incident in self._open if abs(account.step - incident.step) < _APART]
+        if any(incident.severity >= account.severity for incident in near):
             return False
-        mere = [each for each in self._open if each.kind == "spike"]
-        found = [each for each in self._open if each.kind not in {"spike", "asked"}]
+        spikes = [incident for incident in self._open if incident.kind == "spike"]
+        incidents = [incident for incident in self._open if incident.kind not in {"spike", "asked"}]
         if account.kind == "spike":
-            return len(mere) < self._settings.spikes or self._makes_room(mere, account.severity)
-        if len(found) >= self._settings.incidents:
+            return len(spikes) < self._settings.spikes or self._makes_room(spikes, account.severity)
+        if len(incidents) >= self._settings.incidents:
             return False
-        for spike in set(near) & set(mere):  # it was the first sign of this
+        for spike in set(near) & set(spikes):  # it was the first sign of this
             self._drop(spike)
         return True
 
-    def _makes_room(self, mere: list[Account], severity: float) -> bool:
+    def _makes_room(self, spikes: list[Account], severity: float) -> bool:
         """A larger spike takes the place of the smallest."""
-        least = min(mere, key=lambda each: each.severity)
-        if least.severity >= severity:
+        smallest = min(spikes, key=lambda spike: spike.severity)
+        if smallest.severity >= severity:
             return False
-        self._drop(least)
+        self._drop(smallest)
         return True
 
     def _drop(self, account: Account) -> None:
@@ -104,15 +104,17 @@ class IncidentLog:
 
     # -- in the writing thread ---------------------------------------------------------------------
 
-    def _write(self, account: Account, steps: list[KeptStep], seen: list[int]) -> None:
-        place = self._root / account.name
-        place.mkdir(parents=True, exist_ok=True)
-        own = next((each for each in steps if each.step == account.step and each.batch is not None), None)
+    def _write(self, account: Account, steps: list[KeptStep], token_counts: list[int]) -> None:
+        folder = self._root / account.name
+        folder.mkdir(parents=True, exist_ok=True)
+        own = next(
+            (kept_step for kept_step in steps if kept_step.step == account.step and kept_step.batch is not None), None
+        )
         if own is not None:
-            incident_folder.write_batch(place, self._batch(own, seen))
+            incident_folder.write_batch(folder, self._batch(own, token_counts))
         soon = self.resumed_at is not None and 0 <= account.step - self.resumed_at <= SOON
         earlier = self._rolling.earlier if soon else None
-        incident_folder.write_first(place, account, self._rolling.choose(account.step, MARGIN), steps, earlier)
+        incident_folder.write_first(folder, account, self._rolling.choose(account.step, MARGIN), steps, earlier)
         self._writer.event(
             "incident",
             account.step,
@@ -124,17 +126,17 @@ class IncidentLog:
         )
 
     def _add(self, account: Account, steps: list[KeptStep]) -> None:
-        place = self._root / account.name
-        if place.is_dir():
+        folder = self._root / account.name
+        if folder.is_dir():
             first = account.checkpoint if account.checkpoint is not None else account.step
-            incident_folder.add_steps(place, account, [each for each in steps if each.step >= first])
+            incident_folder.add_steps(folder, account, [kept_step for kept_step in steps if kept_step.step >= first])
 
-    def _batch(self, own: KeptStep, seen: list[int]) -> dict[str, Any]:
+    def _batch(self, own: KeptStep, token_counts: list[int]) -> dict[str, Any]:
         assert own.batch is not None
         arrived(own.batch)
         content: dict[str, Any] = {"step": own.step, "batch_index": own.values.get("batch_index")}
-        if self._counts is not None and seen:
-            content |= batch_tokens.describe(own.batch, self._counts, seen, own=1 if own.values else 0)
+        if self._counts is not None and token_counts:
+            content |= batch_tokens.describe(own.batch, self._counts, token_counts, own=1 if own.values else 0)
         if (losses := batch_tokens.losses_of(own.token_losses)) is not None:
             content["token_losses"] = losses
         return content

@@ -19,23 +19,23 @@ def keep_earlier(folder: Path, attempt: int) -> Checkpoint | None:
 
     Only the latest is kept. A process that is killed in between leaves it under its old name or under the new one.
     """
-    found = max(_good(folder), key=lambda each: (_number(each[1], "attempt"), _number(each[1], "step")), default=None)
-    if found is None:
+    latest = max(_good(folder), key=lambda good: (_number(good[1], "attempt"), _number(good[1], "step")), default=None)
+    if latest is None:
         return None
-    base, content = found
+    base, content = latest
     target = folder / f"{EARLIER}{attempt:03d}"
     if base != target:
         _rename(base, target, content)
-    kept = Checkpoint(_number(content, "step"), target, True)
+    earlier = Checkpoint(_number(content, "step"), target, True)
     for path in folder.glob(f"{EARLIER}*"):
-        if path not in kept.files():
+        if path not in earlier.files():
             path.unlink(missing_ok=True)
-    return kept
+    return earlier
 
 
 def _rename(base: Path, target: Path, content: dict[str, Any]) -> None:
     """The tensors change their name when the new JSON is there already: at any moment one of the two is whole."""
-    old, new = (Checkpoint(0, each, True).files() for each in (base, target))
+    old, new = (Checkpoint(0, path, True).files() for path in (base, target))
     named = {**content, "tensors": {**content["tensors"], "file": new[0].name}}
     replace_file(new[1], dumps(named))
     old[0].replace(new[0])
@@ -56,5 +56,5 @@ def _good(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _number(content: dict[str, Any], name: str) -> int:
-    held = content.get(name, 0)
-    return held if isinstance(held, int) else 0
+    number = content.get(name, 0)
+    return number if isinstance(number, int) else 0

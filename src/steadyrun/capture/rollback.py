@@ -29,19 +29,22 @@ class Returns:
     def __init__(self) -> None:
         self._times: Counter[int] = Counter()
 
-    def choose(self, kept: Sequence[Checkpoint], until: int) -> Checkpoint:
+    def choose(self, checkpoints: Sequence[Checkpoint], until: int) -> Checkpoint:
         """The last good checkpoint up to step `until` that may still be used; a clear error where there is none."""
-        good = sorted((each for each in kept if each.finite and each.step <= until), key=lambda each: -each.step)
+        good = sorted(
+            (checkpoint for checkpoint in checkpoints if checkpoint.finite and checkpoint.step <= until),
+            key=lambda checkpoint: -checkpoint.step,
+        )
         if not good:
             raise UsageError(f"there is no good checkpoint of a step up to {until} to go back to")
-        found = next((each for each in good if self._times[each.root] < MOST), None)
-        if found is None:
-            steps = ", ".join(str(each.root) for each in good)
+        latest = next((checkpoint for checkpoint in good if self._times[checkpoint.root] < MOST), None)
+        if latest is None:
+            steps = ", ".join(str(checkpoint.root) for checkpoint in good)
             raise UsageError(
                 f"training went back {MOST} times to each of its good checkpoints (before steps {steps}), and it went "
                 "wrong again every time: it is not the batches. steadyrun check and steadyrun replay look for the cause"
             )
-        return found
+        return latest
 
     def used(self, checkpoint: Checkpoint) -> None:
         self._times[checkpoint.root] += 1

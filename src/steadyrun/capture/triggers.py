@@ -24,7 +24,7 @@ class Triggers:
     def __init__(self) -> None:
         self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW + _TOGETHER)
         self._since = 0
-        self._last = self._told_until = -1
+        self._last = self._reported_until = -1
         self._non_finite = False
 
     def saw(self, step: int, values: Mapping[str, float | None]) -> Iterator[Spotted]:
@@ -52,7 +52,7 @@ class Triggers:
         steps = np.array([step for step, _ in self._losses])
         values = np.array([loss for _, loss in self._losses])
         for spike in spikes(Points("loss", steps, values), WINDOW, SIGMAS, BACK):
-            if spike.start_step > self._told_until:
-                self._told_until = spike.peak_step
+            if spike.start_step > self._reported_until:
+                self._reported_until = spike.peak_step
                 why = f"the loss jumped to {spike.value:.4g}, {spike.sigmas:.1f} deviations above {spike.level:.4g}"
                 yield "spike", spike.start_step, why, spike.sigmas

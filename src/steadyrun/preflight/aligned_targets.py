@@ -31,13 +31,13 @@ class Pair:
 
 def pairs(graph: LossGraph) -> list[Pair]:
     """Every loss beside every embedding that fits it: texts as rows, as columns, or as columns in one of the two."""
-    found = []
+    aligned = []
     for labels in graph.labels:
         for tokens in graph.tokens:
-            for held, targets in _laid_out(labels, tokens):
-                if held.shape[1] > 1:
-                    found.append(Pair(held, targets, labels.ignore_index))
-    return found
+            for ids, targets in _laid_out(labels, tokens):
+                if ids.shape[1] > 1:
+                    aligned.append(Pair(ids, targets, labels.ignore_index))
+    return aligned
 
 
 def _laid_out(labels: Labels, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -45,4 +45,4 @@ def _laid_out(labels: Labels, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
     rows, mixed = per_row(labels.targets, *tokens.shape), per_row(labels.targets, *turned.shape)
     columns = labels.targets.reshape(tokens.shape).t() if labels.targets.numel() == tokens.numel() else None
     beside = [(tokens, rows), (turned, mixed), (turned, columns)]
-    return [(held, targets) for held, targets in beside if targets is not None]
+    return [(ids, targets) for ids, targets in beside if targets is not None]

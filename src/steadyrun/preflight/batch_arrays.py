@@ -19,45 +19,45 @@ _CUT = 2  # columns that a shift may cut off
 
 def named(batch: Any) -> dict[str, Any]:
     """Every tensor and array of a batch under the path that leads to it, such as `[0]` or `['labels']`."""
-    found: dict[str, Any] = {}
-    _collect(batch, "", found, 0)
-    return found
+    arrays: dict[str, Any] = {}
+    _collect(batch, "", arrays, 0)
+    return arrays
 
 
-def _collect(held: Any, path: str, found: dict[str, Any], depth: int) -> None:
-    if is_tensor(held) or isinstance(held, np.ndarray):
-        found[path or "the batch"] = held
-    elif depth > _DEEPEST or isinstance(held, str | bytes):
+def _collect(node: Any, path: str, arrays: dict[str, Any], depth: int) -> None:
+    if is_tensor(node) or isinstance(node, np.ndarray):
+        arrays[path or "the batch"] = node
+    elif depth > _DEEPEST or isinstance(node, str | bytes):
         return
-    elif isinstance(held, Mapping):
-        for key, item in held.items():
-            _collect(item, f"{path}[{key!r}]", found, depth + 1)
-    elif isinstance(held, Sequence):
-        for place, item in enumerate(held):
-            _collect(item, f"{path}[{place}]", found, depth + 1)
-    elif is_dataclass(held) and not isinstance(held, type):
-        for each in fields(held):
-            _collect(getattr(held, each.name, None), f"{path}.{each.name}", found, depth + 1)
+    elif isinstance(node, Mapping):
+        for key, item in node.items():
+            _collect(item, f"{path}[{key!r}]", arrays, depth + 1)
+    elif isinstance(node, Sequence):
+        for index, item in enumerate(node):
+            _collect(item, f"{path}[{index}]", arrays, depth + 1)
+    elif is_dataclass(node) and not isinstance(node, type):
+        for field in fields(node):
+            _collect(getattr(node, field.name, None), f"{path}.{field.name}", arrays, depth + 1)
 
 
 def integers(batch: Any) -> dict[str, Integers]:
     """The arrays of whole numbers (no flags) on the CPU."""
-    found = {}
-    for name, held in named(batch).items():
-        array = as_numpy(held)
+    arrays = {}
+    for name, tensor in named(batch).items():
+        array = as_numpy(tensor)
         if array is not None and array.dtype.kind in "iu":
-            found[name] = array.astype(np.int64, copy=False)
-    return found
+            arrays[name] = array.astype(np.int64, copy=False)
+    return arrays
 
 
-def as_numpy(held: Any) -> npt.NDArray[Any] | None:
+def as_numpy(tensor: Any) -> npt.NDArray[Any] | None:
     """A tensor as numpy, wherever it lies; None for what has no plain elements."""
-    if is_tensor(held):
-        if held.layout.__str__() != "torch.strided" or getattr(held, "is_nested", False):
+    if is_tensor(tensor):
+        if tensor.layout.__str__() != "torch.strided" or getattr(tensor, "is_nested", False):
             return None
-        arrays = arrays_of(held.detach().cpu())
+        arrays = arrays_of(tensor.detach().cpu())
         return arrays[0] if arrays else None
-    return held if isinstance(held, np.ndarray) and held.dtype.kind in "biuf" else None
+    return tensor if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "biuf" else None
 
 
 @dataclass(frozen=True)

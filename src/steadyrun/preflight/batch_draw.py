@@ -21,15 +21,15 @@ def first_of(batches: Iterable[Any] | None, count: int = MOST_BATCHES) -> list[A
         return []
     if isinstance(batches, list | tuple):
         return list(batches[:count])
-    found: list[Any] = []
+    drawn: list[Any] = []
     size, began = 0, time.monotonic()
     with untouched_loader(batches):
         for batch in itertools.islice(iter(batches), count):
-            found.append(batch)
+            drawn.append(batch)
             size += sum(array.nbytes for array in arrays_of(batch))
-            if len(found) >= FEWEST_BATCHES and (size > MOST_BYTES or time.monotonic() - began > MOST_SECONDS):
+            if len(drawn) >= FEWEST_BATCHES and (size > MOST_BYTES or time.monotonic() - began > MOST_SECONDS):
                 break
-    return found
+    return drawn
 
 
 def can_be_drawn_from(loader: Any) -> bool:
@@ -47,8 +47,8 @@ def untouched_loader(loader: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in put_back:
-            each()
+        for restore in put_back:
+            restore()
         started = getattr(loader, "_iterator", None)
         if started is not None and started is not running:
             getattr(started, "_shutdown_workers", lambda: None)()

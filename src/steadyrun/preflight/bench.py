@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
 from steadyrun.preflight.forward_pass import Edit, ModelCall, Pass, Quiet, calls_of
-from steadyrun.preflight.guarded_pass import GuardedPass, first_looks, look_at, surviving
+from steadyrun.preflight.guarded_pass import GuardedPass, first_guarded_passes, guarded_pass_at, surviving
 from steadyrun.preflight.input_edits import moved, size_of
 from steadyrun.preflight.program_state import ProgramState, untouched
 from steadyrun.preflight.user_errors import noting_inner_gradients, number_of, their_code
@@ -59,12 +59,17 @@ class Bench:
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
         """By clean name, a tied one once."""
-        return {clean(name): held for name, held in self.model.named_parameters()}
+        return {clean(name): parameter for name, parameter in self.model.named_parameters()}
 
     @property
     def optimized(self) -> list[Tensor]:
         """Every tensor that an optimizer holds, as often as it is there."""
-        return [held for each in self.task.optimizers for group in each.param_groups for held in group["params"]]
+        return [
+            parameter
+            for optimizer in self.task.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
 
     def declared(self, name: str) -> float | None:
         """A number of the configuration; None where it is not declared."""
@@ -72,33 +77,33 @@ class Bench:
 
     def token(self, name: str) -> int | None:
         """`pad_id` or `eos_id`: declared, or the tokenizer's own."""
-        told = self.declared(name)
-        if told is None:
-            held = getattr(self.task.tokenizer, f"{name.removesuffix('_id')}_token_id", None)
-            return held if isinstance(held, int) else None
-        return int(told)
+        declared = self.declared(name)
+        if declared is None:
+            token_id = getattr(self.task.tokenizer, f"{name.removesuffix('_id')}_token_id", None)
+            return token_id if isinstance(token_id, int) else None
+        return int(declared)
 
-    def batch(self, place: int = 0) -> Any:
+    def batch(self, index: int = 0) -> Any:
         """One of the batches that can be run; a probe that needs more than there are cannot tell."""
-        usable = [each for at, each in enumerate(self.batches) if at not in self.broken]
-        if place >= len(usable):
-            need = "a batch that can be run" if place == 0 else f"{place + 1} batches"
+        usable = [batch for position, batch in enumerate(self.batches) if position not in self.broken]
+        if index >= len(usable):
+            need = "a batch that can be run" if index == 0 else f"{index + 1} batches"
             raise MissingSignal("batches", f"this needs {need}", "give preflight more batches")
-        held = usable[place]
-        micro = self.accumulation > 1 and is_list_of_batches(held) and len(held) == self.accumulation
-        return held[0] if micro else held
+        batch = usable[index]
+        micro = self.accumulation > 1 and is_list_of_batches(batch) and len(batch) == self.accumulation
+        return batch[0] if micro else batch
 
     @property
     def accumulation(self) -> int:
         """The declared number of micro-batches of a step."""
         return max(1, int(self.declared("accumulation") or 1))
 
-    def micro_batches(self, place: int = 0) -> list[Any]:
+    def micro_batches(self, index: int = 0) -> list[Any]:
         """The batches of one accumulated step: those in a list of micro-batches, or as many as are declared."""
-        held, count = self.batches[place % len(self.batches)] if self.batches else self.batch(), self.accumulation
-        if count > 1 and is_list_of_batches(held) and len(held) == count:
-            return list(held)
-        return [self.batches[(place * count + each) % len(self.batches)] for each in range(count)]
+        batch, count = self.batches[index % len(self.batches)] if self.batches else self.batch(), self.accumulation
+        if count > 1 and is_list_of_batches(batch) and len(batch) == count:
+            return list(batch)
+        return [self.batches[(index * count + offset) % len(self.batches)] for offset in range(count)]
 
     @property
     def train_step(self) -> Callable[[Task, Any], Any]:
@@ -128,10 +133,10 @@ class Bench:
         """The loss of a batch, as the program computes it."""
         self.passes += 1
         with self.their_code("loss_fn"), surviving(self):
-            found = self.task.loss_fn(self.task.model, batch)
-        if isinstance(found, Tensor) and found.numel() == 1:
-            return found
-        raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(found)}")
+            loss = self.task.loss_fn(self.task.model, batch)
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            return loss
+        raise UsageError(f"loss_fn must return one number as a tensor, not {_shown(loss)}")
 
     def observe(self, batch: Any, *, edit: Edit | None = None, backward: bool = False) -> Pass:
         """One pass, with everything seen: the model's calls, the graph of the loss, gradients where asked for.
@@ -143,12 +148,14 @@ class Bench:
         graph = read(loss) if loss.requires_grad else LossGraph()
         gradients: dict[str, Tensor] = {}
         if backward:
-            for held in self.parameters.values():
-                held.grad = None
+            for parameter in self.parameters.values():
+                parameter.grad = None
             if loss.requires_grad:
                 with self.their_code("loss.backward"):
                     graph = self._backward(loss, graph)
-            gradients = {name: held.grad for name, held in self.parameters.items() if held.grad is not None}
+            gradients = {
+                name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None
+            }
         return Pass(float(loss.detach()), graph, calls, gradients)
 
     def _backward(self, loss: Tensor, graph: LossGraph) -> LossGraph:
@@ -156,36 +163,36 @@ class Bench:
         counted = counting(loss)
         with self.their_code("loss.backward"):
             loss.backward()  # type: ignore[no-untyped-call]
-        labels = [counts.masked(held) for counts, held in zip(counted, graph.labels, strict=False)]
+        labels = [counts.masked(targets) for counts, targets in zip(counted, graph.labels, strict=False)]
         plain = graph.plain or (bool(labels) and is_mean(float(loss.detach()), counted))
         return dataclasses.replace(graph, labels=labels, plain=plain)
 
     @contextmanager
     def calls(self, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
         """The calls of the model within the body; `edit` changes what the first one is given."""
-        with calls_of(self.model, edit) as seen:
-            yield seen
+        with calls_of(self.model, edit) as calls:
+            yield calls
 
     def first_pass(self) -> Pass:
         """The first batch, forward and backward, in training mode with the first random state; made once."""
         if "first pass" not in self.memo:
-            self.looks()
+            self.guarded_passes()
             with self.pristine(), noting_inner_gradients(self.memo):
                 self.reseed()
                 self.modes(True)
-                found = self.observe(self.batch(), backward=True)
-                kept = {name: held.detach().clone() for name, held in found.gradients.items()}
-                self.memo["first pass"] = Pass(found.loss, found.graph, found.calls, kept)
+                observed = self.observe(self.batch(), backward=True)
+                gradients = {name: gradient.detach().clone() for name, gradient in observed.gradients.items()}
+                self.memo["first pass"] = Pass(observed.loss, observed.graph, observed.calls, gradients)
         made: Pass = self.memo["first pass"]
         return made
 
-    def look(self, place: int) -> GuardedPass:
+    def guarded_pass(self, index: int) -> GuardedPass:
         """What a batch looks up and compares, checked before it is used; a batch that cannot be run is left out."""
-        return look_at(self, place)
+        return guarded_pass_at(self, index)
 
-    def looks(self) -> list[GuardedPass]:
+    def guarded_passes(self) -> list[GuardedPass]:
         """The first batches up to one that can be run."""
-        return first_looks(self)
+        return first_guarded_passes(self)
 
     def without_gradients(self) -> AbstractContextManager[Any]:
         """`no_grad`, unless the program needs gradients for its forward pass."""
@@ -222,8 +229,8 @@ class Bench:
 
     def plain_step(self, batch: Any) -> float:
         """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step."""
-        for each in self.task.optimizers:
-            each.zero_grad(set_to_none=True)
+        for optimizer in self.task.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch)
         with self.their_code("loss.backward"):
             loss.backward()  # type: ignore[no-untyped-call]
@@ -231,8 +238,8 @@ class Bench:
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         with self.their_code("optimizer.step"):
-            for each in self.task.optimizers:
-                each.step()
+            for optimizer in self.task.optimizers:
+                optimizer.step()
         return float(loss.detach())
 
     def own_step(self, batch: Any) -> float:
@@ -250,5 +257,5 @@ class Bench:
             yield
 
 
-def _shown(found: Any) -> str:
-    return f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+def _shown(loss: Any) -> str:
+    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__

@@ -31,7 +31,7 @@ class ModelCall:
 
     def tensors(self) -> list[Tensor]:
         """The tensors that the model was given."""
-        return [held for held in (*self.args, *self.kwargs.values()) if isinstance(held, Tensor)]
+        return [argument for argument in (*self.args, *self.kwargs.values()) if isinstance(argument, Tensor)]
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,21 @@ class Quiet:
 @contextmanager
 def calls_of(model: nn.Module, edit: Edit | None = None) -> Iterator[list[ModelCall]]:
     """The calls of a model within the body; `edit` changes what the first one is given."""
-    seen: list[ModelCall] = []
+    calls: list[ModelCall] = []
     pending: list[Edit] = [] if edit is None else [edit]
 
     def before(_module: nn.Module, args: Any, kwargs: Any) -> Any:
         return pending.pop()(args, kwargs) if pending else None
 
     def after(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        seen.append(ModelCall(args, kwargs, output))
+        calls.append(ModelCall(args, kwargs, output))
 
     handles = [
         model.register_forward_pre_hook(before, with_kwargs=True),
         model.register_forward_hook(after, with_kwargs=True),
     ]
     try:
-        yield seen
+        yield calls
     finally:
         for handle in handles:
             handle.remove()

@@ -69,21 +69,21 @@ class GuardedPass:
     problem: OutOfRange | None = None
 
 
-def look(bench: Bench, batch: Any) -> GuardedPass:
+def guarded_pass(bench: Bench, batch: Any) -> GuardedPass:
     """One guarded forward pass. What stays compiled is opaque: nothing is seen in it."""
-    found = GuardedPass()
+    guarded = GuardedPass()
     if is_compiled(bench.task.model) and not hasattr(torch.compiler, "set_stance"):
-        return found
-    with bench.pristine(), torch.no_grad(), _looking(bench), _Guard(found, bench):
+        return guarded
+    with bench.pristine(), torch.no_grad(), _looking(bench), _Guard(guarded, bench):
         bench.reseed()
         bench.modes(True)
         try:
-            found.loss = float(bench.loss(batch).detach())
+            guarded.loss = float(bench.loss(batch).detach())
         except OutOfRange as problem:
-            found.problem = problem
+            guarded.problem = problem
         except MissingSignal:
             pass
-    return found
+    return guarded
 
 
 @contextmanager
@@ -109,31 +109,31 @@ def surviving(bench: Bench) -> Iterator[None]:
         raise MissingSignal("batches", why, "mend what P1.1 and P1.2 say of the batches first") from problem
 
 
-def look_at(bench: Bench, place: int) -> GuardedPass:
+def guarded_pass_at(bench: Bench, index: int) -> GuardedPass:
     """A look at one batch, made once; where it cannot be run it is left out from then on."""
-    if ("look", place) not in bench.memo:
-        found = bench.memo["look", place] = look(bench, bench.batches[place])
-        if found.problem is not None:
-            bench.broken.add(place)
-    seen: GuardedPass = bench.memo["look", place]
-    return seen
+    if ("guarded pass", index) not in bench.memo:
+        fresh = bench.memo["guarded pass", index] = guarded_pass(bench, bench.batches[index])
+        if fresh.problem is not None:
+            bench.broken.add(index)
+    guarded: GuardedPass = bench.memo["guarded pass", index]
+    return guarded
 
 
-def first_looks(bench: Bench) -> list[GuardedPass]:
+def first_guarded_passes(bench: Bench) -> list[GuardedPass]:
     """The first batches up to one that can be run."""
-    found: list[GuardedPass] = []
-    for place in range(min(len(bench.batches), _FIRST)):
-        found.append(look_at(bench, place))
-        if found[-1].problem is None:
+    passes: list[GuardedPass] = []
+    for index in range(min(len(bench.batches), _FIRST)):
+        passes.append(guarded_pass_at(bench, index))
+        if passes[-1].problem is None:
             break
-    return found
+    return passes
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, found: GuardedPass, bench: Bench) -> None:
+    def __init__(self, guarded: GuardedPass, bench: Bench) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._found = found
-        self._names = {_address(held): clean(name) for name, held in bench.model.named_parameters()}
+        self._guarded = guarded
+        self._names = {_address(parameter): clean(name) for name, parameter in bench.model.named_parameters()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -147,11 +147,11 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not ids.numel() or ids.device.type == "meta":
             return
         rows = int(table.shape[0])
-        held = Lookup(self._names.get(_address(table), "a table"), rows, ids.detach().cpu().long().numpy().copy())
-        self._found.lookups.append(held)
-        for value in (int(held.ids.min()), int(held.ids.max())):
+        lookup = Lookup(self._names.get(_address(table), "a table"), rows, ids.detach().cpu().long().numpy().copy())
+        self._guarded.lookups.append(lookup)
+        for value in (int(lookup.ids.min()), int(lookup.ids.max())):
             if not 0 <= value < rows:
-                raise OutOfRange("id", value, rows, held.table)
+                raise OutOfRange("id", value, rows, lookup.table)
 
     def _compare(self, args: Any) -> None:
         scores, targets, _, reduction, ignored = args[:5]
@@ -159,9 +159,9 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         classes = int(scores.shape[1] if scores.dim() > 1 else scores.shape[0])
         values = targets.detach().cpu().long().numpy().copy()
-        self._found.targets.append(Targets(values, classes, int(ignored), int(reduction) == _MEAN))
-        kept = values[values != int(ignored)]
-        for value in (int(kept.min()), int(kept.max())) if kept.size else ():
+        self._guarded.targets.append(Targets(values, classes, int(ignored), int(reduction) == _MEAN))
+        counted = values[values != int(ignored)]
+        for value in (int(counted.min()), int(counted.max())) if counted.size else ():
             if not 0 <= value < classes:
                 raise OutOfRange("label", value, classes, "the scores")
 

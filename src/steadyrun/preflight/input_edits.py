@@ -11,50 +11,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# What a model is given, changed in one place: a tensor in tuples, mappings and objects exchanged for another.
-
-
 _DEEPEST = 5
 
 Change = Callable[[Tensor], Tensor | None]
 """A tensor in the place of another; None leaves it."""
 
 
-def tensors_in(held: Any, depth: int = _DEEPEST) -> Iterator[Tensor]:
+def tensors_in(structure: Any, depth: int = _DEEPEST) -> Iterator[Tensor]:
     """Every tensor in what a model is given or returns."""
-    if isinstance(held, Tensor):
-        yield held
-    elif depth and isinstance(held, Mapping):
-        for each in held.values():
-            yield from tensors_in(each, depth - 1)
-    elif depth and isinstance(held, list | tuple):
-        for each in held:
-            yield from tensors_in(each, depth - 1)
-    elif depth and is_dataclass(held) and not isinstance(held, type):
-        for part in fields(held):
-            yield from tensors_in(getattr(held, part.name, None), depth - 1)
+    if isinstance(structure, Tensor):
+        yield structure
+    elif depth and isinstance(structure, Mapping):
+        for part in structure.values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and isinstance(structure, list | tuple):
+        for part in structure:
+            yield from tensors_in(part, depth - 1)
+    elif depth and is_dataclass(structure) and not isinstance(structure, type):
+        for field in fields(structure):
+            yield from tensors_in(getattr(structure, field.name, None), depth - 1)
 
 
-def changed(held: Any, change: Change, depth: int = _DEEPEST) -> Any:
+def changed(structure: Any, change: Change, depth: int = _DEEPEST) -> Any:
     """The same structure with other tensors; nothing in the original is touched."""
-    if isinstance(held, Tensor):
-        other = change(held)
-        return held if other is None else other
+    if isinstance(structure, Tensor):
+        replacement = change(structure)
+        return structure if replacement is None else replacement
     if not depth:
-        return held
-    if isinstance(held, Mapping):
-        return _mapping(held, {key: changed(each, change, depth - 1) for key, each in held.items()})
-    if isinstance(held, tuple) and hasattr(held, "_fields"):
-        return type(held)(*(changed(each, change, depth - 1) for each in held))
-    if type(held) in (list, tuple):
-        return type(held)(changed(each, change, depth - 1) for each in held)
-    if is_dataclass(held) and not isinstance(held, type):
-        twin: Any = copy.copy(held)
-        for part in fields(held):
-            if hasattr(held, part.name):
-                object.__setattr__(twin, part.name, changed(getattr(held, part.name), change, depth - 1))
+        return structure
+    if isinstance(structure, Mapping):
+        return _mapping(structure, {key: changed(part, change, depth - 1) for key, part in structure.items()})
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*(changed(part, change, depth - 1) for part in structure))
+    if type(structure) in (list, tuple):
+        return type(structure)(changed(part, change, depth - 1) for part in structure)
+    if is_dataclass(structure) and not isinstance(structure, type):
+        twin: Any = copy.copy(structure)
+        for field in fields(structure):
+            if hasattr(structure, field.name):
+                object.__setattr__(twin, field.name, changed(getattr(structure, field.name), change, depth - 1))
         return twin
-    return held
+    return structure
 
 
 def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -62,15 +59,15 @@ def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple
     return lambda args, kwargs: (changed(args, change), changed(kwargs, change))
 
 
-def moved(one: Tensor, other: Tensor) -> Tensor:
+def moved(first: Tensor, second: Tensor) -> Tensor:
     """How far each element moved; where only one of the two is a finite number, infinitely far."""
-    if one.is_complex() and other.is_complex():
-        one, other = torch.view_as_real(one.detach()), torch.view_as_real(other.detach())
-    wide = torch.float64 if one.device.type in {"cpu", "cuda"} else torch.float32
-    one, other = one.detach().to(wide), other.detach().to(wide)
-    difference = (one - other).abs()
-    both = one.isfinite() & other.isfinite()
-    alike = (one == other) | (one.isnan() & other.isnan())
+    if first.is_complex() and second.is_complex():
+        first, second = torch.view_as_real(first.detach()), torch.view_as_real(second.detach())
+    wide = torch.float64 if first.device.type in {"cpu", "cuda"} else torch.float32
+    first, second = first.detach().to(wide), second.detach().to(wide)
+    difference = (first - second).abs()
+    both = first.isfinite() & second.isfinite()
+    alike = (first == second) | (first.isnan() & second.isnan())
     return torch.where(both, difference, torch.where(alike, 0.0, float("inf")))
 
 
@@ -81,62 +78,67 @@ def size_of(scores: Tensor) -> float:
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def _mapping(held: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
-    if type(held) is dict:
+def _mapping(mapping: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
+    if type(mapping) is dict:
         return members
     try:
-        other = copy.copy(held)
+        twin = copy.copy(mapping)
         for key, value in members.items():
-            other[key] = value  # type: ignore[index]
+            twin[key] = value  # type: ignore[index]
     except Exception:  # a mapping that cannot be written to: the model gets a plain one
         return members
-    return other
+    return twin
 
 
-# Changes to what a model is given, to see what it makes of them: nothing, other rows, other tokens later on.
+# The edits that probes make.
 
 
 def later_tokens(tokens: Tensor, half: int) -> Any:
     """An edit: other tokens from a place on."""
 
-    def change(held: Tensor) -> Tensor | None:
-        if held.shape != tokens.shape or not torch.equal(held.to(tokens.device), tokens):
+    def change(tensor: Tensor) -> Tensor | None:
+        if tensor.shape != tokens.shape or not torch.equal(tensor.to(tokens.device), tokens):
             return None
-        other = held.clone()
-        later = other[:, half:]
-        other[:, half:] = torch.where(later == later.amax(), later.amin(), later.amax())
-        return other
+        edited = tensor.clone()
+        later = edited[:, half:]
+        edited[:, half:] = torch.where(later == later.amax(), later.amin(), later.amax())
+        return edited
 
     return editing(change)
 
 
-def rolled(held: Tensor) -> Tensor:
+def rolled(tensor: Tensor) -> Tensor:
     """The rows one place further."""
-    return held.roll(1, 0) if held.dim() and held.shape[0] > 1 else held
+    return tensor.roll(1, 0) if tensor.dim() and tensor.shape[0] > 1 else tensor
 
 
 def rolled_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """An edit: rows one place further in what is no label; labels that a model is given stay where they are."""
-    named = {key: held if "label" in key or "target" in key else changed(held, rolled) for key, held in kwargs.items()}
+    named = {
+        key: argument if "label" in key or "target" in key else changed(argument, rolled)
+        for key, argument in kwargs.items()
+    }
     return changed(args, rolled), named
 
 
-def emptied(held: Tensor) -> Tensor:
+def emptied(tensor: Tensor) -> Tensor:
     """Numbers become zero; rows of whole numbers are read from another place on."""
-    if held.is_floating_point():
-        return torch.zeros_like(held)
-    if held.dtype == torch.bool or held.dim() < 2:
-        return rolled(held)
-    return held.roll(1, 1)
+    if tensor.is_floating_point():
+        return torch.zeros_like(tensor)
+    if tensor.dtype == torch.bool or tensor.dim() < 2:
+        return rolled(tensor)
+    return tensor.roll(1, 1)
 
 
-def opaque(held: Any) -> bool:
+def opaque(argument: Any) -> bool:
     """Whether there is something in it that an edit cannot look into."""
-    if isinstance(held, dict):
-        return any(map(opaque, held.values()))
-    if type(held) in (list, tuple):
-        return any(map(opaque, held))
-    return held is not None and not isinstance(held, Tensor | bool | int | float | str | torch.device | torch.dtype)
+    if isinstance(argument, dict):
+        return any(map(opaque, argument.values()))
+    if type(argument) in (list, tuple):
+        return any(map(opaque, argument))
+    return argument is not None and not isinstance(
+        argument, Tensor | bool | int | float | str | torch.device | torch.dtype
+    )
 
 
 def fewer_rows(batch: Any, rows: int) -> Any:
@@ -144,10 +146,10 @@ def fewer_rows(batch: Any, rows: int) -> Any:
     if isinstance(batch, Tensor | np.ndarray):
         return batch[:-1] if batch.ndim and batch.shape[0] == rows else batch
     if isinstance(batch, dict):
-        return type(batch)({key: fewer_rows(held, rows) for key, held in batch.items()})
+        return type(batch)({key: fewer_rows(part, rows) for key, part in batch.items()})
     if type(batch) in (list, tuple):
-        return type(batch)(fewer_rows(held, rows) for held in batch)
+        return type(batch)(fewer_rows(part, rows) for part in batch)
     if is_dataclass(batch) and not isinstance(batch, type):
-        parts = {each.name: getattr(batch, each.name) for each in fields(batch) if each.init}
+        parts = {field.name: getattr(batch, field.name) for field in fields(batch) if field.init}
         return replace(batch, **fewer_rows(parts, rows))
     return batch

@@ -28,46 +28,50 @@ class Classes:
 
     def of(self, batch: Any) -> Integers | None:
         """The classes of a batch's examples."""
-        found = self.source.of(integers(batch))
-        return None if found is None else found.reshape(-1)
+        labels = self.source.of(integers(batch))
+        return None if labels is None else labels.reshape(-1)
 
     def inputs(self, batch: Any) -> Hashes | None:
         """A hash of each example without its class."""
-        mine = self.of(batch)
-        arrays = [as_numpy(held) for name, held in named(batch).items() if name != self.source.name]
+        labels = self.of(batch)
+        arrays = [as_numpy(tensor) for name, tensor in named(batch).items() if name != self.source.name]
         rows = [
-            held for held in arrays if held is not None and held.ndim and mine is not None and len(held) == len(mine)
+            array
+            for array in arrays
+            if array is not None and array.ndim and labels is not None and len(array) == len(labels)
         ]
-        found = example_hashes(rows) if rows else None
-        return None if found is None else np.asarray(found)
+        digests = example_hashes(rows) if rows else None
+        return None if digests is None else np.asarray(digests)
 
 
 def classes_of(bench: Bench) -> Classes | None:
     """The array that holds one class per example; None where there is none, or it is made in the loss function."""
     if "classes" not in bench.memo:
-        bench.memo["classes"] = _found(bench)
-    held: Classes | None = bench.memo["classes"]
-    return held
+        bench.memo["classes"] = _find_classes(bench)
+    classes: Classes | None = bench.memo["classes"]
+    return classes
 
 
-def _found(bench: Bench) -> Classes | None:
-    looks = bench.looks()
-    if not looks or looks[-1].problem is not None:
+def _find_classes(bench: Bench) -> Classes | None:
+    passes = bench.guarded_passes()
+    if not passes or passes[-1].problem is not None:
         return None
-    arrays = integers(bench.batches[len(looks) - 1])
+    arrays = integers(bench.batches[len(passes) - 1])
     flat = {name: array for name, array in arrays.items() if array.ndim == 1 or array.shape[1:] == (1,)}
-    for each in looks[-1].targets:
-        source = source_of(each.values, flat) if each.values.ndim == 1 and each.values.size > 1 else None
+    for targets in passes[-1].targets:
+        source = source_of(targets.values, flat) if targets.values.ndim == 1 and targets.values.size > 1 else None
         if source is not None:
-            return Classes(source, each.classes, each.ignore_index)
+            return Classes(source, targets.classes, targets.ignore_index)
     return None
 
 
 def hashes(batches: list[Any], pad_id: int | None) -> list[Hashes]:
     """One hash per example of each batch; batches without arrays are left out."""
-    found = [example_hashes(arrays_of(batch), pad_id) for batch in batches]
+    digests = [example_hashes(arrays_of(batch), pad_id) for batch in batches]
     return [
-        np.asarray(each if isinstance(each, np.ndarray) else each.cpu().numpy()) for each in found if each is not None
+        np.asarray(digest if isinstance(digest, np.ndarray) else digest.cpu().numpy())
+        for digest in digests
+        if digest is not None
     ]
 
 

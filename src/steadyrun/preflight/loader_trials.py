@@ -40,7 +40,7 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
     """One item fetched `count` times by each of two workers that are started as the loader starts its own."""
     double: DataLoader[Any] = DataLoader(
         loader.dataset,  # itself, for a worker_init_fn may look for it
-        sampler=[first_place(loader)] * (2 * count),
+        sampler=[first_key(loader)] * (2 * count),
         batch_size=None,
         collate_fn=digest,
         num_workers=2,
@@ -53,7 +53,7 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
         warnings.simplefilter("ignore")
         reading = iter(double)
         try:
-            found = [str(each) for each in reading]
+            digests = [str(drawn) for drawn in reading]
         except Exception as problem:
             why = f"an item could not be fetched by two workers: {type(problem).__name__}: {str(problem)[:200]}"
             raise MissingSignal("items of the dataset", why, "make loader.dataset[0] work in a worker") from problem
@@ -61,18 +61,18 @@ def drawn_by_two_workers(loader: DataLoader[Any], count: int) -> tuple[list[str]
             end = getattr(reading, "_shutdown_workers", None)
             if callable(end):
                 end()
-    return found[::2], found[1::2]
+    return digests[::2], digests[1::2]
 
 
-def length(held: Any) -> int | None:
+def length(container: Any) -> int | None:
     """How many there are, where that is known."""
     try:
-        return len(held)
+        return len(container)
     except (TypeError, NotImplementedError):
         return None
 
 
-def first_place(loader: DataLoader[Any]) -> Any:
+def first_key(loader: DataLoader[Any]) -> Any:
     """The key of an item that the loader would fetch."""
     if (length(loader.dataset) or 0) > _LONGEST:
         return 0
@@ -114,27 +114,27 @@ def _parts(item: Any) -> Iterator[bytes]:
 
 def order(sampler: Any, most: int) -> list[int]:
     """The first places that a sampler, or one of batches, gives. It is read to its end, where it may count epochs."""
-    found: list[int] = []
-    for each in islice(iter(sampler), _LONGEST):
-        if len(found) < most:
-            found += [int(place) for place in each] if isinstance(each, list | tuple) else [int(each)]
-    return found[:most]
+    indices: list[int] = []
+    for drawn in islice(iter(sampler), _LONGEST):
+        if len(indices) < most:
+            indices += [int(index) for index in drawn] if isinstance(drawn, list | tuple) else [int(drawn)]
+    return indices[:most]
 
 
 def twin(sampler: Any) -> Any:
     """A copy whose random generators are its own; data that it only looks at is shared."""
     double = copy.copy(sampler)
-    for name, held in vars(sampler).items():
-        if isinstance(held, torch.Generator):
-            own = torch.Generator(held.device)
-            own.set_state(held.get_state())
+    for name, attribute in vars(sampler).items():
+        if isinstance(attribute, torch.Generator):
+            own = torch.Generator(attribute.device)
+            own.set_state(attribute.get_state())
             setattr(double, name, own)
-        elif isinstance(held, np.random.Generator | np.random.RandomState | random.Random):
-            setattr(double, name, copy.deepcopy(held))
-        elif isinstance(held, Sampler) or (hasattr(held, "__iter__") and hasattr(held, "set_epoch")):
-            setattr(double, name, twin(held))
-        elif isinstance(held, list | dict | set | np.ndarray | Tensor) and len(held) < 10**7:
-            setattr(double, name, copy.copy(held) if not isinstance(held, Tensor) else held.clone())
+        elif isinstance(attribute, np.random.Generator | np.random.RandomState | random.Random):
+            setattr(double, name, copy.deepcopy(attribute))
+        elif isinstance(attribute, Sampler) or (hasattr(attribute, "__iter__") and hasattr(attribute, "set_epoch")):
+            setattr(double, name, twin(attribute))
+        elif isinstance(attribute, list | dict | set | np.ndarray | Tensor) and len(attribute) < 10**7:
+            setattr(double, name, copy.copy(attribute) if not isinstance(attribute, Tensor) else attribute.clone())
     return double
 
 

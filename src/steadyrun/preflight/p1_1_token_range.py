@@ -18,22 +18,22 @@ _TRIED = 3  # batches that look bad and are tried
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
-    looks = bench.looks()
-    for place, seen in enumerate(looks):
-        if seen.problem is not None and seen.problem.kind == "id":
-            return _beyond(place, seen, bench)
-    if not looks or not looks[-1].lookups:
+    passes = bench.guarded_passes()
+    for index, guarded in enumerate(passes):
+        if guarded.problem is not None and guarded.problem.kind == "id":
+            return _beyond(index, guarded, bench)
+    if not passes or not passes[-1].lookups:
         raise NotApplicable("no ids are seen to go through an embedding")
-    lookups = looks[-1].lookups
-    arrays = integers(bench.batches[len(looks) - 1])
-    sources = [(each, source) for each in lookups if (source := source_of(each.ids, arrays)) is not None]
-    for place in _suspicious(bench, sources, lookups)[:_TRIED]:
-        seen = bench.look(place)
-        if seen.problem is not None and seen.problem.kind == "id":
-            return _beyond(place, seen, bench)
-    widest = max((each for each, _ in sources), key=lambda each: each.rows, default=lookups[0])
+    lookups = passes[-1].lookups
+    arrays = integers(bench.batches[len(passes) - 1])
+    sources = [(lookup, source) for lookup in lookups if (source := source_of(lookup.ids, arrays)) is not None]
+    for index in _suspicious(bench, sources, lookups)[:_TRIED]:
+        guarded = bench.guarded_pass(index)
+        if guarded.problem is not None and guarded.problem.kind == "id":
+            return _beyond(index, guarded, bench)
+    widest = max((lookup for lookup, _ in sources), key=lambda lookup: lookup.rows, default=lookups[0])
     of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
-    top = max(int(each.ids.max()) for each in lookups if each.table == widest.table)
+    top = max(int(lookup.ids.max()) for lookup in lookups if lookup.table == widest.table)
     return Finding(
         "pass",
         f"every id of {of} has a row: the largest of the first batch is {top}, {widest.table} has {widest.rows} rows.",
@@ -43,9 +43,9 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
 def _suspicious(bench: Bench, sources: list[tuple[Lookup, ArraySource]], lookups: list[Lookup]) -> list[int]:
     """Batches with an id beyond its table, or more positions than a table of positions has."""
-    positions = min((each.rows for each in lookups if _counts_up(each)), default=None)
-    found = []
-    for place, batch in enumerate(bench.batches):
+    positions = min((lookup.rows for lookup in lookups if _counts_up(lookup)), default=None)
+    suspicious = []
+    for index, batch in enumerate(bench.batches):
         arrays = integers(batch)
         for lookup, source in sources:
             ids = source.of(arrays)
@@ -53,9 +53,9 @@ def _suspicious(bench: Bench, sources: list[tuple[Lookup, ArraySource]], lookups
                 continue
             width = ids.shape[0] if source.turned else ids.shape[-1]
             if ids.min() < 0 or ids.max() >= lookup.rows or (positions is not None and width > positions):
-                found.append(place)
+                suspicious.append(index)
                 break
-    return found
+    return suspicious
 
 
 def _counts_up(lookup: Lookup) -> bool:
@@ -64,15 +64,15 @@ def _counts_up(lookup: Lookup) -> bool:
     return ids.shape[1] > 1 and bool((ids == np.arange(ids.shape[1])).all())
 
 
-def _beyond(place: int, seen: GuardedPass, bench: Bench) -> Finding:
-    problem, ids = seen.problem, seen.lookups[-1].ids
+def _beyond(index: int, guarded: GuardedPass, bench: Bench) -> Finding:
+    problem, ids = guarded.problem, guarded.lookups[-1].ids
     assert problem is not None
     wrong = int(((ids < 0) | (ids >= problem.size)).sum())
-    source = source_of(ids, integers(bench.batches[place]))
+    source = source_of(ids, integers(bench.batches[index]))
     where = f" ({source.words})" if source is not None else ""
     return Finding(
         "beyond-the-table",
-        f"batch {place}{where}: id {problem.value} is looked up in {problem.name}, which has {problem.size} rows "
+        f"batch {index}{where}: id {problem.value} is looked up in {problem.name}, which has {problem.size} rows "
         f"(0 to {problem.size - 1}); {wrong} of {ids.size} ids have no row.",
         {"id": float(problem.value), "rows": float(problem.size), "without_row": float(wrong)},
     )

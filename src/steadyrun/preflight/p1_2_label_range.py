@@ -20,25 +20,25 @@ _TRIED = 3  # batches that look bad and are tried
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    looks = bench.looks()
-    for place, seen in enumerate(looks):
-        if (found := _wrong(place, seen)) is not None:
-            return found
-    if not looks or not looks[-1].targets:
+    passes = bench.guarded_passes()
+    for index, guarded in enumerate(passes):
+        if (finding := _wrong(index, guarded)) is not None:
+            return finding
+    if not passes or not passes[-1].targets:
         raise NotApplicable("no class targets are seen to go into a cross-entropy")
-    targets = looks[-1].targets
-    arrays = integers(bench.batches[len(looks) - 1])
-    sources = [(each, source) for each in targets if (source := source_of(each.values, arrays)) is not None]
-    for place in _suspicious(bench, sources)[:_TRIED]:
-        if (found := _wrong(place, bench.look(place))) is not None:
-            return found
+    targets = passes[-1].targets
+    arrays = integers(bench.batches[len(passes) - 1])
+    sources = [(target, source) for target in targets if (source := source_of(target.values, arrays)) is not None]
+    for index in _suspicious(bench, sources)[:_TRIED]:
+        if (finding := _wrong(index, bench.guarded_pass(index))) is not None:
+            return finding
     first = targets[0]
-    one = _one_class(bench, sources, limit["labels"])
-    if one is not None:
-        return one
-    kept = first.values[first.values != first.ignore_index]
-    share = kept.size / max(1, first.values.size)
-    span = f"{kept.min()} to {kept.max()}" if kept.size else "none that counts"
+    one_class = _one_class(bench, sources, limit["labels"])
+    if one_class is not None:
+        return one_class
+    counted = first.values[first.values != first.ignore_index]
+    share = counted.size / max(1, first.values.size)
+    span = f"{counted.min()} to {counted.max()}" if counted.size else "none that counts"
     of = f"all {len(bench.batches)} batches" if sources else "the batch that was run"
     return Finding(
         "pass",
@@ -48,23 +48,24 @@ def find(bench: Bench, limit: Limits) -> Finding:
     )
 
 
-def _wrong(place: int, seen: GuardedPass) -> Finding | None:
-    problem = seen.problem
+def _wrong(index: int, guarded: GuardedPass) -> Finding | None:
+    problem = guarded.problem
     if problem is not None and problem.kind == "label":
-        held = seen.targets[-1]
-        wrong = int(((held.values != held.ignore_index) & ((held.values < 0) | (held.values >= held.classes))).sum())
+        targets = guarded.targets[-1]
+        outside = (targets.values < 0) | (targets.values >= targets.classes)
+        wrong = int((outside & (targets.values != targets.ignore_index)).sum())
         return Finding(
             "no-such-class",
-            f"batch {place}: label {problem.value} among scores for {problem.size} classes (0 to {problem.size - 1}; "
-            f"{held.ignore_index} would be ignored); {wrong} of {held.values.size} labels are no class.",
+            f"batch {index}: label {problem.value} among scores for {problem.size} classes (0 to {problem.size - 1}; "
+            f"{targets.ignore_index} would be ignored); {wrong} of {targets.values.size} labels are no class.",
             {"label": float(problem.value), "classes": float(problem.size), "no_class": float(wrong)},
         )
-    empty = next((each for each in seen.targets if each.mean and each.none_left), None)
-    if empty is not None and seen.loss is not None and not math.isfinite(seen.loss):
+    empty = next((targets for targets in guarded.targets if targets.mean and targets.none_left), None)
+    if empty is not None and guarded.loss is not None and not math.isfinite(guarded.loss):
         return Finding(
             "none-counts",
-            f"batch {place}: all {empty.values.size} labels are {empty.ignore_index} and ignored; the mean over none "
-            f"of them is {seen.loss:g}.",
+            f"batch {index}: all {empty.values.size} labels are {empty.ignore_index} and ignored; the mean over none "
+            f"of them is {guarded.loss:g}.",
             {"labels": float(empty.values.size), "counting": 0.0},
         )
     return None
@@ -72,29 +73,29 @@ def _wrong(place: int, seen: GuardedPass) -> Finding | None:
 
 def _one_class(bench: Bench, sources: list[tuple[Targets, ArraySource]], least: float) -> Finding | None:
     """All labels of all batches are one and the same class."""
-    for held, source in sources:
-        values = [found for batch in bench.batches if (found := source.of(integers(batch))) is not None]
-        kept = {int(value) for each in values for value in np.unique(each)} - {held.ignore_index}
-        count = sum(int((each != held.ignore_index).sum()) for each in values)
-        if len(kept) == 1 and held.classes > 1 and count >= least:
-            message = f"all {count} labels that count are class {kept.pop()}, of {held.classes}."
-            return Finding("one-class", message, {"classes": float(held.classes), "labels": float(count)})
+    for targets, source in sources:
+        values = [labels for batch in bench.batches if (labels := source.of(integers(batch))) is not None]
+        classes = {int(value) for labels in values for value in np.unique(labels)} - {targets.ignore_index}
+        count = sum(int((labels != targets.ignore_index).sum()) for labels in values)
+        if len(classes) == 1 and targets.classes > 1 and count >= least:
+            message = f"all {count} labels that count are class {classes.pop()}, of {targets.classes}."
+            return Finding("one-class", message, {"classes": float(targets.classes), "labels": float(count)})
     return None
 
 
 def _suspicious(bench: Bench, sources: list[tuple[Targets, ArraySource]]) -> list[int]:
-    found = []
-    for place, batch in enumerate(bench.batches):
+    suspicious = []
+    for index, batch in enumerate(bench.batches):
         arrays = integers(batch)
-        for held, source in sources:
+        for targets, source in sources:
             values = source.of(arrays)
             if values is None or not values.size:
                 continue
-            kept = values[values != held.ignore_index]
-            if not kept.size or kept.min() < 0 or kept.max() >= held.classes:
-                found.append(place)
+            counted = values[values != targets.ignore_index]
+            if not counted.size or counted.min() < 0 or counted.max() >= targets.classes:
+                suspicious.append(index)
                 break
-    return found
+    return suspicious
 
 
 QUESTION = Question(

@@ -51,8 +51,8 @@ def _are_tokens(pair: Pair, limit: Limits) -> bool:
 def _padding(pair: Pair, pad: int) -> float:
     """Only runs of padding at the beginning or at the end of a row: elsewhere the same id may be a token."""
     tokens = pair.tokens[:, : pair.targets.shape[1]]
-    given = (tokens == pad).int()
-    outside = given.flip(1).cummin(1).values.flip(1) | given.cummin(1).values
+    is_pad = (tokens == pad).int()
+    outside = is_pad.flip(1).cummin(1).values.flip(1) | is_pad.cummin(1).values
     wrong = pair.keep & (pair.targets == pad) & outside.bool()
     return float(wrong.sum() / pair.keep.sum().clamp(min=1))
 

@@ -39,7 +39,7 @@ def _ends(bench: Bench, eos: int) -> tuple[int, int]:
 
     beside = pairs(bench.first_pass().graph)
     counts = [_counted(pair.tokens, pair.targets, pair.ignored, eos) for pair in beside]
-    return max((each for each in counts if each is not None), key=sum, default=(0, 0))
+    return max((count for count in counts if count is not None), key=sum, default=(0, 0))
 
 
 def _counted(tokens: Tensor, targets: Tensor, ignored: int, eos: int) -> tuple[int, int] | None:

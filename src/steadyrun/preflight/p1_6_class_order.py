@@ -55,11 +55,13 @@ def _batches(bench: Bench) -> list[Labels]:
     """The classes of each batch, those of ignored examples left out."""
     from steadyrun.preflight.labelled_examples import classes_of
 
-    held = classes_of(bench)
-    if held is None:
+    classes = classes_of(bench)
+    if classes is None:
         raise NotApplicable("the batches hold no class per example that a cross-entropy takes")
-    found = [labels[labels != held.ignored] for batch in bench.batches if (labels := held.of(batch)) is not None]
-    return [labels for labels in found if len(labels) > 1]
+    counted = [
+        labels[labels != classes.ignored] for batch in bench.batches if (labels := classes.of(batch)) is not None
+    ]
+    return [labels for labels in counted if len(labels) > 1]
 
 
 def _largest(labels: Labels) -> float:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.labelled_examples import hashes
 
-    each = hashes(bench.batches, bench.token("pad_id"))
-    if not each:
+    digests = hashes(bench.batches, bench.token("pad_id"))
+    if not digests:
         raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
     changed = _changed_labels(bench, limit)
     if changed is not None:
         return changed
-    different = list({batch.tobytes(): batch for batch in each}.values())  # a list of batches may be repeated
+    different = list({batch.tobytes(): batch for batch in digests}.values())  # a list of batches may be repeated
     drawn = np.concatenate(different)
     share = 1 - len(np.unique(drawn)) / len(drawn)
     measured = {"duplicates": share, "examples": float(len(drawn))}
@@ -39,16 +39,16 @@ def _changed_labels(bench: Bench, limit: Limits) -> Finding | None:
     from steadyrun.preflight.labelled_examples import again, classes_of
     from steadyrun.preflight.loader_trials import length
 
-    held = classes_of(bench)
-    if held is None:
+    classes = classes_of(bench)
+    if classes is None:
         return None
-    first = _pairs(held, bench.batches)
-    if len(first) < limit["different"] * sum(1 for _ in _examples(held, bench.batches)):
+    first = _pairs(classes, bench.batches)
+    if len(first) < limit["different"] * sum(1 for _ in _examples(classes, bench.batches)):
         return None  # a small world: the same inputs come all the time, and chance may decide their labels
     if (length(bench.task.loader) or 0) > limit["passes"] * len(bench.batches):
         return None  # two looks at the beginning of a long epoch have too little in common
     try:
-        second = _pairs(held, again(bench.task.loader, len(bench.batches)))
+        second = _pairs(classes, again(bench.task.loader, len(bench.batches)))
     except MissingSignal:
         return None
     common = [key for key in first if key in second and len(first[key]) == len(second[key]) == 1]
@@ -70,18 +70,18 @@ def _chance(labels: list[int]) -> float:
     return float(np.sum(shares**2))
 
 
-def _examples(held: Any, batches: list[Any]) -> Iterable[tuple[int, int]]:
+def _examples(classes: Any, batches: list[Any]) -> Iterable[tuple[int, int]]:
     for batch in batches:
-        labels, inputs = held.of(batch), held.inputs(batch)
+        labels, inputs = classes.of(batch), classes.inputs(batch)
         if labels is not None and inputs is not None and len(labels) == len(inputs):
             yield from zip(inputs.tolist(), labels.tolist(), strict=True)
 
 
-def _pairs(held: Any, batches: list[Any]) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
-    for key, label in _examples(held, batches):
-        found.setdefault(key, set()).add(label)
-    return found
+def _pairs(classes: Any, batches: list[Any]) -> dict[int, set[int]]:
+    labels: dict[int, set[int]] = {}
+    for key, label in _examples(classes, batches):
+        labels.setdefault(key, set()).add(label)
+    return labels
 
 
 QUESTION = Question(

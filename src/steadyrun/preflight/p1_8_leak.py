@@ -15,7 +15,7 @@ from steadyrun.text import percent
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
 
-_OVERLAP = next(held for held in RECORDED.thresholds if held.name == "overlap")
+_OVERLAP = next(threshold for threshold in RECORDED.thresholds if threshold.name == "overlap")
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -28,19 +28,19 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not trained or not held_out:
         raise MissingSignal("batches", "no arrays are found in the batches", "give batches of tensors or arrays")
     drawn = np.concatenate(trained)
-    found = overlap(drawn.astype(np.float64), np.concatenate(held_out).astype(np.float64))
-    measured = {"overlap": found.share, "compared": float(found.compared)}
+    common = overlap(drawn.astype(np.float64), np.concatenate(held_out).astype(np.float64))
+    measured = {"overlap": common.share, "compared": float(common.compared)}
     facts = (
-        f"{found.shared} of {found.compared} validation examples ({percent(found.share)}) are among the {len(drawn)} "
-        "training examples looked at"
+        f"{common.shared} of {common.compared} validation examples ({percent(common.share)}) are among the "
+        f"{len(drawn)} training examples looked at"
     )
-    if not found.shared:
+    if not common.shared:
         return Finding("pass", f"{facts}.", measured)
     batches = len({batch.tobytes() for batch in trained})
     different = len(np.unique(drawn)) >= limit["different"] * len(drawn)
     if (
-        found.compared >= limit["compared"]
-        and found.share >= limit["overlap"]
+        common.compared >= limit["compared"]
+        and common.share >= limit["overlap"]
         and different
         and batches >= limit["batches"]
     ):

@@ -16,17 +16,18 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     tokenizer = bench.task.tokenizer
     if tokenizer is None:
         raise NotApplicable("there is no tokenizer")
-    told = _described(tokenizer)
+    summary = _described(tokenizer)
     before = _before(bench)
-    if before is not None and before.get("fingerprint") != told["fingerprint"]:
+    if before is not None and before.get("fingerprint") != summary["fingerprint"]:
         message = (
-            f"the tokenizer ({told['class']}, {told['vocab_size']} tokens, {told['fingerprint'][:8]}) is not that of "
-            f"the run being continued ({before.get('vocab_size')} tokens, {str(before.get('fingerprint'))[:8]})."
+            f"the tokenizer ({summary['class']}, {summary['vocab_size']} tokens, {summary['fingerprint'][:8]}) is not "
+            "that of the run being continued "
+            f"({before.get('vocab_size')} tokens, {str(before.get('fingerprint'))[:8]})."
         )
-        return Finding("another-tokenizer", message, {"tokens": float(told["vocab_size"])})
+        return Finding("another-tokenizer", message, {"tokens": float(summary["vocab_size"])})
     table, rows = _table(bench)
-    last, token = _largest(tokenizer, told["vocab_size"])
-    measured = {"largest_id": float(last), "rows": float(rows), "tokens": float(told["vocab_size"])}
+    last, token = _largest(tokenizer, summary["vocab_size"])
+    measured = {"largest_id": float(last), "rows": float(rows), "tokens": float(summary["vocab_size"])}
     if last >= rows:
         message = f"the tokenizer's largest id is {last} ({token!r}); {table} has {rows} rows (0 to {rows - 1})."
         return Finding("larger-than-the-table", message, measured)
@@ -47,21 +48,21 @@ def _described(tokenizer: Any) -> dict[str, Any]:
 def _before(bench: Bench) -> Mapping[str, Any] | None:
     """The tokenizer in the manifest of the run that is continued."""
     manifest = getattr(bench.resumed, "manifest", None) or {}
-    held = manifest.get("tokenizer") or (manifest.get("inferred") or {}).get("tokenizer")
-    return held if isinstance(held, Mapping) and held.get("fingerprint") else None
+    recorded = manifest.get("tokenizer") or (manifest.get("inferred") or {}).get("tokenizer")
+    return recorded if isinstance(recorded, Mapping) and recorded.get("fingerprint") else None
 
 
 def _table(bench: Bench) -> tuple[str, int]:
     """The table in which the ids of a batch are looked up; of several the largest."""
     from steadyrun.preflight.batch_arrays import integers, source_of
 
-    looks = bench.looks()
-    seen = looks[-1].lookups if looks else []
-    arrays = integers(bench.batches[len(looks) - 1]) if looks else {}
-    mine = [each for each in seen if source_of(each.ids, arrays) is not None]
-    if not mine:
+    passes = bench.guarded_passes()
+    lookups = passes[-1].lookups if passes else []
+    arrays = integers(bench.batches[len(passes) - 1]) if passes else {}
+    token_lookups = [lookup for lookup in lookups if source_of(lookup.ids, arrays) is not None]
+    if not token_lookups:
         raise NotApplicable("no ids of the batch are seen to go through an embedding")
-    largest = max(mine, key=lambda each: each.rows)
+    largest = max(token_lookups, key=lambda lookup: lookup.rows)
     return largest.table, largest.rows
 
 
@@ -69,7 +70,7 @@ def _largest(tokenizer: Any, size: int) -> tuple[int, str]:
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
     if not isinstance(vocabulary, Mapping) or not vocabulary:
         return size - 1, ""
-    token = max(vocabulary, key=lambda each: vocabulary[each])
+    token = max(vocabulary, key=lambda token: vocabulary[token])
     return int(vocabulary[token]), str(token)
 
 

@@ -20,18 +20,18 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if loader.num_workers < 2:
         raise NotApplicable(f"the loader has {loader.num_workers} workers: there are no two that could draw the same")
     count = int(limit["draws"])
-    one, other = drawn_by_two_workers(loader, count)
-    if one == other and len(set(one)) > 1 and _chance(one) > limit["chance"]:  # a coin or two: draw more often
+    first, second = drawn_by_two_workers(loader, count)
+    if first == second and len(set(first)) > 1 and _chance(first) > limit["chance"]:  # a coin or two: draw more often
         count *= 6
-        one, other = drawn_by_two_workers(loader, count)
-    if len(set(one)) < 2 and len(set(other)) < 2:
+        first, second = drawn_by_two_workers(loader, count)
+    if len(set(first)) < 2 and len(set(second)) < 2:
         raise NotApplicable(f"an item of the dataset is the same each of {count} times: nothing random is drawn")
-    measured = {"draws": float(count), "different": float(len(set(one)))}
-    facts = f"one item was drawn {count} times by each of two workers, {len(set(one))} different ones by the first"
-    if one == other and _chance(one) <= limit["chance"]:
+    measured = {"draws": float(count), "different": float(len(set(first)))}
+    facts = f"one item was drawn {count} times by each of two workers, {len(set(first))} different ones by the first"
+    if first == second and _chance(first) <= limit["chance"]:
         return Finding("clones", f"{facts}; the second drew exactly the same.", measured)
     again = drawn_by_two_workers(loader, count)
-    if not loader.persistent_workers and again == (one, other) and _chance(one) <= limit["chance"]:
+    if not loader.persistent_workers and again == (first, second) and _chance(first) <= limit["chance"]:
         return Finding("every-epoch-the-same", f"{facts}; when workers are started again they draw the same.", measured)
     return Finding("pass", f"{facts}; the second drew others.", measured)
 
@@ -42,10 +42,10 @@ def _one_stream(bench: Bench, workers: int, limit: Limits) -> Finding:
 
     if workers < 2:
         raise NotApplicable(f"a stream (IterableDataset) and {workers} workers: there are no two to share it")
-    each = [batch.tobytes() for batch in hashes(bench.batches, None)]
-    rounds = [each[start : start + workers] for start in range(0, len(each) - workers + 1, workers)]
+    digests = [batch.tobytes() for batch in hashes(bench.batches, None)]
+    rounds = [digests[start : start + workers] for start in range(0, len(digests) - workers + 1, workers)]
     if len(rounds) < limit["rounds"]:
-        raise NotApplicable(f"{len(each)} batches of {workers} workers are too few to compare")
+        raise NotApplicable(f"{len(digests)} batches of {workers} workers are too few to compare")
     same = sum(len(set(batches)) == 1 for batches in rounds)
     different = len({batches[0] for batches in rounds})
     measured = {"rounds": float(len(rounds)), "same": float(same)}
@@ -58,7 +58,7 @@ def _one_stream(bench: Bench, workers: int, limit: Limits) -> Finding:
 def _chance(drawn: list[str]) -> float:
     """The chance that another worker draws the same by itself: from how often two draws of one worker agree."""
     pairs = len(drawn) * (len(drawn) - 1) / 2
-    same = sum(drawn.count(each) * (drawn.count(each) - 1) / 2 for each in set(drawn))
+    same = sum(drawn.count(digest) * (drawn.count(digest) - 1) / 2 for digest in set(drawn))
     return float(max(same, 1.0) / pairs) ** len(drawn)
 
 

@@ -44,9 +44,9 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _says_it_shuffles(sampler: Any) -> bool:
-    told = getattr(sampler, "shuffle", None)
-    if isinstance(told, bool):
-        return told
+    shuffles = getattr(sampler, "shuffle", None)
+    if isinstance(shuffles, bool):
+        return shuffles
     inner = getattr(sampler, "sampler", None)
     name = type(sampler).__name__.lower()
     return "random" in name or "shuffl" in name or (inner is not None and _says_it_shuffles(inner))

@@ -22,34 +22,38 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if isinstance(bench.task.val_loader, list | tuple):
         raise NotApplicable("the validation batches are a list, the same at every pass")
     second = again(bench.task.val_loader, _BATCHES)
-    one, other = hashes(first, None), hashes(second, None)
-    changed = sum(int((a != b).sum()) if a.shape == b.shape else len(a) for a, b in zip(one, other, strict=False))
-    count = sum(map(len, one))
+    first_hashes, second_hashes = hashes(first, None), hashes(second, None)
+    changed = sum(
+        int((a != b).sum()) if a.shape == b.shape else len(a) for a, b in zip(first_hashes, second_hashes, strict=False)
+    )
+    count = sum(map(len, first_hashes))
     measured = {"changed": float(changed), "examples": float(count)}
     facts = f"{changed} of {count} examples at the same place are not the same at a second pass over validation"
     if not changed:
         return Finding("pass", f"{facts}.", measured)
-    kept = _same_classes(bench, first, second)
-    if not kept or kept < limit["examples"]:
+    matched = _same_classes(bench, first, second)
+    if not matched or matched < limit["examples"]:
         return Finding("differs", f"{facts}; whether they are the same examples cannot be told.", measured)
     shared = _shared(bench)
     if shared:
-        message = f"{facts}, while all {kept} classes are; a validation item fetched twice differs, and {shared}."
+        message = f"{facts}, while all {matched} classes are; a validation item fetched twice differs, and {shared}."
         return Finding("augmented", message, measured)
-    return Finding("content-differs", f"{facts}, while all {kept} classes are.", measured)
+    return Finding("content-differs", f"{facts}, while all {matched} classes are.", measured)
 
 
 def _same_classes(bench: Bench, first: list[Any], second: list[Any]) -> int:
     """How many classes there are, where they are the same at the same places; 0 where not, or all alike."""
     from steadyrun.preflight.labelled_examples import classes_of
 
-    held = classes_of(bench)
-    if held is None:
+    classes = classes_of(bench)
+    if classes is None:
         return 0
-    one = [label for batch in first if (labels := held.of(batch)) is not None for label in labels.tolist()]
-    other = [label for batch in second if (labels := held.of(batch)) is not None for label in labels.tolist()]
-    telling = len(set(one)) > 1 and one != sorted(one)
-    return len(one) if one == other and (telling or _in_order(bench.task.val_loader)) else 0
+    first_labels = [label for batch in first if (labels := classes.of(batch)) is not None for label in labels.tolist()]
+    second_labels = [
+        label for batch in second if (labels := classes.of(batch)) is not None for label in labels.tolist()
+    ]
+    telling = len(set(first_labels)) > 1 and first_labels != sorted(first_labels)
+    return len(first_labels) if first_labels == second_labels and (telling or _in_order(bench.task.val_loader)) else 0
 
 
 def _in_order(loader: Any) -> bool:
@@ -67,18 +71,18 @@ def _shared(bench: Bench) -> str:
         training, validation = torch_loader(bench.task.loader), torch_loader(bench.task.val_loader)
     except NotApplicable:
         return ""
-    mine: Any = validation.dataset
+    val_dataset: Any = validation.dataset
     try:
-        drawn = {digest(mine[0]) for _ in range(8)}
+        drawn = {digest(val_dataset[0]) for _ in range(8)}
     except Exception:  # items that only a worker can fetch
         return ""
     if len(drawn) < 2:
         return ""  # what differs is made where batches are put together
-    one, other = base_of(training.dataset), base_of(mine)
-    if one is other:
+    train_base, val_base = base_of(training.dataset), base_of(val_dataset)
+    if train_base is val_base:
         return "training and validation are parts of one dataset with one transform"
-    transforms = [getattr(one, name, None) for name in ("transform", "transforms")]
-    same = [held for held in transforms if held is not None and held in (vars(other).values())]
+    transforms = [getattr(train_base, name, None) for name in ("transform", "transforms")]
+    same = [transform for transform in transforms if transform is not None and transform in (vars(val_base).values())]
     return "its transform is that of training" if same else ""
 
 

@@ -36,10 +36,10 @@ def _with_fewer_rows(bench: Bench, rows: int) -> bool:
     try:
         with bench.pristine():
             bench.modes(True)
-            found = bench.observe(batch).graph.broadcast
+            stretched = bench.observe(batch).graph.broadcast
     except MissingSignal:
         return False
-    return found is not None and found.compared == (rows - 1, rows - 1)
+    return stretched is not None and stretched.compared == (rows - 1, rows - 1)
 
 
 QUESTION = Question(

@@ -18,25 +18,25 @@ _NO_MEAN = "the loss is no mean of cross-entropies, or has other parts beside th
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    seen = bench.first_pass()
-    measured = {"loss": seen.loss}
-    if not math.isfinite(seen.loss):
-        return Finding("not-finite", f"the loss of the first batch is {seen.loss:g}, before any step.", measured)
-    facts = f"the loss of the first batch is {shown(seen.loss)}"
-    why = _unknown(bench, seen.graph.labels)
+    first = bench.first_pass()
+    measured = {"loss": first.loss}
+    if not math.isfinite(first.loss):
+        return Finding("not-finite", f"the loss of the first batch is {first.loss:g}, before any step.", measured)
+    facts = f"the loss of the first batch is {shown(first.loss)}"
+    why = _unknown(bench, first.graph.labels)
     if why and why != _NO_MEAN:
         return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
-    classes = seen.graph.labels[0].classes
+    classes = first.graph.labels[0].classes
     expected = math.log(classes)
-    offset = seen.loss - expected
+    offset = first.loss - expected
     measured |= {"expected": expected, "offset": offset}
-    told = f"{facts}; ln {classes} = {shown(expected)} is the loss of a uniform guess"
+    against_guess = f"{facts}; ln {classes} = {shown(expected)} is the loss of a uniform guess"
     low = None
     if offset < -limit["low"]:
-        low = _low(bench, f"{told}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
+        low = _low(bench, f"{against_guess}: {shown(-offset)} below it, limit {limit['low']:g}", measured)
     if why and (low is None or low.outcome != "counts-too-little"):
         return Finding("pass", f"{facts}; what a guess would have is not known: {why}.", measured)
-    return low or _judged(bench, told, offset, measured, limit)
+    return low or _judged(bench, against_guess, offset, measured, limit)
 
 
 def _judged(bench: Bench, facts: str, offset: float, measured: dict[str, float], limit: Limits) -> Finding:
@@ -56,7 +56,7 @@ def _unknown(bench: Bench, labels: list[Labels]) -> str:
         return "a run is being continued"
     if not labels:
         return "no cross-entropy over classes is seen"
-    if len({held.classes for held in labels}) > 1:
+    if len({targets.classes for targets in labels}) > 1:
         return f"the loss is made of {len(labels)} cross-entropies over different classes"
     if _chooses_examples(labels[0]):
         return "the classes are the examples of the batch"
@@ -116,8 +116,8 @@ def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 
 def _as_recorded(name: str, answer: str) -> Outcome:
-    told = RECORDED.outcome(name)
-    return Outcome(name=name, answer=answer, meaning=told.meaning, fix=told.fix)
+    recorded = RECORDED.outcome(name)
+    return Outcome(name=name, answer=answer, meaning=recorded.meaning, fix=recorded.fix)
 
 
 QUESTION = Question(

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def find(bench: Bench, limit: Limits) -> Finding:
     labels = bench.first_pass().graph.labels
-    smoothed = [held for held in labels if held.smoothing > 0 and held.classes > 1]
+    smoothed = [targets for targets in labels if targets.smoothing > 0 and targets.classes > 1]
     if not smoothed:
         raise NotApplicable("no label smoothing is seen" if labels else "no cross-entropy over classes is seen")
-    held = max(smoothed, key=lambda each: floor(each.smoothing, each.classes) / math.log(each.classes))
-    lowest, guess = floor(held.smoothing, held.classes), math.log(held.classes)
+    worst = max(smoothed, key=lambda targets: floor(targets.smoothing, targets.classes) / math.log(targets.classes))
+    lowest, guess = floor(worst.smoothing, worst.classes), math.log(worst.classes)
     share = lowest / guess
-    measured = {"smoothing": held.smoothing, "floor": lowest, "share": share}
+    measured = {"smoothing": worst.smoothing, "floor": lowest, "share": share}
     facts = (
-        f"label smoothing {shown(held.smoothing)} over {held.classes} classes: a perfect model has a loss of "
+        f"label smoothing {shown(worst.smoothing)} over {worst.classes} classes: a perfect model has a loss of "
         f"{shown(lowest)}, {percent(share)} of that of a guess ({shown(guess)})"
     )
     if share >= limit["hidden"]:

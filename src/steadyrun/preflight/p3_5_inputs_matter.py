@@ -28,7 +28,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if opaque((call.args, call.kwargs)):
         why = "the model is given an object of its own kind, which cannot be changed from outside"
         raise MissingSignal("the model's inputs", why, "let loss_fn call model(…) with tensors, lists or dicts of them")
-    if not _given_anything(bench):
+    if not _has_inputs(bench):
         raise NotApplicable("the model's call is given no tensor with more than one value")
     if not _depends(bench, batch):
         _nudge(bench, batch)
@@ -43,14 +43,14 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return _trained(bench, batch, limit)
 
 
-def _given_anything(bench: Bench) -> bool:
+def _has_inputs(bench: Bench) -> bool:
     """Whether there is an input to change: one that is not the same number everywhere."""
     from steadyrun.preflight.batch_arrays import as_numpy
     from steadyrun.preflight.input_edits import tensors_in
 
     call = bench.first_pass().calls[0]
-    arrays = [as_numpy(held) for held in tensors_in((call.args, call.kwargs))]
-    return any(held is None or (held.size > 1 and bool((held != held.flat[0]).any())) for held in arrays)
+    arrays = [as_numpy(tensor) for tensor in tensors_in((call.args, call.kwargs))]
+    return any(array is None or (array.size > 1 and bool((array != array.flat[0]).any())) for array in arrays)
 
 
 def _depends(bench: Bench, batch: Any) -> bool:
@@ -80,9 +80,9 @@ def _outputs(bench: Bench, batch: Any, edit: Edit | None) -> list[Tensor]:
         bench.reseed()
         bench.modes(False)
         loss = bench.loss(batch)
-    found = list(tensors_in(calls[0].output)) if calls else []
+    outputs = list(tensors_in(calls[0].output)) if calls else []
     scores = calls[0].scores if calls else None
-    return [*found, *([] if scores is None else [scores]), loss]
+    return [*outputs, *([] if scores is None else [scores]), loss]
 
 
 def _nudge(bench: Bench, batch: Any) -> None:
@@ -92,10 +92,10 @@ def _nudge(bench: Bench, batch: Any) -> None:
     for _ in range(_NUDGES):
         gradients = bench.observe(batch, backward=True).gradients
         with torch.no_grad():
-            for name, held in bench.parameters.items():
+            for name, parameter in bench.parameters.items():
                 if name in gradients:
                     gradient = gradients[name]
-                    held.sub_(0.01 * gradient / gradient.abs().max().clamp(min=1e-12))
+                    parameter.sub_(0.01 * gradient / gradient.abs().max().clamp(min=1e-12))
 
 
 def _trained(bench: Bench, batch: Any, limit: Limits) -> Finding:

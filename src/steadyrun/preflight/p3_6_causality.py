@@ -62,57 +62,63 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _by_targets(bench: Bench, tokens: list[Tensor], limit: Limits) -> _Leak | None:
     """Of several inputs that hold the next tokens one is the decoder's: where that one is causal, all is well."""
-    leaks = [_tried(bench, each, 1, limit).leak for each in tokens]
+    leaks = [_tried(bench, sequence, 1, limit).leak for sequence in tokens]
     return None if None in leaks else leaks[0]
 
 
-def _by_shape(bench: Bench, held: Tensor, limit: Limits) -> _Leak | None:
+def _by_shape(bench: Bench, sequence: Tensor, limit: Limits) -> _Leak | None:
     """Declared causal: along some dimension positions know of earlier ones and of no later one."""
     scores = bench.quiet().scores
-    shared = [each for each in range(min(held.dim(), scores.dim())) if held.shape[each] == scores.shape[each] > 1]
+    shared = [
+        dimension
+        for dimension in range(min(sequence.dim(), scores.dim()))
+        if sequence.shape[dimension] == scores.shape[dimension] > 1
+    ]
     leak = None
-    for dimension in sorted(shared, key=lambda each: (each == 0, each)):
-        found = _tried(bench, held, dimension, limit)
-        if found.leak is None and found.mixes:
+    for dimension in sorted(shared, key=lambda dimension: (dimension == 0, dimension)):
+        tried = _tried(bench, sequence, dimension, limit)
+        if tried.leak is None and tried.mixes:
             return None
-        leak = leak or found.leak
+        leak = leak or tried.leak
     return leak
 
 
 def _sequences(bench: Bench, limit: Limits) -> tuple[list[Tensor], list[Tensor]]:
     """Inputs for which the targets are the next tokens; and inputs with the shape of the outputs."""
-    from steadyrun.preflight.token_positions import given, next_token_shares
+    from steadyrun.preflight.token_positions import input_tensors, next_token_shares
 
     calls = bench.first_pass().calls
     scores = calls[0].scores if calls else None
     if not calls or scores is None or scores.dim() < 2:
         return [], []
-    tensors = [each for each in given(calls[0]) if each.dim() >= 2 and each.numel() and each.shape[1] > 1]
+    tensors = [
+        tensor for tensor in input_tensors(calls[0]) if tensor.dim() >= 2 and tensor.numel() and tensor.shape[1] > 1
+    ]
     next_ones = []
-    for each in tensors:
-        shares = next_token_shares(bench, each)
+    for tensor in tensors:
+        shares = next_token_shares(bench, tensor)
         if shares is not None and float(shares[1]) >= limit["aligned"] and float(shares[0]) < limit["aligned"]:
-            next_ones.append(each)
-    sized = [each for each in tensors if scores.dim() >= 3 and each.shape[0] == scores.shape[0]]
-    tokens = [each for each in sized if not each.is_floating_point() and each.shape[:2] == scores.shape[:2]]
-    moving = [each for each in sized if each.is_floating_point() and each.dim() == scores.dim()]
+            next_ones.append(tensor)
+    sized = [tensor for tensor in tensors if scores.dim() >= 3 and tensor.shape[0] == scores.shape[0]]
+    tokens = [tensor for tensor in sized if not tensor.is_floating_point() and tensor.shape[:2] == scores.shape[:2]]
+    moving = [tensor for tensor in sized if tensor.is_floating_point() and tensor.dim() == scores.dim()]
     return next_ones, tokens or moving
 
 
-def _tried(bench: Bench, held: Tensor, dimension: int, limit: Limits) -> _Tried:
+def _tried(bench: Bench, sequence: Tensor, dimension: int, limit: Limits) -> _Tried:
     """Change a few positions along a dimension, one at a time, and look at the outputs before and behind."""
     from steadyrun.preflight.input_edits import editing, moved
 
     quiet = bench.quiet()
     scores, bound = quiet.scores, quiet.limit(limit["moved"])
     keep = _judged(bench, scores, dimension)
-    width = int(held.shape[dimension])
+    width = int(sequence.shape[dimension])
     worst, mixes = None, False
     for position in sorted({1, width // 2, width - 1}):
-        other = _changed(held, dimension, position, width - position if position == 1 else 1)
-        if other is None or position >= scores.shape[dimension]:
+        replacement = _changed(sequence, dimension, position, width - position if position == 1 else 1)
+        if replacement is None or position >= scores.shape[dimension]:
             continue
-        edited = bench.quiet_scores(bench.batch(), editing(partial(_exchange, held, other)))
+        edited = bench.quiet_scores(bench.batch(), editing(partial(_exchange, sequence, replacement)))
         if edited.shape != scores.shape:
             continue
         far = moved(scores, edited).where(keep, 0.0)
@@ -136,28 +142,30 @@ def _judged(bench: Bench, scores: Tensor, dimension: int) -> Tensor:
     return torch.ones_like(scores, dtype=torch.bool) if keep is None else keep[..., None].to(scores.device)
 
 
-def _exchange(tokens: Tensor, other: Tensor, held: Tensor) -> Tensor | None:
+def _exchange(tokens: Tensor, replacement: Tensor, tensor: Tensor) -> Tensor | None:
     import torch
 
-    same = held is tokens or (held.shape == tokens.shape and held.dtype == tokens.dtype and torch.equal(held, tokens))
-    return other if same else None
+    same = tensor is tokens or (
+        tensor.shape == tokens.shape and tensor.dtype == tokens.dtype and torch.equal(tensor, tokens)
+    )
+    return replacement if same else None
 
 
 def _changed(tokens: Tensor, dimension: int, position: int, count: int) -> Tensor | None:
     """The same with other values from a position on: values that occur elsewhere."""
     import torch
 
-    other = tokens.detach().clone()
-    place = other.narrow(dimension, position, count)
+    replacement = tokens.detach().clone()
+    span = replacement.narrow(dimension, position, count)
     if tokens.is_floating_point():
-        place += tokens.std() + place.abs().mean() + 0.1
-        return other
+        span += tokens.std() + span.abs().mean() + 0.1
+        return replacement
     known = torch.unique(tokens)
     if known.numel() < 2 or tokens.dtype == torch.bool:
         return None
-    places = torch.searchsorted(known, place.contiguous())
-    place.copy_(known[(places + 1) % known.numel()])
-    return other
+    indices = torch.searchsorted(known, span.contiguous())
+    span.copy_(known[(indices + 1) % known.numel()])
+    return replacement
 
 
 _FIX = (

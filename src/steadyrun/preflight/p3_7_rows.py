@@ -47,12 +47,12 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _inputs(bench: Bench, rows: int) -> list[Tensor]:
     """What the model was given with as many rows as it returned."""
-    from steadyrun.preflight.token_positions import given
+    from steadyrun.preflight.token_positions import input_tensors
 
     calls = bench.first_pass().calls
     if not calls:
         raise MissingSignal("the model's call", "loss_fn did not call the model itself", "let loss_fn call model(…)")
-    return [each for each in given(calls[0]) if each.dim() and each.shape[0] == rows]
+    return [tensor for tensor in input_tensors(calls[0]) if tensor.dim() and tensor.shape[0] == rows]
 
 
 def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int, int]]:
@@ -82,14 +82,14 @@ def _furthest(bench: Bench, scores: Tensor, rows: int) -> tuple[float, tuple[int
     return furthest, pair
 
 
-def _row(rows: int, changed: int, source: int, held: Tensor) -> Tensor | None:
-    if not held.dim() or held.shape[0] != rows:
+def _row(rows: int, changed: int, source: int, tensor: Tensor) -> Tensor | None:
+    if not tensor.dim() or tensor.shape[0] != rows:
         return None
-    other = held.detach().clone()
-    other[changed] = held[source]
-    if held.is_floating_point() and bool((held[changed] == held[source]).all()):
-        other[changed] = other[changed] + 1
-    return other
+    edited = tensor.detach().clone()
+    edited[changed] = tensor[source]
+    if tensor.is_floating_point() and bool((tensor[changed] == tensor[source]).all()):
+        edited[changed] = edited[changed] + 1
+    return edited
 
 
 def _small(bench: Bench) -> bool:
@@ -101,7 +101,7 @@ def _small(bench: Bench) -> bool:
     return (
         declared in {"fp16", "bf16", "float16", "bfloat16"}
         or bench.task.scaler is not None
-        or any(each.dtype in half for each in bench.parameters.values())
+        or any(parameter.dtype in half for parameter in bench.parameters.values())
     )
 
 
@@ -124,8 +124,8 @@ def _examples(bench: Bench, inputs: list[Tensor], rows: int) -> str:
         return f"the loader puts {rows} examples of its dataset into the first dimension"
     first = inputs[0]
     targets = [labels.targets for labels in bench.first_pass().graph.labels]
-    per_row = any(each.shape == (rows,) for each in targets)
-    whole = [each for each in inputs if each.is_floating_point() and each.dim() >= 3]
+    per_row = any(target.shape == (rows,) for target in targets)
+    whole = [tensor for tensor in inputs if tensor.is_floating_point() and tensor.dim() >= 3]
     frames = first.dim() >= 4 and _in_time(bench)  # the frames of one video, perhaps
     if per_row and len(whole) == 1 and not frames and (first.dim() >= 4 or (first.dim() == 3 and first.shape[1] > 1)):
         return f"each of the {rows} has a class of its own"
@@ -146,10 +146,10 @@ def _in_time(bench: Bench) -> bool:
 
     kinds = (nn.RNNBase, nn.MultiheadAttention, nn.Conv1d, nn.Conv3d)
     return any(
-        isinstance(each, kinds)
-        or "attention" in type(each).__name__.lower()
-        or "temporal" in type(each).__name__.lower()
-        for each in bench.model.modules()
+        isinstance(module, kinds)
+        or "attention" in type(module).__name__.lower()
+        or "temporal" in type(module).__name__.lower()
+        for module in bench.model.modules()
     )
 
 

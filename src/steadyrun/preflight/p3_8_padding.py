@@ -23,23 +23,23 @@ def find(bench: Bench, limit: Limits) -> Finding:
     quiet = bench.quiet()
     from steadyrun.preflight.input_edits import moved
 
-    places: list[Tensor] = []
-    place = _padded_batch(bench, pad)
-    if place is None:
+    masks: list[Tensor] = []
+    index = _padded_batch(bench, pad)
+    if index is None:
         raise NotApplicable(f"no row of the first batches begins or ends with padding (id {pad})")
-    before = quiet.scores if place == 0 else bench.quiet_scores(bench.batch(place))
+    before = quiet.scores if index == 0 else bench.quiet_scores(bench.batch(index))
     attends: list[bool] = []
-    after = _disturbed(bench, place, pad, places, attends)
-    if not places:
+    after = _disturbed(bench, index, pad, masks, attends)
+    if not masks:
         raise MissingSignal("an embedding", "the padding goes through no embedding table", "use torch's embedding")
     if before.shape != after.shape:
         raise NotApplicable("the shape of the outputs depends on the padding")
-    real, bound = _real(before, places), quiet.limit(limit["moved"])
+    real, bound = _real(before, masks), quiet.limit(limit["moved"])
     far = moved(before, after)
     if bool((far[real] > bound).any()):  # torch takes faster paths where nobody looks on: compared like with like
-        far = moved(_disturbed(bench, place, None, [], []), after)
-    measured = {"moved": float(far[real].max()) if bool(real.any()) else 0.0, "padding": float(places[0].sum())}
-    facts = f"{int(places[0].sum())} positions of padding (id {pad}) were disturbed, and outputs at real positions"
+        far = moved(_disturbed(bench, index, None, [], []), after)
+    measured = {"moved": float(far[real].max()) if bool(real.any()) else 0.0, "padding": float(masks[0].sum())}
+    facts = f"{int(masks[0].sum())} positions of padding (id {pad}) were disturbed, and outputs at real positions"
     if measured["moved"] <= bound:
         return Finding("pass", f"{facts} stay as they are.", measured)
     message = f"{facts} move by {shown(measured['moved'])} (limit {shown(bound)})."
@@ -47,8 +47,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 
 def _ends_text(bench: Bench, pad: int) -> bool:
-    held = bench.task.tokenizer
-    others = [bench.token("eos_id"), bench.token("bos_id"), getattr(held, "bos_token_id", None)]
+    tokenizer = bench.task.tokenizer
+    others = [bench.token("eos_id"), bench.token("bos_id"), getattr(tokenizer, "bos_token_id", None)]
     return pad in others
 
 
@@ -57,18 +57,22 @@ def _padded_batch(bench: Bench, pad: int) -> int | None:
     from steadyrun.preflight.token_positions import padding
 
     ends = _ends_text(bench, pad)
-    for place in range(min(8, len(bench.batches))):
-        if any(bool(padding(held, pad, ends_text=ends).any()) for held in _tokens(bench, place)):
-            return place
+    for index in range(min(8, len(bench.batches))):
+        if any(bool(padding(tokens, pad, ends_text=ends).any()) for tokens in _tokens(bench, index)):
+            return index
     return None
 
 
-def _tokens(bench: Bench, place: int) -> list[Tensor]:
+def _tokens(bench: Bench, index: int) -> list[Tensor]:
     """Rows of ids in a batch; not those of two kinds only, which are masks and segments."""
     from steadyrun.preflight.input_edits import tensors_in
 
-    whole = [held for held in tensors_in(bench.batch(place)) if held.dim() == 2 and held.numel()]
-    return [held for held in whole if not held.is_floating_point() and held.dtype.itemsize > 1 and int(held.max()) > 1]
+    whole = [tensor for tensor in tensors_in(bench.batch(index)) if tensor.dim() == 2 and tensor.numel()]
+    return [
+        tensor
+        for tensor in whole
+        if not tensor.is_floating_point() and tensor.dtype.itemsize > 1 and int(tensor.max()) > 1
+    ]
 
 
 def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
@@ -78,58 +82,58 @@ def _among(ids: Tensor, tokens: list[Tensor]) -> bool:
     """
     import torch
 
-    for held in tokens:
-        for part in (held, held[:, :-1], held[:, 1:]):
+    for rows in tokens:
+        for part in (rows, rows[:, :-1], rows[:, 1:]):
             if part.shape == ids.shape and torch.equal(part.to(ids.device), ids):
                 return True
     return False
 
 
-def _disturbed(bench: Bench, place: int, pad: int | None, places: list[Tensor], attends: list[bool]) -> Tensor:
+def _disturbed(bench: Bench, index: int, pad: int | None, masks: list[Tensor], attends: list[bool]) -> Tensor:
     """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
     import torch
 
     from steadyrun.preflight.token_positions import embedding, noting, padding
 
     ends = pad is not None and _ends_text(bench, pad)
-    tokens = _tokens(bench, place)
+    tokens = _tokens(bench, index)
 
     def change(ids: Tensor, vectors: Tensor) -> Tensor:
         if pad is None or vectors.shape[:2] != ids.shape or not _among(ids, tokens):
             return vectors
-        where = padding(ids, pad, ends_text=ends)
-        if not bool(where.any()):
+        mask = padding(ids, pad, ends_text=ends)
+        if not bool(mask.any()):
             return vectors
-        places.append(where)
-        size = float(vectors[~where].float().std()) or 1.0
+        masks.append(mask)
+        size = float(vectors[~mask].float().std()) or 1.0
         noise = torch.linspace(-2, 2, vectors.shape[-1], device=vectors.device).mul(size).to(vectors.dtype)
-        return torch.where(where[..., None], vectors + noise, vectors)
+        return torch.where(mask[..., None], vectors + noise, vectors)
 
     def note(function: Any, args: Any, _kwargs: Any) -> None:
         name = getattr(function, "__name__", "")
         scores = args[0] if name == "softmax" and args and isinstance(args[0], torch.Tensor) else None
-        if scores is not None and any(scores.shape[-1:] == where.shape[1:] for where in places):
+        if scores is not None and any(scores.shape[-1:] == mask.shape[1:] for mask in masks):
             attends.append(True)  # written by hand: weights over as many places as the padded text has
         if name in {"scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd"}:
             attends.append(True)
 
     with noting(note), embedding(change):
-        found = bench.quiet_scores(bench.batch(place))
-    if any("attention" in type(each).__name__.lower() for each in bench.model.modules()):
+        disturbed = bench.quiet_scores(bench.batch(index))
+    if any("attention" in type(module).__name__.lower() for module in bench.model.modules()):
         attends.append(True)
-    return found
+    return disturbed
 
 
-def _real(scores: Tensor, places: list[Tensor]) -> Tensor:
+def _real(scores: Tensor, masks: list[Tensor]) -> Tensor:
     """Where an output is about real text: everywhere where outputs are of whole rows."""
     import torch
 
     real = torch.ones_like(scores, dtype=torch.bool)
-    for where in places:
-        length = min(scores.shape[1], where.shape[1]) if scores.dim() >= 3 else 0
-        if length and scores.shape[0] == where.shape[0] and abs(scores.shape[1] - where.shape[1]) <= 2:
-            real[:, :length] &= ~where[:, :length].to(scores.device).reshape(
-                where.shape[0], length, *[1] * (scores.dim() - 2)
+    for mask in masks:
+        length = min(scores.shape[1], mask.shape[1]) if scores.dim() >= 3 else 0
+        if length and scores.shape[0] == mask.shape[0] and abs(scores.shape[1] - mask.shape[1]) <= 2:
+            real[:, :length] &= ~mask[:, :length].to(scores.device).reshape(
+                mask.shape[0], length, *[1] * (scores.dim() - 2)
             )
     return real
 

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
-    held = bench.optimized
-    if not held:
+    tensors = bench.optimized
+    if not tensors:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
-    optimized = {id(each) for each in held}
-    seen = bench.first_pass()
+    optimized = {id(tensor) for tensor in tensors}
+    first = bench.first_pass()
     missing = {
-        name: each
-        for name, each in bench.parameters.items()
-        if each.requires_grad and id(each) not in optimized and name in seen.gradients
+        name: parameter
+        for name, parameter in bench.parameters.items()
+        if parameter.requires_grad and id(parameter) not in optimized and name in first.gradients
     }
     strange = _stale(bench, list(missing.values()))
     names = listed(list(missing))
@@ -44,7 +44,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if missing:
         message = f"{counted(len(missing), 'trainable parameter')} with a gradient in no optimizer: {names}."
         return Finding("not-optimized", message, measured)
-    learning = sum(each.requires_grad for each in bench.parameters.values())
+    learning = sum(parameter.requires_grad for parameter in bench.parameters.values())
     return Finding("pass", f"each of the {learning} parameters that learn is in an optimizer.", measured)
 
 
@@ -53,9 +53,9 @@ def _stale(bench: Bench, missing: list[Tensor]) -> list[Tensor]:
 
     Weights of a loss function or another network are no such thing: the loss reaches them.
     """
-    shapes = {each.shape for each in missing}
-    known = {id(each) for each in [*bench.parameters.values(), *bench.first_pass().graph.leaves]}
-    return [each for each in bench.optimized if id(each) not in known and each.shape in shapes]
+    shapes = {parameter.shape for parameter in missing}
+    known = {id(tensor) for tensor in [*bench.parameters.values(), *bench.first_pass().graph.leaves]}
+    return [tensor for tensor in bench.optimized if id(tensor) not in known and tensor.shape in shapes]
 
 
 def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
@@ -68,12 +68,12 @@ def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
 
     with bench.pristine():
         bench.modes(True)
-        before = [each.detach().clone() for each in missing.values()]
+        before = [parameter.detach().clone() for parameter in missing.values()]
         try:
             bench.own_step(step_input(bench, 0))
         except MissingSignal:
             return False
-        return all(not torch.equal(each, then) for each, then in zip(missing.values(), before, strict=True))
+        return all(not torch.equal(parameter, then) for parameter, then in zip(missing.values(), before, strict=True))
 
 
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."

@@ -15,26 +15,30 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     if not bench.optimized:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
-    names = {id(each): name for name, each in bench.parameters.items()}
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
     holders: dict[int, list[int]] = {}
-    for place, optimizer in enumerate(bench.task.optimizers):
+    for index, optimizer in enumerate(bench.task.optimizers):
         for group in optimizer.param_groups:
-            for each in group["params"]:
-                holders.setdefault(id(each), []).append(place)
-    within = [key for key, places in holders.items() if len(set(places)) < len(places)]
-    across = [key for key, places in holders.items() if len(set(places)) > 1]
+            for parameter in group["params"]:
+                holders.setdefault(id(parameter), []).append(index)
+    within = [key for key, indices in holders.items() if len(set(indices)) < len(indices)]
+    across = [key for key, indices in holders.items() if len(set(indices)) > 1]
     measured = {"within": float(len(within)), "across": float(len(across))}
-    told = [names.get(key, "a tensor that is not in the model") for key in within or across]
+    affected = [names.get(key, "a tensor that is not in the model") for key in within or across]
     if within:
         return Finding(
-            "twice", f"{counted(len(within), 'parameter')} more than once in one optimizer: {listed(told)}.", measured
+            "twice",
+            f"{counted(len(within), 'parameter')} more than once in one optimizer: {listed(affected)}.",
+            measured,
         )
     if across and (same := _same_gradient(bench, across)):
-        message = f"{counted(same, 'parameter')} in several optimizers that step on the same gradient: {listed(told)}."
+        message = (
+            f"{counted(same, 'parameter')} in several optimizers that step on the same gradient: {listed(affected)}."
+        )
         return Finding("two-steps", message, measured)
     if across:
         return Finding(
-            "shared", f"{counted(len(across), 'parameter')} in several optimizers: {listed(told)}.", measured
+            "shared", f"{counted(len(across), 'parameter')} in several optimizers: {listed(affected)}.", measured
         )
     return Finding("pass", f"each of the {len(holders)} tensors in optimizers is there once.", measured)
 
@@ -47,16 +51,16 @@ def _same_gradient(bench: Bench, shared: list[int]) -> int:
     if bench.task.train_step is None:
         return 0
     fresh: dict[int, bool] = {}
-    found: set[int] = set()
+    stepped_twice: set[int] = set()
     for event in rehearsal(bench).first.events:
         if event.kind == BACKWARD:
             fresh = dict.fromkeys(shared, True)
         elif event.kind == STEP:
             for key in event.members & set(shared):
                 if not fresh.get(key, False) and key in fresh:
-                    found.add(key)
+                    stepped_twice.add(key)
                 fresh[key] = False
-    return len(found)
+    return len(stepped_twice)
 
 
 QUESTION = Question(

@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     if not bench.optimized:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
-    frozen = [name for name, each in bench.parameters.items() if not each.requires_grad]
-    held = {id(each): each for each in bench.optimized}
-    measured = {"frozen": float(len(frozen)), "parameters": float(len(bench.parameters)), "optimized": float(len(held))}
-    if not any(each.requires_grad for each in held.values()) and not _thawed(bench):
-        message = f"all {len(held)} tensors in the optimizers are frozen (requires_grad False): nothing will ever move."
+    frozen = [name for name, parameter in bench.parameters.items() if not parameter.requires_grad]
+    optimized = {id(tensor): tensor for tensor in bench.optimized}
+    measured = {
+        "frozen": float(len(frozen)),
+        "parameters": float(len(bench.parameters)),
+        "optimized": float(len(optimized)),
+    }
+    if not any(tensor.requires_grad for tensor in optimized.values()) and not _thawed(bench):
+        message = (
+            f"all {len(optimized)} tensors in the optimizers are frozen (requires_grad False): nothing will ever move."
+        )
         return Finding("nothing-learns", message, measured)
     if output := _frozen_output(bench):
         message = f"the model starts from random weights, and its output layer {output} is frozen."
         return Finding("random-output", message, measured)
     if frozen:
-        inside = sum(not each.requires_grad for each in held.values())
+        inside = sum(not tensor.requires_grad for tensor in optimized.values())
         message = f"{len(frozen)} of {len(bench.parameters)} parameters are frozen: {listed(frozen)}"
         more = f"; {inside} of them are in an optimizer" if inside else ""
         return Finding("part", f"{message}{more}.", measured)
@@ -51,12 +57,12 @@ def _frozen_output(bench: Bench) -> str:
         return ""
     from steadyrun.preflight.layer_order import output_layer
 
-    found = output_layer(bench)
-    if found is None:
+    layer = output_layer(bench)
+    if layer is None:
         return ""
-    name, module = found
-    own = [each for each in module.parameters(recurse=False) if each.dim() >= 2]
-    return name if own and not any(each.requires_grad for each in own) else ""
+    name, module = layer
+    own = [parameter for parameter in module.parameters(recurse=False) if parameter.dim() >= 2]
+    return name if own and not any(parameter.requires_grad for parameter in own) else ""
 
 
 _FIX = "Set requires_grad to True for what should learn, before the optimizer is built."

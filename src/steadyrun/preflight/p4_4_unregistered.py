@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     from steadyrun.probes.gradient_reach import hidden_tensors
 
-    known = {id(each) for each in bench.parameters.values()}
-    optimized = {id(each) for each in bench.optimized}
+    known = {id(parameter) for parameter in bench.parameters.values()}
+    optimized = {id(parameter) for parameter in bench.optimized}
     made, reached = _leaves(bench)
-    found = {key: path for key, (path, _) in hidden_tensors(bench.model).items() if key in reached}
-    lost = [path for key, path in found.items() if key in made and key not in optimized]
-    measured = {"unregistered": float(len(found)), "lost": float(len(lost))}
+    hidden = {key: path for key, (path, _) in hidden_tensors(bench.model).items() if key in reached}
+    lost = [path for key, path in hidden.items() if key in made and key not in optimized]
+    measured = {"unregistered": float(len(hidden)), "lost": float(len(lost))}
     if lost:
         return Finding(
             "unregistered",
@@ -27,12 +27,10 @@ def find(bench: Bench, _limit: Limits) -> Finding:
             f"{listed(lost)}.",
             measured,
         )
-    if found:
-        return Finding(
-            "outside",
-            f"{counted(len(found), 'tensor')} with a gradient outside of parameters(): {listed(list(found.values()))}.",
-            measured,
-        )
+    if hidden:
+        names = listed(list(hidden.values()))
+        message = f"{counted(len(hidden), 'tensor')} with a gradient outside of parameters(): {names}."
+        return Finding("outside", message, measured)
     return Finding("pass", f"every weight that the model uses is among its {len(known)} parameters.", measured)
 
 
@@ -41,11 +39,11 @@ def _leaves(bench: Bench) -> tuple[set[int], set[int]]:
     from steadyrun.preflight.input_edits import tensors_in
     from steadyrun.probes.loss_graph import leaves
 
-    seen = bench.first_pass()
-    given = {id(each) for call in seen.calls for each in tensors_in([call.args, call.kwargs])}
-    outputs = [each for call in seen.calls for each in tensors_in(call.output) if each.grad_fn is not None]
-    made = {id(each) for output in outputs for each in leaves(output)} - given
-    reached = {id(each) for each in seen.graph.leaves} - given
+    first = bench.first_pass()
+    inputs = {id(tensor) for call in first.calls for tensor in tensors_in([call.args, call.kwargs])}
+    outputs = [tensor for call in first.calls for tensor in tensors_in(call.output) if tensor.grad_fn is not None]
+    made = {id(tensor) for output in outputs for tensor in leaves(output)} - inputs
+    reached = {id(tensor) for tensor in first.graph.leaves} - inputs
     moved = _moved_by_others(bench)
     return made - moved, reached
 
@@ -55,7 +53,9 @@ def _moved_by_others(bench: Bench) -> set[int]:
     from steadyrun.program.reachable_objects import reached
 
     optimizers = reached(bench.task).optimizers
-    return {id(each) for other in optimizers for group in other.param_groups for each in group["params"]}
+    return {
+        id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]
+    }
 
 
 QUESTION = Question(

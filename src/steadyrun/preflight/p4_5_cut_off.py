@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     if not bench.optimized:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
-    seen = bench.first_pass()
-    if not seen.gradients and not seen.graph.leaves:
+    first = bench.first_pass()
+    if not first.gradients and not first.graph.leaves:
         raise NotApplicable("the loss has no gradient at all")
     silent = _without_gradient(bench)
     if not silent:
         return Finding("pass", "every optimized parameter gets a gradient.")
     change = _change_of_loss(bench, list(silent.values()))
-    bound = limit["changed"] * max(abs(seen.loss), 1e-3)
+    bound = limit["changed"] * max(abs(first.loss), 1e-3)
     measured = {"changed": change, "silent": float(len(silent))}
     if not change > bound:
         message = f"{counted(len(silent), 'optimized parameter')} without a part in the loss: {listed(list(silent))}."
         return Finding("unused", message, measured)
     moving: set[str] = set()
     noise = _change_of_loss(bench, [], moving)
-    silent = {name: each for name, each in silent.items() if name not in moving}
+    silent = {name: parameter for name, parameter in silent.items() if name not in moving}
     if not silent:
         return Finding("pass", f"what gets no gradient is moved by the forward pass itself: {listed(sorted(moving))}.")
     if change <= 10 * noise:
@@ -56,14 +56,14 @@ def _no_grad(bench: Bench, names: list[str]) -> bool:
     called: dict[str, bool] = {}
     owners = {name.rpartition(".")[0] for name in names}
 
-    def look(path: str) -> Any:
+    def note(path: str) -> Any:
         return lambda *_: called.update({path: called.get(path, False) or torch.is_grad_enabled()})
 
     modules = {clean(path): module for path, module in bench.model.named_modules()}
     with bench.pristine(), torch.enable_grad():
         bench.reseed()
         bench.modes(True)
-        handles = [modules[path].register_forward_pre_hook(look(path)) for path in owners if path in modules]
+        handles = [modules[path].register_forward_pre_hook(note(path)) for path in owners if path in modules]
         try:
             bench.loss(bench.batch())
         finally:
@@ -75,17 +75,19 @@ def _no_grad(bench: Bench, names: list[str]) -> bool:
 def _without_gradient(bench: Bench) -> dict[str, Tensor]:
     """Trainable, optimized, and no gradient; of several optimizers only those that this loss is about."""
     gradients = bench.first_pass().gradients
-    names = {id(each): name for name, each in bench.parameters.items()}
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
     stepped = _gradients_of_a_step(bench)
     silent: dict[str, Tensor] = {}
     for optimizer in bench.task.optimizers:
-        held = [each for group in optimizer.param_groups for each in group["params"] if id(each) in names]
-        if not any(names[id(each)] in gradients for each in held):
+        optimized = [
+            parameter for group in optimizer.param_groups for parameter in group["params"] if id(parameter) in names
+        ]
+        if not any(names[id(parameter)] in gradients for parameter in optimized):
             continue  # the other side of a game: its own loss is not this one
-        for each in held:
-            name = names[id(each)]
-            if each.requires_grad and each.numel() and name not in gradients and id(each) not in stepped:
-                silent[name] = each
+        for parameter in optimized:
+            name = names[id(parameter)]
+            if parameter.requires_grad and parameter.numel() and name not in gradients and id(parameter) not in stepped:
+                silent[name] = parameter
     return silent
 
 
@@ -114,17 +116,19 @@ def _change_of_loss(bench: Bench, parameters: list[Tensor], moving: set[str] | N
     with bench.pristine(), torch.no_grad():
         bench.reseed()
         bench.modes(True)
-        for each in parameters:
-            if each.is_floating_point():
-                size = float(each.float().std(correction=0)) or 0.02
-                steps = torch.linspace(-1, 1, each.numel(), device=each.device).reshape(each.shape)
-                each.add_((0.3 * size * steps + 0.1 * size).to(each.dtype))
-        before_pass = {name: (each, each.detach().clone()) for name, each in bench.parameters.items()}
+        for parameter in parameters:
+            if parameter.is_floating_point():
+                size = float(parameter.float().std(correction=0)) or 0.02
+                steps = torch.linspace(-1, 1, parameter.numel(), device=parameter.device).reshape(parameter.shape)
+                parameter.add_((0.3 * size * steps + 0.1 * size).to(parameter.dtype))
+        before_pass = {name: (parameter, parameter.detach().clone()) for name, parameter in bench.parameters.items()}
         with bench.without_gradients():
             loss = float(bench.loss(bench.batch()))
         if moving is not None:
             now = bench.parameters
-            moving |= {name for name, (each, was) in before_pass.items() if not same(now.get(name, each), was)}
+            moving |= {
+                name for name, (parameter, was) in before_pass.items() if not same(now.get(name, parameter), was)
+            }
     before = bench.first_pass().loss
     return abs(loss - before) if loss == loss else float("inf")
 

@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
     from steadyrun.preflight.bench import Bench
     from steadyrun.preflight.rehearsal import Rehearsal
-    from steadyrun.preflight.step_trace import StepSeen
+    from steadyrun.preflight.step_trace import StepTrace
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.rehearsal import rehearsal
 
     made = rehearsal(bench)
-    seen = made.first
-    names = {id(each): name for name, each in bench.parameters.items()}
-    due = [key for key in names if key in seen.gradients and key in seen.after and _has_number(seen, key)]
-    if not seen.stepped and not any(bool(seen.change(key).ne(0).any()) for key in seen.after):
+    trace = made.first
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
+    due = [key for key in names if key in trace.gradients and key in trace.after and _has_number(trace, key)]
+    if not trace.stepped and not any(bool(trace.change(key).ne(0).any()) for key in trace.after):
         return _nothing(bench, made)
     if empty := _empty_steps(bench, made):
         message = f"an optimizer steps, and none of its {counted(empty, 'trainable tensor')} ever gets a gradient."
         return Finding("empty-step", message, {"empty": float(empty)})
     if not due:
         raise NotApplicable("no optimized parameter of the model had a gradient when its optimizer stepped")
-    if all(seen.rates[key] == 0 for key in due):
+    if all(trace.rates[key] == 0 for key in due):
         return _rate_zero(bench, made)
-    due = [key for key in due if seen.rates[key] != 0]
-    still = [key for key in due if not bool(seen.change(key).ne(0).any())]
-    stalled = _stalled_share(seen, due)
-    ratios = {key: _ratio(seen, key) for key in due}
-    known = [each for key, each in ratios.items() if each is not None and key not in still]
+    due = [key for key in due if trace.rates[key] != 0]
+    still = [key for key in due if not bool(trace.change(key).ne(0).any())]
+    stalled = _stalled_share(trace, due)
+    ratios = {key: _ratio(trace, key) for key in due}
+    known = [ratio for key, ratio in ratios.items() if ratio is not None and key not in still]
     measured = {"still": float(len(still)), "moved": float(len(due) - len(still)), "stalled": stalled}
     measured |= {"largest": max(known, default=float("nan")), "smallest": min(known, default=float("nan"))}
     if stalled > limit["stalled"] and (share := _stalled_at_peak(bench, due)) > limit["stalled"]:
@@ -46,7 +46,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
             f"gradient (limit {percent(limit['stalled'])}): the update is below the spacing of the format.",
             measured | {"stalled": share},
         )
-    if lost := [key for key in still if not _too_small(seen, key)]:
+    if lost := [key for key in still if not _too_small(trace, key)]:
         message = (
             f"{counted(len(lost), 'parameter')} with a gradient and a learning rate above 0 not moved by a step: "
             f"{listed([names[key] for key in lost])}."
@@ -61,10 +61,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding(
             "far", f"{facts}; {listed([names[key] for key in far])} by more than {limit['far']:g}.", measured
         )
-    if any(_small_format(seen.before[key]) for key in still):
-        told = listed([names[key] for key in still])
+    if any(_small_format(trace.before[key]) for key in still):
+        unmoved = listed([names[key] for key in still])
         return Finding(
-            "below-spacing", f"{facts}; the updates of {told} are below the spacing of their numbers.", measured
+            "below-spacing", f"{facts}; the updates of {unmoved} are below the spacing of their numbers.", measured
         )
     return Finding("pass", f"{facts}.", measured)
 
@@ -73,7 +73,7 @@ def _nothing(bench: Bench, made: Rehearsal) -> Finding:
     """The first step changed nothing: a warmup from 0, a scaler that skips, an accumulation, or no step at all."""
     from steadyrun.preflight.step_trace import UNSCALE, rate_of
 
-    rates = [rate_of(group) for each in bench.task.optimizers for group in each.param_groups]
+    rates = [rate_of(group) for optimizer in bench.task.optimizers for group in optimizer.param_groups]
     if rates and not any(rates):
         return _rate_zero(bench, made)
     skipped = any(event.kind == UNSCALE for event in [*made.first.events, *made.second.events])
@@ -97,35 +97,35 @@ def _empty_steps(bench: Bench, made: Rehearsal) -> int:
     """How many trainable tensors an optimizer holds that steps twice without any gradient; 0 where there is none."""
     from steadyrun.preflight.step_trace import STEP
 
-    seen = [made.first, made.second]
-    given = {key for each in seen for key in [*each.gradients, *each.arrived]}
-    if bench.task.train_step is None or any(each.closure for each in seen):
+    traces = [made.first, made.second]
+    with_gradient = {key for trace in traces for key in [*trace.gradients, *trace.arrived]}
+    if bench.task.train_step is None or any(trace.closure for trace in traces):
         return 0
-    held = {id(each): each for each in bench.optimized}
+    optimized = {id(tensor): tensor for tensor in bench.optimized}
     for event in made.first.events:
-        learning = [key for key in event.members if key in held and held[key].requires_grad]
-        if event.kind == STEP and learning and learning[0] in made.second.stepped and not given & event.members:
+        learning = [key for key in event.members if key in optimized and optimized[key].requires_grad]
+        if event.kind == STEP and learning and learning[0] in made.second.stepped and not with_gradient & event.members:
             return len(learning)
     return 0
 
 
-def _has_number(seen: StepSeen, key: int) -> bool:
+def _has_number(trace: StepTrace, key: int) -> bool:
     from steadyrun.preflight.step_trace import any_number
 
-    return any_number(seen.gradients[key])
+    return any_number(trace.gradients[key])
 
 
-def _ratio(seen: StepSeen, key: int) -> float | None:
+def _ratio(trace: StepTrace, key: int) -> float | None:
     """The move against the size of a matrix; None for what may well begin at zero."""
-    before = seen.before[key]
+    before = trace.before[key]
     size = float(before.abs().float().norm())
-    return float(seen.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
+    return float(trace.change(key).norm()) / size if before.dim() >= 2 and size > 0 else None
 
 
-def _small_format(held: Tensor) -> bool:
+def _small_format(tensor: Tensor) -> bool:
     import torch
 
-    return held.dtype in (torch.float16, torch.bfloat16)
+    return tensor.dtype in (torch.float16, torch.bfloat16)
 
 
 def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int]:
@@ -135,9 +135,9 @@ def _stalled(before: Tensor, change: Tensor, gradient: Tensor) -> tuple[int, int
     return int((due & change.eq(0)).sum()), int(due.sum())
 
 
-def _stalled_share(seen: StepSeen, due: list[int]) -> float:
+def _stalled_share(trace: StepTrace, due: list[int]) -> float:
     """Of the numbers in small formats that have a gradient, the share that did not move."""
-    counts = [_stalled(seen.before[key], seen.change(key), seen.gradients[key]) for key in due]
+    counts = [_stalled(trace.before[key], trace.change(key), trace.gradients[key]) for key in due]
     total = sum(count for _, count in counts)
     return sum(count for count, _ in counts) / total if total else 0.0
 
@@ -145,7 +145,7 @@ def _stalled_share(seen: StepSeen, due: list[int]) -> float:
 def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
     """The same at the highest known learning rate: early in a warmup little moves, and that passes."""
     from steadyrun.preflight.rehearsal import step_input
-    from steadyrun.preflight.step_trace import rate_of, watched
+    from steadyrun.preflight.step_trace import rate_of, traced_step
 
     with bench.pristine():
         bench.reseed()
@@ -154,20 +154,20 @@ def _stalled_at_peak(bench: Bench, due: list[int]) -> float:
             for group in optimizer.param_groups:
                 rates = [bench.declared("lr_max") or 0.0, rate_of(group, "initial_lr"), rate_of(group)]
                 if rates[-1] == rates[-1]:
-                    group["lr"] = max(each for each in rates if each == each)
-        seen = watched(bench, step_input(bench, 0))
-    return _stalled_share(seen, [key for key in due if key in seen.gradients])
+                    group["lr"] = max(rate for rate in rates if rate == rate)
+        trace = traced_step(bench, step_input(bench, 0))
+    return _stalled_share(trace, [key for key in due if key in trace.gradients])
 
 
-def _too_small(seen: StepSeen, key: int) -> bool:
+def _too_small(trace: StepTrace, key: int) -> bool:
     """Whether an ordinary update (rate times gradient, or times its sign) would be lost in rounding."""
     import torch
 
     from steadyrun.preflight.step_trace import dense
 
-    before, gradient = seen.before[key], dense(seen.gradients[key]).float()
+    before, gradient = trace.before[key], dense(trace.gradients[key]).float()
     spacing = torch.finfo(before.dtype).eps * float(before.abs().max()) if before.numel() else 1.0
-    return seen.rates[key] * float(gradient.abs().max()) < spacing
+    return trace.rates[key] * float(gradient.abs().max()) < spacing
 
 
 QUESTION = Question(

@@ -30,7 +30,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
     if not bench.optimized:
         raise MissingSignal("optimizer", "there is no optimizer", "give preflight the optimizer")
-    weights = [{"name": name, "shape": list(each.shape)} for name, each in named_parameters(bench.model)]
+    weights = [{"name": name, "shape": list(parameter.shape)} for name, parameter in named_parameters(bench.model)]
     groups = describe_groups(bench.task.optimizers, bench.model)
     described: Any = _Described(bench.config, {"param_groups": groups, "initial_weights": weights})
     return c6_1_decay_groups.find(described, limit)

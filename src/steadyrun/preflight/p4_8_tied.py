@@ -66,9 +66,9 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
     if hasattr(bench.model, "get_output_embeddings") and head is None:
         return None, None
     if table is None or head is None:
-        tables = [each for each in bench.model.modules() if isinstance(each, nn.Embedding)]
-        heads = [each for each in bench.model.modules() if isinstance(each, nn.Linear)]
-        pairs = [(one, two) for one in tables for two in heads if one.weight.shape == two.weight.shape]
+        tables = [module for module in bench.model.modules() if isinstance(module, nn.Embedding)]
+        heads = [module for module in bench.model.modules() if isinstance(module, nn.Linear)]
+        pairs = [(table, head) for table in tables for head in heads if table.weight.shape == head.weight.shape]
         if not pairs:
             return None, None
         tied = [pair for pair in pairs if pair[0].weight is pair[1].weight]
@@ -87,10 +87,10 @@ def _output(bench: Bench) -> Any:
     from steadyrun.preflight.layer_order import output_layer
 
     try:
-        found = output_layer(bench)
+        layer = output_layer(bench)
     except MissingSignal:
         return None
-    return None if found is None else found[1]
+    return None if layer is None else layer[1]
 
 
 def _asked(model: Any, name: str) -> Any:

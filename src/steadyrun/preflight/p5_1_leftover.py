@@ -11,7 +11,7 @@ from steadyrun.text import counted, listed
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.step_trace import StepSeen
+    from steadyrun.preflight.step_trace import StepTrace
 
 
 def find(bench: Bench, _limit: Limits) -> Finding:
@@ -20,10 +20,10 @@ def find(bench: Bench, _limit: Limits) -> Finding:
 
     made = rehearsal(bench)
     if erased := _erased(made.first):
-        told = _told(bench, erased)
+        lost = _names_of(bench, erased)
         return Finding(
             "erased",
-            f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(told)}.",
+            f"{counted(len(erased), 'parameter')} with a gradient after backward and none at the step: {listed(lost)}.",
             {"erased": float(len(erased))},
         )
     if made.first.closure or made.second.closure:
@@ -32,11 +32,11 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         raise NotApplicable("no optimizer steps on every call: gradients are kept on purpose, or a step was skipped")
     measured = {"left": float(len(made.left)), "carried": float(len(made.carried))}
     if made.carried:
-        told = _told(bench, made.carried)
+        lost = _names_of(bench, made.carried)
         return Finding(
             "carried",
             f"the gradient of the first step is still in that of the second, in "
-            f"{counted(len(made.carried), 'parameter')}: {listed(told)}.",
+            f"{counted(len(made.carried), 'parameter')}: {listed(lost)}.",
             measured,
         )
     if made.left:
@@ -46,21 +46,21 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     return Finding("pass", "a step leaves no gradients behind.", measured)
 
 
-def _told(bench: Bench, keys: Collection[int]) -> list[str]:
+def _names_of(bench: Bench, keys: Collection[int]) -> list[str]:
     """Names in the order of the model, then what is not in it."""
-    names = {id(each): name for name, each in bench.parameters.items()}
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
     return [name for key, name in names.items() if key in keys] + ["another tensor" for key in keys if key not in names]
 
 
-def _erased(seen: StepSeen) -> list[int]:
+def _erased(trace: StepTrace) -> list[int]:
     """What got a gradient and had none at the step, where that is so for everything the optimizer holds."""
     from steadyrun.preflight.step_trace import STEP, any_number
 
-    for event in seen.events:
-        if event.kind != STEP or seen.closure:
+    for event in trace.events:
+        if event.kind != STEP or trace.closure:
             continue
-        arrived = event.members & seen.arrived
-        here = {key for key in event.members if key in seen.gradients and any_number(seen.gradients[key])}
+        arrived = event.members & trace.arrived
+        here = {key for key in event.members if key in trace.gradients and any_number(trace.gradients[key])}
         if arrived and not here:
             return sorted(arrived)
     return []

@@ -10,7 +10,7 @@ from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.step_trace import StepEvent, StepSeen
+    from steadyrun.preflight.step_trace import StepEvent, StepTrace
 
 _ONLY_MEASURED = 1e5  # a threshold this high is there to read the norm
 
@@ -21,30 +21,30 @@ def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.step_trace import CLIP
 
     made = rehearsal(bench)
-    seen = made.first if made.first.stepped else made.second
-    clips = [e for e in seen.events if e.kind == CLIP and e.clip is not None and e.clip.max_norm < _ONLY_MEASURED]
+    trace = made.first if made.first.stepped else made.second
+    clips = [e for e in trace.events if e.kind == CLIP and e.clip is not None and e.clip.max_norm < _ONLY_MEASURED]
     declared = bench.declared("clip")
     if not clips:
-        return _unseen(seen, declared, limit)
+        return _unseen(trace, declared, limit)
     for clip in clips:
-        if finding := _misplaced(seen, clip):
+        if finding := _misplaced(trace, clip):
             return finding
-    held = clips[-1].clip
-    assert held is not None
-    measured = {"max_norm": held.max_norm, "norm": float(held.total_norm)}
-    facts = f"clipped to {held.max_norm:g} before the step; the norm was {shown(measured['norm'])}"
-    if declared is not None and abs(held.max_norm - declared) > limit["same"] * declared:
+    call = clips[-1].clip
+    assert call is not None
+    measured = {"max_norm": call.max_norm, "norm": float(call.total_norm)}
+    facts = f"clipped to {call.max_norm:g} before the step; the norm was {shown(measured['norm'])}"
+    if declared is not None and abs(call.max_norm - declared) > limit["same"] * declared:
         return Finding("other-threshold", f"{facts}; config declares a clip of {declared:g}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
-def _misplaced(seen: StepSeen, clip: StepEvent) -> Finding | None:
+def _misplaced(trace: StepTrace, clip: StepEvent) -> Finding | None:
     """A clip that comes after its optimizer's step, before any gradient, or before gradients are unscaled."""
     from steadyrun.preflight.step_trace import BACKWARD, CLIP, STEP, UNSCALE
 
     assert clip.clip is not None
-    place = next(each for each, event in enumerate(seen.events) if event is clip)
-    before, after = seen.events[:place], seen.events[place + 1 :]
+    index = next(index for index, event in enumerate(trace.events) if event is clip)
+    before, after = trace.events[:index], trace.events[index + 1 :]
     facts = f"clip_grad_norm_ (max_norm {clip.clip.max_norm:g}, norm {shown(float(clip.clip.total_norm))})"
     measured = {"max_norm": clip.clip.max_norm, "norm": float(clip.clip.total_norm)}
     mine = [event for event in before if event.kind in {STEP, CLIP, UNSCALE} and event.members & clip.members]
@@ -68,17 +68,17 @@ def _misplaced(seen: StepSeen, clip: StepEvent) -> Finding | None:
     return None
 
 
-def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
+def _unseen(trace: StepTrace, declared: float | None, limit: Limits) -> Finding:
     """No clip was seen: against a declared one, the gradient at the step tells."""
     from steadyrun.preflight.step_trace import STEP, dense
 
     if declared is None:
         raise NotApplicable("no clip_grad_norm_ was seen in a step, and config declares no clip")
-    gradients = [dense(each).float() for each in seen.gradients.values()]
+    gradients = [dense(gradient).float() for gradient in trace.gradients.values()]
     if not gradients:
         raise NotApplicable("no gradient was seen at the optimizer's step")
-    norm = max(_norm(seen, event.members) for event in seen.events if event.kind == STEP)
-    largest = max(float(each.abs().max()) for each in gradients if each.numel())
+    norm = max(_norm(trace, event.members) for event in trace.events if event.kind == STEP)
+    largest = max(float(gradient.abs().max()) for gradient in gradients if gradient.numel())
     measured = {"norm": norm, "declared": declared, "largest": largest}
     facts = f"config declares a clip of {declared:g}; the gradient at the step has a norm of {shown(norm)}"
     if norm <= declared * (1 + limit["same"]) or largest <= declared * (1 + limit["same"]):
@@ -86,14 +86,14 @@ def _unseen(seen: StepSeen, declared: float | None, limit: Limits) -> Finding:
     return Finding("not-clipped", f"{facts}: nothing clips it.", measured)
 
 
-def _norm(seen: StepSeen, members: frozenset[int]) -> float:
+def _norm(trace: StepTrace, members: frozenset[int]) -> float:
     """The norm of what one optimizer stepped on."""
     import torch
 
     from steadyrun.preflight.step_trace import dense
 
-    mine = [dense(each).float().norm() for key, each in seen.gradients.items() if key in members]
-    return float(torch.stack(mine).norm()) if mine else 0.0
+    norms = [dense(gradient).float().norm() for key, gradient in trace.gradients.items() if key in members]
+    return float(torch.stack(norms).norm()) if norms else 0.0
 
 
 _FIX = "The order is: backward, scaler.unscale_(optimizer) where there is a scaler, clip_grad_norm_, step, zero_grad."

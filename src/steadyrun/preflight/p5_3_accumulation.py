@@ -24,7 +24,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return _one_backward(bench, count)
     whole, last = _mean_gradient(bench)
     shared = [name for name in own if name in whole]
-    mine, theirs, ending = (_joined(held, shared) for held in (own, whole, last))
+    mine, theirs, ending = (_joined(gradients, shared) for gradients in (own, whole, last))
     times, alike = _compared(mine, theirs)
     last_times, last_alike = _compared(mine, ending)
     measured = {"times": times, "alike": alike, "accumulation": float(count)}
@@ -53,29 +53,29 @@ def _own_gradient(bench: Bench) -> tuple[dict[str, Tensor], int]:
     from steadyrun.preflight.rehearsal import rehearsal
     from steadyrun.preflight.step_trace import BACKWARD, CLIP
 
-    seen = rehearsal(bench).first
-    if not seen.stepped:
+    trace = rehearsal(bench).first
+    if not trace.stepped:
         raise MissingSignal(
             "a whole step",
             "the first call of train_step does not step",
             "let train_step take the list of micro-batches",
         )
-    names = {id(each): name for name, each in bench.parameters.items()}
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
     factor = 1.0
-    for event in seen.events:
+    for event in trace.events:
         if event.kind == CLIP and event.clip is not None:
             factor = max(1.0, float(event.clip.total_norm) / event.clip.max_norm)
-    gradients = {names[key]: each * factor for key, each in seen.gradients.items() if key in names}
-    return gradients, sum(event.kind == BACKWARD for event in seen.events)
+    gradients = {names[key]: gradient * factor for key, gradient in trace.gradients.items() if key in names}
+    return gradients, sum(event.kind == BACKWARD for event in trace.events)
 
 
 def _as_reported(bench: Bench) -> bool:
     """Whether all that a step differentiates is the loss it returns: then loss_fn divides by the number itself."""
     from steadyrun.preflight.rehearsal import rehearsal
 
-    seen = rehearsal(bench).first
-    found = [event.root for event in seen.events if event.root is not None]
-    return bool(found) and abs(sum(found) - seen.loss) <= 1e-3 * abs(seen.loss)
+    trace = rehearsal(bench).first
+    roots = [event.root for event in trace.events if event.root is not None]
+    return bool(roots) and abs(sum(roots) - trace.loss) <= 1e-3 * abs(trace.loss)
 
 
 def _one_backward(bench: Bench, count: int) -> Finding:
@@ -94,12 +94,12 @@ def _mean_gradient(bench: Bench) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         bench.modes(True)
         parts = bench.micro_batches() if bench.memo.get("takes a list") else [bench.batch()]
         total: dict[str, Tensor] = {}
-        found: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         for part in parts:
-            found = dict(bench.observe(part, backward=True).gradients)
-            for name, each in found.items():
-                total[name] = each / len(parts) + total.get(name, 0)
-        return total, found
+            gradients = dict(bench.observe(part, backward=True).gradients)
+            for name, gradient in gradients.items():
+                total[name] = gradient / len(parts) + total.get(name, 0)
+        return total, gradients
 
 
 def _joined(gradients: dict[str, Tensor], names: list[str]) -> Tensor:
@@ -113,12 +113,12 @@ def _joined(gradients: dict[str, Tensor], names: list[str]) -> Tensor:
     return torch.cat(parts)
 
 
-def _compared(one: Tensor, other: Tensor) -> tuple[float, float]:
+def _compared(gradient: Tensor, reference: Tensor) -> tuple[float, float]:
     """How many times the other, and how alike in direction."""
-    if one.shape != other.shape:
+    if gradient.shape != reference.shape:
         raise NotApplicable("sparse gradients cannot be compared")
-    product, sizes = float(one @ other), float(one.norm() * other.norm())
-    return product / max(float(other @ other), 1e-300), product / max(sizes, 1e-300)
+    product, sizes = float(gradient @ reference), float(gradient.norm() * reference.norm())
+    return product / max(float(reference @ reference), 1e-300), product / max(sizes, 1e-300)
 
 
 QUESTION = Question(

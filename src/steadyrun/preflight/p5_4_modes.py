@@ -27,28 +27,30 @@ class _ActiveDropouts:
     """Dropouts that were at work in evaluation mode."""
 
     default: int = 0  # called without `training`
-    told: int = 0  # called with training=True by hand
+    on_purpose: int = 0  # called with training=True by hand
     modules: list[str] = field(default_factory=list)  # of modules that eval() did not reach
     inside: int = 0  # depth of module calls that account for themselves
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
     quiet = bench.quiet()
-    seen, scores, stayed = _another_draw(bench)
+    dropouts, scores, stayed = _another_draw(bench)
     from steadyrun.preflight.input_edits import moved
 
     far = float(moved(quiet.scores, scores).max()) if scores.shape == quiet.scores.shape else 0.0
     bound = quiet.limit(limit["moved"])
-    measured = {"moved": far, "dropouts": float(seen.default + seen.told + len(seen.modules))}
+    measured = {"moved": far, "dropouts": float(dropouts.default + dropouts.on_purpose + len(dropouts.modules))}
     facts = f"in evaluation mode two passes differ by {shown(far)} (limit {shown(bound)})"
-    if far > bound and seen.default:
-        return Finding("functional", f"{facts}: {counted(seen.default, 'dropout')} not told the mode.", measured)
-    if far > bound and seen.modules:
-        known = set(seen.modules) <= set(stayed)
-        message = f"{facts}: eval() does not reach {listed(seen.modules)}."
+    if far > bound and dropouts.default:
+        return Finding("functional", f"{facts}: {counted(dropouts.default, 'dropout')} not told the mode.", measured)
+    if far > bound and dropouts.modules:
+        known = set(dropouts.modules) <= set(stayed)
+        message = f"{facts}: eval() does not reach {listed(dropouts.modules)}."
         return Finding("stays" if known and not _all_stay(bench, stayed) else "unreached", message, measured)
-    if far > bound and seen.told:
-        return Finding("on-purpose", f"{facts}: {counted(seen.told, 'call')} of dropout with training=True.", measured)
+    if far > bound and dropouts.on_purpose:
+        return Finding(
+            "on-purpose", f"{facts}: {counted(dropouts.on_purpose, 'call')} of dropout with training=True.", measured
+        )
     if far > bound:
         return Finding("samples", f"{facts}: something draws random numbers, and no dropout is at work.", measured)
     if _trains_in_eval(bench):
@@ -68,17 +70,18 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
     from steadyrun.preflight.token_positions import noting
     from steadyrun.program.model_parts import clean
 
-    seen = _ActiveDropouts()
+    dropouts = _ActiveDropouts()
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
 
     def entered(module: nn.Module, _args: Any) -> None:
-        seen.inside += isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0
+        dropouts.inside += isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0
 
     def left(module: nn.Module, _args: Any, _output: Any) -> None:
         if isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0:
-            seen.inside -= 1
+            dropouts.inside -= 1
             if module.training and module.p > 0:
-                seen.modules.append(names.get(id(module), f"a {type(module).__name__} that is no registered module"))
+                unregistered = f"a {type(module).__name__} that is no registered module"
+                dropouts.modules.append(names.get(id(module), unregistered))
 
     inside = [0]
     functional = torch.nn.functional
@@ -86,13 +89,14 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
 
     def note(function: Any, args: Any, kwargs: Any) -> None:
         if function is functional.scaled_dot_product_attention and inside[0]:
-            seen.default += bool(args[4] if len(args) > 4 else kwargs.get("dropout_p"))
-        if function in kinds and inside[0] and not seen.inside:
+            dropouts.default += bool(args[4] if len(args) > 4 else kwargs.get("dropout_p"))
+        if function in kinds and inside[0] and not dropouts.inside:
             rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
             at_work = args[2] if len(args) > 2 else kwargs.get("training", True)
             if rate and at_work:
-                told = _told_the_mode()
-                seen.default, seen.told = seen.default + (not told), seen.told + told
+                passes_mode = _passes_mode()
+                dropouts.default += not passes_mode
+                dropouts.on_purpose += passes_mode
 
     with bench.pristine():
         bench.modes(False)
@@ -110,7 +114,7 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
     finally:
         for handle in handles:
             handle.remove()
-    return seen, scores, stayed
+    return dropouts, scores, stayed
 
 
 def _trains_in_eval(bench: Bench) -> bool:
@@ -126,7 +130,7 @@ def _trains_in_eval(bench: Bench) -> bool:
     return made.first.trained_in_eval or made.second.trained_in_eval
 
 
-def _told_the_mode() -> bool:
+def _passes_mode() -> bool:
     """Whether the program's own line that called dropout says `training`; True where its source is not known."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch.", "steadyrun.preflight")):
@@ -135,7 +139,7 @@ def _told_the_mode() -> bool:
         return True
     name = frame.f_code.co_filename
     lines = [
-        linecache.getline(name, each, frame.f_globals) for each in range(frame.f_lineno, frame.f_lineno + _LONGEST_CALL)
+        linecache.getline(name, line, frame.f_globals) for line in range(frame.f_lineno, frame.f_lineno + _LONGEST_CALL)
     ]
     source = "".join(lines)
     start = source.find("dropout")
@@ -143,17 +147,17 @@ def _told_the_mode() -> bool:
         call = _first_call(source[start:])
     except SyntaxError:
         return True
-    return call is None or len(call.args) > 2 or any(each.arg in {"training", None} for each in call.keywords)
+    return call is None or len(call.args) > 2 or any(keyword.arg in {"training", None} for keyword in call.keywords)
 
 
 def _first_call(source: str) -> ast.Call | None:
     """The call with which a piece of source begins."""
     depth = 0
-    for place, letter in enumerate(source):
+    for index, letter in enumerate(source):
         depth += (letter == "(") - (letter == ")")
         if letter == ")" and depth == 0:
-            found = ast.parse(source[: place + 1], mode="eval").body
-            return found if isinstance(found, ast.Call) else None
+            expression = ast.parse(source[: index + 1], mode="eval").body
+            return expression if isinstance(expression, ast.Call) else None
     return None
 
 

@@ -44,8 +44,8 @@ def _only_attributes(bench: Bench, unsaved: list[str]) -> bool:
     from steadyrun.program.model_parts import clean
 
     modules = {clean(path): module for path, module in bench.model.named_modules()}
-    found = [(modules.get(path), name) for path, _, name in (each.rpartition(".") for each in unsaved)]
-    return bool(found) and all(owner is not None and name in vars(owner) for owner, name in found)
+    owners = [(modules.get(path), name) for path, _, name in (attribute.rpartition(".") for attribute in unsaved)]
+    return bool(owners) and all(owner is not None and name in vars(owner) for owner, name in owners)
 
 
 QUESTION = Question(

@@ -28,7 +28,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     name = _meant(bench)
     if not name:
         raise NotApplicable("neither config nor a loss scaler says that fp16 or bf16 is meant")
-    if any(each.dtype.itemsize < 4 for each in bench.parameters.values() if each.is_floating_point()):
+    if any(parameter.dtype.itemsize < 4 for parameter in bench.parameters.values() if parameter.is_floating_point()):
         raise NotApplicable("the parameters are in a small format themselves")
     plain, small = _computed(bench, None), _computed(bench, name)
     measured = {"loss": small.loss, "loss_fp32": plain.loss}
@@ -70,35 +70,37 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
     broken: list[str] = []
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
 
-    def look(module: Any, _args: Any, output: Any) -> None:
+    def note(module: Any, _args: Any, output: Any) -> None:
         tensor = first_float(output)
         if not broken and tensor is not None and not tensor.is_nested and not bool(tensor.detach().isfinite().all()):
             broken.append(f"{names[id(module)]} ({type(module).__name__})")
 
-    leaves = [each for each in bench.model.modules() if not list(each.children())]
+    leaves = [module for module in bench.model.modules() if not list(module.children())]
     with bench.pristine():
         bench.reseed()
         bench.modes(True)
-        handles = [each.register_forward_hook(look) for each in leaves] if name else []
+        handles = [module.register_forward_hook(note) for module in leaves] if name else []
         try:
             with no_autocast() if name is None else torch.autocast(bench.device.type, getattr(torch, name)):
-                seen = bench.observe(bench.batch(), backward=True)
-            gradients = {key: each.detach().clone() for key, each in seen.gradients.items()}
+                observed = bench.observe(bench.batch(), backward=True)
+            gradients = {key: gradient.detach().clone() for key, gradient in observed.gradients.items()}
         finally:
             for handle in handles:
                 handle.remove()
-    return _Computed(seen.loss, gradients, broken[0] if broken else "")
+    return _Computed(observed.loss, gradients, broken[0] if broken else "")
 
 
-def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+def _cosine(plain: dict[str, Tensor], small: dict[str, Tensor]) -> float:
     import torch
 
     from steadyrun.preflight.step_trace import dense
 
-    shared = [name for name in one if name in other and dense(one[name]).shape == dense(other[name]).shape]
+    shared = [name for name in plain if name in small and dense(plain[name]).shape == dense(small[name]).shape]
     if not shared:
         return 1.0
-    mine, theirs = (torch.cat([dense(held[name]).flatten().double() for name in shared]) for held in (one, other))
+    mine, theirs = (
+        torch.cat([dense(gradients[name]).flatten().double() for name in shared]) for gradients in (plain, small)
+    )
     both = mine.isfinite() & theirs.isfinite()
     size = float(mine[both].norm() * theirs[both].norm())
     return float(mine[both] @ theirs[both]) / size if size else 1.0

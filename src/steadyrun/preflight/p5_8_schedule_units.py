@@ -37,11 +37,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
     per_step = _per_step(bench)
     if per_step is not None and per_step > 0:
         return _held_against(bench, curves, per_step, int(total))
-    found = _either(bench, curves, int(total))
-    if per_step == 0 and found.outcome == "pass" and any(float(np.ptp(curve)) > 0 for curve in curves):
-        message = f"train_step does not step the scheduler; {found.message}"
-        return Finding("left-to-the-loop", message, found.measured)
-    return found
+    either = _either(bench, curves, int(total))
+    if per_step == 0 and either.outcome == "pass" and any(float(np.ptp(curve)) > 0 for curve in curves):
+        message = f"train_step does not step the scheduler; {either.message}"
+        return Finding("left-to-the-loop", message, either.measured)
+    return either
 
 
 def _dry(bench: Bench, total: int) -> list[Floats]:
@@ -50,15 +50,15 @@ def _dry(bench: Bench, total: int) -> list[Floats]:
 
     task = bench.task
     owner = getattr(task.scheduler, "optimizer", None) or task.optimizers[0]
-    found = expected_rates(task.scheduler, owner, bench.model, total + 1)
-    if not found.groups:
-        raise NotApplicable(found.why or "the scheduler cannot be run dry")
-    if found.steps < min(total, 10):
-        raise NotApplicable(f"the scheduler could be run for {found.steps} steps only")
+    expected = expected_rates(task.scheduler, owner, bench.model, total + 1)
+    if not expected.groups:
+        raise NotApplicable(expected.why or "the scheduler cannot be run dry")
+    if expected.steps < min(total, 10):
+        raise NotApplicable(f"the scheduler could be run for {expected.steps} steps only")
     curves: list[Floats] = []
-    for knots in found.groups:
-        places, rates = np.array(knots, float).T
-        curves.append(np.interp(np.arange(found.steps), places, rates))
+    for knots in expected.groups:
+        steps, rates = np.array(knots, float).T
+        curves.append(np.interp(np.arange(expected.steps), steps, rates))
     return curves
 
 
@@ -118,7 +118,7 @@ def _asked(bench: Bench, curves: list[Floats], per_step: float, total: int) -> A
     rates = [curve[np.minimum(counts, len(curve) - 1)] for curve in curves]
     if declared_plan(bench.config, min(float(np.min(curve)) for curve in curves)) is None:
         return Answer(NOTE, "not-declared", _described(rates[0], steps))
-    groups = {f"lr/{place}": (steps, rate) for place, rate in enumerate(rates)}
+    groups = {f"lr/{index}": (steps, rate) for index, rate in enumerate(rates)}
     answer = RECORDED.ask(GivenRecord(bench.config, groups).signals())
     return replace(answer, message=answer.message.replace("recorded ", ""))
 
@@ -142,7 +142,7 @@ def _climbs_again(bench: Bench, curves: list[Floats], per_step: float, total: in
         epochs = total / batches if total % batches == 0 else None
     if not isinstance(horizon, int | float) or horizon != epochs or horizon * 2 > total * per_step:
         return ""
-    curve = max(curves, key=lambda each: float(np.max(each)))
+    curve = max(curves, key=lambda candidate: float(np.max(candidate)))
     rises = float(np.max(curve[int(horizon) :]) - curve[min(int(horizon), len(curve) - 1)])
     return (
         f"its T_max is {horizon:g}, the number of epochs: the rate is at its minimum at step {horizon / per_step:g} of "

@@ -27,7 +27,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     for factor in _RATES:
         losses, changed = _losses(bench, base * factor, int(limit["steps"]))
         start, moved = losses[0], moved or changed
-        finite = [each for each in losses[-_LAST:] if abs(each) < float("inf")]
+        finite = [loss for loss in losses[-_LAST:] if abs(loss) < float("inf")]
         fall = (start - sum(finite) / len(finite)) / max(abs(start), 1e-12) if len(finite) == _LAST else 0.0
         if fall > best:
             best, rate = fall, base * factor
@@ -49,9 +49,9 @@ def _rate(bench: Bench) -> float:
     """The highest learning rate that is known."""
     from steadyrun.preflight.step_trace import rate_of
 
-    groups = [group for each in bench.task.optimizers for group in each.param_groups]
+    groups = [group for optimizer in bench.task.optimizers for group in optimizer.param_groups]
     rates = [rate_of(group, name) for group in groups for name in ("lr", "initial_lr")]
-    return bench.declared("lr_max") or max((each for each in rates if each == each), default=0.0)
+    return bench.declared("lr_max") or max((rate for rate in rates if rate == rate), default=0.0)
 
 
 def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
@@ -61,17 +61,22 @@ def _losses(bench: Bench, rate: float, steps: int) -> tuple[list[float], bool]:
     with bench.pristine(), torch.enable_grad():
         bench.reseed()
         bench.modes(True)
-        before = [each.detach().clone() for each in bench.optimized]
-        groups = [group for each in bench.task.optimizers for group in each.param_groups]
+        before = [parameter.detach().clone() for parameter in bench.optimized]
+        groups = [group for optimizer in bench.task.optimizers for group in optimizer.param_groups]
         own = [_own_rate(group) for group in groups]
         largest = max(own, default=0.0)
-        wanted = [(group, rate * each / largest if largest else rate) for group, each in zip(groups, own, strict=True)]
+        group_rates = [
+            (group, rate * own_rate / largest if largest else rate) for group, own_rate in zip(groups, own, strict=True)
+        ]
         losses = []
         for _ in range(steps):
-            for group, each in wanted:
-                group["lr"] = each
+            for group, group_rate in group_rates:
+                group["lr"] = group_rate
             losses.append(bench.plain_step(bench.batch()))
-        changed = any(not torch.equal(one, two) for one, two in zip(before, bench.optimized, strict=True))
+        changed = any(
+            not torch.equal(before_step, parameter)
+            for before_step, parameter in zip(before, bench.optimized, strict=True)
+        )
     return losses, changed
 
 
@@ -80,7 +85,7 @@ def _own_rate(group: dict[str, Any]) -> float:
     from steadyrun.preflight.step_trace import rate_of
 
     rates = [rate_of(group, "initial_lr"), rate_of(group)]
-    return next((each for each in rates if each > 0), 0.0)
+    return next((rate for rate in rates if rate > 0), 0.0)
 
 
 def _should_fall(bench: Bench, start: float, limit: Limits) -> bool:

@@ -27,7 +27,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if len(sizes) < limit["layers"]:
         raise NotApplicable(f"{len(sizes)} layers with a gradient are no deep chain (from {limit['layers']:g} on)")
     part = max(1, len(sizes) // 4)
-    largest = [max(each, key=lambda pair: pair[1]) for each in (sizes[:part], sizes[-part:])]
+    largest = [max(quarter, key=lambda pair: pair[1]) for quarter in (sizes[:part], sizes[-part:])]
     (first, low), (last, high) = largest  # one layer alone may be small by nature, as a query is with fresh weights
     ratio = low / high
     measured = {"ratio": ratio, "first": low, "last": high, "layers": float(len(sizes))}
@@ -53,7 +53,7 @@ def _weight(name: str, module: nn.Module, bench: Bench) -> str:
 
     if isinstance(module, nn.Embedding):
         return ""
-    own = [key for key, each in module.named_parameters(recurse=False) if each.dim() >= 2]
+    own = [key for key, parameter in module.named_parameters(recurse=False) if parameter.dim() >= 2]
     path = f"{name}.{own[0]}" if own and name else (own[0] if own else "")
     return path if path in bench.parameters else ""
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.unit_activity import activity
 
-    layers = [each for each in activity(bench) if each.rows >= limit["rows"] and each.rectified]
+    layers = [layer for layer in activity(bench) if layer.rows >= limit["rows"] and layer.rectified]
     if not layers:
         raise NotApplicable("no layer of units that can be silent was seen on enough rows")
-    worst = max(layers, key=lambda each: (each.dead, each.silent))
+    worst = max(layers, key=lambda layer: (layer.dead, layer.silent))
     measured = {"dead": worst.dead, "silent_rows": worst.silent, "rows": float(worst.rows), "units": float(worst.units)}
-    dead = [each.name for each in layers if each.dead > limit["dead"]]
+    dead = [layer.name for layer in layers if layer.dead > limit["dead"]]
     facts = f"{percent(worst.dead)} of the {worst.units} units of {worst.name} are 0 on all {worst.rows} rows"
     if worst.dead > limit["dead"] and worst.silent > limit["silent"]:
         more = f"; so are those of {listed(dead)}" if len(dead) > 1 else ""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def find(bench: Bench, limit: Limits) -> Finding:
     from steadyrun.preflight.unit_activity import activity
 
-    layers = [each for each in activity(bench) if each.kind in {"Tanh", "Sigmoid"} and each.units > 1]
+    layers = [layer for layer in activity(bench) if layer.kind in {"Tanh", "Sigmoid"} and layer.units > 1]
     if not layers:
         raise NotApplicable("the model has no layer of tanh or sigmoid units")
-    worst = max(layers, key=lambda each: each.saturated)
+    worst = max(layers, key=lambda layer: layer.saturated)
     measured = {"saturated": worst.saturated, "rows": float(worst.rows), "units": float(worst.units)}
     facts = (
         f"{percent(worst.saturated)} of the outputs of {worst.name} ({worst.kind}, {worst.units} units, {worst.rows} "

@@ -69,8 +69,8 @@ def _peaks(bench: Bench) -> list[float]:
     if bench.task.scheduler is None:
         return now
     steps = int(bench.declared("total_steps") or 10_000)
-    found = expected_rates(bench.task.scheduler, bench.task.optimizers[0], bench.model, steps)
-    tops = [max((rate for _, rate in knots), default=0.0) for knots in found.groups]
+    expected = expected_rates(bench.task.scheduler, bench.task.optimizers[0], bench.model, steps)
+    tops = [max((rate for _, rate in knots), default=0.0) for knots in expected.groups]
     return tops if len(tops) == len(now) else now
 
 
@@ -90,11 +90,11 @@ def _trained(bench: Bench, rates: list[float], factor: float) -> float:
         bench.modes(True)
         for step in range(_STEPS):
             for group, rate in zip(groups, rates, strict=True):
-                wanted = rate * factor * min(1.0, (step + 1) / _WARMUP)
+                scaled = rate * factor * min(1.0, (step + 1) / _WARMUP)
                 if hasattr(group["lr"], "fill_"):
-                    group["lr"].fill_(wanted)
+                    group["lr"].fill_(scaled)
                 else:
-                    group["lr"] = wanted
+                    group["lr"] = scaled
             if not math.isfinite(bench.plain_step(bench.batches[step % len(bench.batches)])):
                 return math.inf
         return _loss_now(bench)

@@ -29,22 +29,25 @@ class ProgramState:
         self._task = task
         self._model = unwrapped(task.model)
         others = reached(task)
-        modules = list({id(each): each for top in [self._model, *others.modules] for each in top.modules()}.values())
+        tops = [self._model, *others.modules]
+        modules = list({id(module): module for top in tops for module in top.modules()}.values())
         parameters = _parameters(self._model, others, [*task.optimizers, *others.optimizers])
-        self.tensors = {clean(name): Held.of(held) for name, held in _tensors(self._model)}
-        mine = {id(held.tensor) for held in self.tensors.values()}
-        strange = [*parameters, *(held for top in others.modules for held in top.buffers())]
-        self._strange = [Held.of(held) for held in strange if id(held) not in mine]
-        self._gradients = [(held, None if held.grad is None else Held.of(held.grad)) for held in parameters]
-        self._needs = [(held, held.requires_grad) for held in parameters]
+        self.tensors = {clean(name): Held.of(tensor) for name, tensor in _tensors(self._model)}
+        mine = {id(saved.tensor) for saved in self.tensors.values()}
+        strange = [*parameters, *(buffer for top in others.modules for buffer in top.buffers())]
+        self._strange = [Held.of(tensor) for tensor in strange if id(tensor) not in mine]
+        self._gradients = [
+            (parameter, None if parameter.grad is None else Held.of(parameter.grad)) for parameter in parameters
+        ]
+        self._needs = [(parameter, parameter.requires_grad) for parameter in parameters]
         self._modes = [(module, module.training) for module in modules]
-        self._registers = [(held, dict(held)) for module in modules for held in _registers(module)]
+        self._registers = [(register, dict(register)) for module in modules for register in _registers(module)]
         own = list(self._model.modules())
         self.own = _Machines(own, task.optimizers, [task.scheduler, task.scaler])
-        known = {id(each) for each in own}
-        strangers = [*(each for each in modules if id(each) not in known), *others.objects]
+        known = {id(module) for module in own}
+        strangers = [*(module for module in modules if id(module) not in known), *others.objects]
         self._others = _Machines(strangers, others.optimizers, others.stateful)
-        self._generators = [(held, _generator_state(held)) for held in others.generators]
+        self._generators = [(generator, _generator_state(generator)) for generator in others.generators]
         self._step = task.step
         self._loaders = kept_generators(task.loader, task.val_loader)
         self.random: RandomState = take(devices=_devices())
@@ -57,25 +60,25 @@ class ProgramState:
     def put_back_own(self) -> None:
         """What the state_dicts of the task's objects are about: the model, its optimizers, scheduler and scaler."""
         for register, members in self._registers:  # a forward pass may put other tensors into the places of the first
-            if [(name, id(each)) for name, each in register.items()] != [(n, id(each)) for n, each in members.items()]:
+            if _identities(register) != _identities(members):
                 register.clear()
                 register.update(members)
-        for held in self.tensors.values():
-            held.put_back()
-        for parameter, wanted in self._needs:
-            parameter.requires_grad_(wanted)
+        for saved in self.tensors.values():
+            saved.put_back()
+        for parameter, needs_grad in self._needs:
+            parameter.requires_grad_(needs_grad)
         self.own.put_back()
 
     def put_back_surroundings(self) -> None:
         """The rest: other networks of the program, gradients, modes, random generators."""
-        inside = {id(held) for _, held in _tensors(self._model)}
-        for held in self._strange:
-            if id(held.tensor) not in inside:
-                held.put_back()
-        for parameter, kept in self._gradients:
-            if kept is not None:
-                kept.put_back()
-            parameter.grad = None if kept is None else kept.tensor
+        inside = {id(tensor) for _, tensor in _tensors(self._model)}
+        for saved in self._strange:
+            if id(saved.tensor) not in inside:
+                saved.put_back()
+        for parameter, gradient in self._gradients:
+            if gradient is not None:
+                gradient.put_back()
+            parameter.grad = None if gradient is None else gradient.tensor
         for module, training in self._modes:
             module.training = training
         self._others.put_back()
@@ -88,36 +91,36 @@ class ProgramState:
 
     def differences(self) -> list[str]:
         """What is not as it was: nothing, after `put_back`."""
-        found = [f"{name} changed" for name, held in self.tensors.items() if not same(held.tensor, held.copy)]
-        now = {clean(name): held for name, held in _tensors(self._model)}
-        found += [
-            f"{name} is another tensor" for name, held in self.tensors.items() if now.get(name) is not held.tensor
+        differences = [f"{name} changed" for name, saved in self.tensors.items() if not same(saved.tensor, saved.copy)]
+        now = {clean(name): tensor for name, tensor in _tensors(self._model)}
+        differences += [
+            f"{name} is another tensor" for name, saved in self.tensors.items() if now.get(name) is not saved.tensor
         ]
-        found += [f"{name} is new" for name in now if name not in self.tensors]
+        differences += [f"{name} is new" for name in now if name not in self.tensors]
         for module, training in self._modes:
             if module.training != training:
-                found.append(f"the mode of a {type(module).__name__} changed")
-        return found
+                differences.append(f"the mode of a {type(module).__name__} changed")
+        return differences
 
 
 @contextmanager
 def untouched(task: Task) -> Iterator[ProgramState]:
     """Whatever the body does to the task is undone."""
-    kept = ProgramState(task)
+    state = ProgramState(task)
     try:
-        yield kept
+        yield state
     finally:
-        kept.put_back()
+        state.put_back()
 
 
 class _Machines:
     """Optimizers, counters, and the plain attributes of all objects."""
 
     def __init__(self, objects: list[Any], optimizers: list[Any], counters: list[Any]) -> None:
-        counters = [held for held in counters if held is not None]
+        counters = [counter for counter in counters if counter is not None]
         self.attributes = Attributes([*objects, *optimizers, *counters])
-        self._optimizers = [_Optimizer(each) for each in optimizers]
-        self._counters = [(held, state) for held in counters if (state := _state_dict(held))]
+        self._optimizers = [_Optimizer(optimizer) for optimizer in optimizers]
+        self._counters = [(counter, state) for counter in counters if (state := _state_dict(counter))]
 
     def put_back(self) -> None:
         for counter, state in self._counters:
@@ -135,11 +138,11 @@ class _Optimizer:
         self._list = optimizer.param_groups
         self._groups = [_Group.of(group) for group in optimizer.param_groups]
         self._state = getattr(optimizer, "state", None)
-        held = self._state if isinstance(self._state, Mapping) else {}
-        self._moments = [(parameter, state, _copied(state)) for parameter, state in held.items()]
+        states = self._state if isinstance(self._state, Mapping) else {}
+        self._moments = [(parameter, state, _copied(state)) for parameter, state in states.items()]
 
     def put_back(self) -> None:
-        self._list[:] = [each.group for each in self._groups]
+        self._list[:] = [saved_group.group for saved_group in self._groups]
         for group in self._groups:
             group.put_back()
         if self._optimizer.param_groups is not self._list:
@@ -175,6 +178,10 @@ class _Group:
         self.group["params"][:] = self.members
 
 
+def _identities(register: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(name, id(member)) for name, member in register.items()]
+
+
 def _registers(module: nn.Module) -> list[dict[str, Any]]:
     return [module._parameters, module._buffers, module._modules]
 
@@ -185,21 +192,23 @@ def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 def _parameters(model: nn.Module, others: Reached, optimizers: list[Any]) -> list[Tensor]:
     """Those of the modules and those of the optimizers, each once."""
-    optimized = [held for each in optimizers for group in each.param_groups for held in group["params"]]
-    mine = [held for top in [model, *others.modules] for held in top.parameters()]
-    return list({id(held): held for held in [*mine, *optimized]}.values())
+    optimized = [
+        parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]
+    ]
+    mine = [parameter for top in [model, *others.modules] for parameter in top.parameters()]
+    return list({id(parameter): parameter for parameter in [*mine, *optimized]}.values())
 
 
-def _state_dict(held: Any) -> Any:
-    give = getattr(held, "state_dict", None)
+def _state_dict(counter: Any) -> Any:
+    state_dict = getattr(counter, "state_dict", None)
     with suppress(Exception):  # one that cannot be copied is left alone
-        return copy.deepcopy(give()) if callable(give) else None
+        return copy.deepcopy(state_dict()) if callable(state_dict) else None
     return None
 
 
-def _put_counter(held: Any, state: Any) -> None:
-    held.load_state_dict(copy.deepcopy(state))
-    stages = getattr(held, "_per_optimizer_states", None)
+def _put_counter(counter: Any, state: Any) -> None:
+    counter.load_state_dict(copy.deepcopy(state))
+    stages = getattr(counter, "_per_optimizer_states", None)
     if stages is not None:
         stages.clear()
 
@@ -222,18 +231,18 @@ def _devices() -> list[int]:
     return list(range(torch.cuda.device_count())) if started else []
 
 
-def _generator_state(held: Any) -> Any:
-    if isinstance(held, torch.Generator):
-        return held.get_state()
-    if hasattr(held, "bit_generator"):
-        return copy.deepcopy(held.bit_generator.state)
-    return held.get_state() if hasattr(held, "get_state") else held.getstate()
+def _generator_state(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if hasattr(generator, "bit_generator"):
+        return copy.deepcopy(generator.bit_generator.state)
+    return generator.get_state() if hasattr(generator, "get_state") else generator.getstate()
 
 
-def _put_generator(held: Any, state: Any) -> None:
-    if hasattr(held, "bit_generator"):
-        held.bit_generator.state = copy.deepcopy(state)
-    elif hasattr(held, "set_state"):
-        held.set_state(state)
+def _put_generator(generator: Any, state: Any) -> None:
+    if hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = copy.deepcopy(state)
+    elif hasattr(generator, "set_state"):
+        generator.set_state(state)
     else:
-        held.setstate(state)
+        generator.setstate(state)

@@ -16,7 +16,7 @@ from torch import Tensor
 from steadyrun.preflight.bench import Bench
 from steadyrun.preflight.program_state import ProgramState
 from steadyrun.preflight.step_difference import first_difference
-from steadyrun.preflight.step_trace import StepSeen, any_number, dense, watched
+from steadyrun.preflight.step_trace import StepTrace, any_number, dense, traced_step
 from steadyrun.program.model_parts import clean
 from steadyrun.signals.missing import MissingSignal
 
@@ -25,14 +25,14 @@ from steadyrun.signals.missing import MissingSignal
 class Rehearsal:
     """What the steps showed."""
 
-    first: StepSeen
-    again: StepSeen  # from the same state, on the same batch
-    second: StepSeen
+    first: StepTrace
+    again: StepTrace  # from the same state, on the same batch
+    second: StepTrace
     left: set[int] = field(default_factory=set)  # gradients that the first step left behind, by id of the parameter
     carried: set[int] = field(default_factory=set)  # of those, the ones that the second step's gradient contains
     accumulates: bool = False  # no optimizer steps yet, and the second call adds to the gradients of the first
-    loaded: StepSeen | None = None  # the second step after save and load
-    control: StepSeen | None = None  # the second step once more, without loading, where that differed
+    loaded: StepTrace | None = None  # the second step after save and load
+    control: StepTrace | None = None  # the second step once more, without loading, where that differed
     why_not_loaded: str = ""
     unsaved: list[str] = field(default_factory=list)  # what the first step changed and no state_dict holds
 
@@ -44,79 +44,83 @@ def rehearsal(bench: Bench) -> Rehearsal:
     if "rehearsal" not in bench.memo:
         try:
             with bench.pristine(), torch.enable_grad():
-                bench.memo["rehearsal"] = _made(bench)
+                bench.memo["rehearsal"] = _rehearse(bench)
         except MissingSignal as missing:
             bench.memo["rehearsal"] = missing
     made = bench.memo["rehearsal"]
     if isinstance(made, MissingSignal):
         raise made
-    found: Rehearsal = made
-    return found
+    rehearsed: Rehearsal = made
+    return rehearsed
 
 
-def step_input(bench: Bench, place: int) -> Any:
+def step_input(bench: Bench, index: int) -> Any:
     """What the program's step is given: a batch, or the list of the micro-batches of an accumulated step.
 
     A program that declares accumulation may cut one batch into parts itself: its step fails on a list.
     """
     if bench.accumulation == 1 or bench.task.train_step is None:
-        return bench.batches[place % len(bench.batches)] if bench.batches else bench.batch()
+        return bench.batches[index % len(bench.batches)] if bench.batches else bench.batch()
     takes = bench.memo.setdefault("takes a list", True)
-    return bench.micro_batches(place) if takes else bench.batch(place % len(bench.batches))
+    return bench.micro_batches(index) if takes else bench.batch(index % len(bench.batches))
 
 
-def _first(bench: Bench, ready: ProgramState) -> StepSeen:
+def _first(bench: Bench, ready: ProgramState) -> StepTrace:
     """The first step; where it fails on a list of micro-batches, on one batch."""
     try:
-        return watched(bench, step_input(bench, 0))
+        return traced_step(bench, step_input(bench, 0))
     except MissingSignal:
         if not bench.memo.get("takes a list"):
             raise
     bench.memo["takes a list"] = False
     ready.put_back()
-    return watched(bench, step_input(bench, 0))
+    return traced_step(bench, step_input(bench, 0))
 
 
-def _made(bench: Bench) -> Rehearsal:
+def _rehearse(bench: Bench) -> Rehearsal:
     start = ProgramState(bench.task)
     bench.reseed()
     bench.modes(True)
     ready = ProgramState(bench.task)
     bench.task.step = 0
     first = _first(bench, ready)
-    one, two = step_input(bench, 0), step_input(bench, 1)
+    first_input, second_input = step_input(bench, 0), step_input(bench, 1)
     later = ProgramState(bench.task)
     saved, why = _saved(bench)
     bench.task.step = 1
-    second = watched(bench, two)
-    found = Rehearsal(first, first, second, why_not_loaded=why)
-    _look_for_leftovers(bench, later, found, two)
+    second = traced_step(bench, second_input)
+    rehearsed = Rehearsal(first, first, second, why_not_loaded=why)
+    _look_for_leftovers(bench, later, rehearsed, second_input)
     if saved is not None:
-        _load_and_step(bench, found, saved, start, later, two)
+        _load_and_step(bench, rehearsed, saved, start, later, second_input)
     ready.put_back()
     bench.task.step = 0
-    found.again = watched(bench, one)
-    return found
+    rehearsed.again = traced_step(bench, first_input)
+    return rehearsed
 
 
-def _look_for_leftovers(bench: Bench, later: ProgramState, found: Rehearsal, batch: Any) -> None:
+def _look_for_leftovers(bench: Bench, later: ProgramState, rehearsed: Rehearsal, batch: Any) -> None:
     """What the first step left in `.grad`, and whether the second adds to it: it is made NaN, which spreads."""
     later.put_back()
-    held = {id(each): each for each in bench.optimized}
-    left = {key: each for key, each in held.items() if each.grad is not None and any_number(each.grad)}
+    optimized = {id(parameter): parameter for parameter in bench.optimized}
+    left = {
+        key: parameter
+        for key, parameter in optimized.items()
+        if parameter.grad is not None and any_number(parameter.grad)
+    }
     if not left or bench.task.train_step is None:
         return
-    for each in left.values():
-        dense(each.grad).fill_(float("nan"))  # type: ignore[arg-type]
+    for parameter in left.values():
+        dense(parameter.grad).fill_(float("nan"))  # type: ignore[arg-type]
     bench.task.step = 1
-    marked = watched(bench, batch)
-    kept = {key for key, each in left.items() if _is_marked(each.grad)}
-    stepped = found.second.stepped
-    found.left = set(left) & stepped
-    found.carried = {key for key in left if key in stepped and _is_marked(marked.gradients.get(key))}
+    marked = traced_step(bench, batch)
+    still_marked = {key for key, parameter in left.items() if _is_marked(parameter.grad)}
+    stepped = rehearsed.second.stepped
+    rehearsed.left = set(left) & stepped
+    rehearsed.carried = {key for key in left if key in stepped and _is_marked(marked.gradients.get(key))}
     if not marked.stepped and bench.task.scaler is not None:  # the scaler saw NaN and skipped the step
-        found.carried = kept & stepped
-    found.accumulates = not stepped and bool(kept)
+        rehearsed.carried = still_marked & stepped
+    rehearsed.accumulates = not stepped and bool(still_marked)
     later.put_back()
 
 
@@ -126,60 +130,62 @@ def _is_marked(gradient: Tensor | None) -> bool:
 
 def _saved(bench: Bench) -> tuple[bytes | None, str]:
     """The state_dicts of the task's objects, through torch.save."""
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     try:
-        torch.save({name: each.state_dict() for name, each in _parts(bench).items()}, held)
+        torch.save({name: part.state_dict() for name, part in _parts(bench).items()}, buffer)
     except Exception as problem:
         return None, f"torch.save of the state_dicts raised {type(problem).__name__}: {problem}"
-    return held.getvalue(), ""
+    return buffer.getvalue(), ""
 
 
 def _parts(bench: Bench) -> dict[str, Any]:
     task = bench.task
     parts: dict[str, Any] = {"model": bench.model}
-    parts |= {f"optimizer {place}": each for place, each in enumerate(task.optimizers)}
+    parts |= {f"optimizer {index}": optimizer for index, optimizer in enumerate(task.optimizers)}
     parts |= {"scheduler": task.scheduler, "scaler": task.scaler}
-    return {name: each for name, each in parts.items() if hasattr(each, "load_state_dict")}
+    return {name: part for name, part in parts.items() if hasattr(part, "load_state_dict")}
 
 
 def _load_and_step(
-    bench: Bench, found: Rehearsal, saved: bytes, start: ProgramState, later: ProgramState, batch: Any
+    bench: Bench, rehearsed: Rehearsal, saved: bytes, start: ProgramState, later: ProgramState, batch: Any
 ) -> None:
     """Spoil what a new process would build anew, load, and make the second step once more."""
-    held = set(bench.model.state_dict())
+    saved_names = set(bench.model.state_dict())
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
     later.put_back()
     changed = start.own.attributes.changed()
-    found.unsaved = [_named(names, owner, name) for owner, name in changed if _counts(owner, name, bench)]
-    found.unsaved += [
-        name for name, each in start.tensors.items() if name not in held and not torch.equal(each.tensor, each.copy)
+    rehearsed.unsaved = [_named(names, owner, name) for owner, name in changed if _counts(owner, name, bench)]
+    rehearsed.unsaved += [
+        name
+        for name, saved_tensor in start.tensors.items()
+        if name not in saved_names and not torch.equal(saved_tensor.tensor, saved_tensor.copy)
     ]
     start.put_back_own()
     with torch.no_grad():
-        for each in bench.model.state_dict().values():
-            if isinstance(each, Tensor) and each.is_floating_point():
-                each.mul_(0.5).add_(0.01)
+        for tensor in bench.model.state_dict().values():
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                tensor.mul_(0.5).add_(0.01)
     state = torch.load(io.BytesIO(saved), weights_only=False)
     try:
-        for name, each in _parts(bench).items():
-            each.load_state_dict(state[name])
+        for name, part in _parts(bench).items():
+            part.load_state_dict(state[name])
     except Exception as problem:
-        found.why_not_loaded = f"load_state_dict raised {type(problem).__name__}: {problem}"
+        rehearsed.why_not_loaded = f"load_state_dict raised {type(problem).__name__}: {problem}"
         later.put_back()
         return
     later.put_back_surroundings()
     bench.task.step = 1
-    found.loaded = watched(bench, batch)
-    if first_difference(bench, found.second, found.loaded) is not None:
+    rehearsed.loaded = traced_step(bench, batch)
+    if first_difference(bench, rehearsed.second, rehearsed.loaded) is not None:
         later.put_back()
         bench.task.step = 1
-        found.control = watched(bench, batch)
+        rehearsed.control = traced_step(bench, batch)
 
 
 def _counts(owner: Any, name: str, bench: Bench) -> bool:
     """Attributes of modules and optimizers that a state_dict could have held; torch's own counters are not meant."""
-    mine = any(owner is each for each in [*bench.model.modules(), *bench.task.optimizers])
-    return mine and not name.startswith("_") and name != "training"
+    ours = any(owner is known for known in [*bench.model.modules(), *bench.task.optimizers])
+    return ours and not name.startswith("_") and name != "training"
 
 
 def _named(names: dict[int, str], owner: Any, name: str) -> str:

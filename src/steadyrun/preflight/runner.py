@@ -32,20 +32,20 @@ def tried(
 ) -> Walk:
     """Ask every probe; the task is afterwards as it was, bit for bit."""
     _check(task)
-    kept = ProgramState(task)
-    places = {code: place for place, code in enumerate(probes)}
+    state = ProgramState(task)
+    indices = {code: index for index, code in enumerate(probes)}
     try:
-        given, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")
-        kept.put_back()  # a loader that shuffles has drawn
-        bench = Bench(task, given, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
+        drawn, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")
+        state.put_back()  # a loader that shuffles has drawn
+        bench = Bench(task, drawn, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
-        tell = lambda probe: progress(places[probe.code], len(probes), probe.name)  # noqa: E731
+        tell = lambda probe: progress(indices[probe.code], len(probes), probe.name)  # noqa: E731
         with _eager(task):
             walked = walk(undone, bench, changes, go_on=True, asking=tell)
         progress(len(probes), len(probes), "")
     finally:
-        kept.put_back()
-    if differences := kept.differences():
+        state.put_back()
+    if differences := state.differences():
         raise SteadyrunError(f"preflight could not put everything back: {'; '.join(differences[:3])}")
     return walked
 
@@ -60,12 +60,12 @@ def _eager(task: Task) -> AbstractContextManager[Any]:
 def _read(loader: Any, name: str) -> list[Any]:
     """The first batches; a loader without any, or one that raises, is told before anything is tried."""
     try:
-        found = first_of(loader)
+        batches = first_of(loader)
     except Exception as problem:
         raise UsageError(f"preflight: reading {name} raised {type(problem).__name__}: {problem}") from problem
-    if loader is not None and not found:
+    if loader is not None and not batches:
         raise UsageError(f"preflight: the loader of {name} gives none")
-    return found
+    return batches
 
 
 def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:
@@ -83,9 +83,9 @@ def _check(task: Task) -> None:
         raise UsageError(f"preflight: model must be a torch.nn.Module, not {type(task.model).__name__}")
     if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in task.model.parameters()):
         raise UsageError("preflight: the model has lazy parameters without a shape yet: run one forward pass before")
-    for each in task.optimizers:
-        if not hasattr(each, "param_groups") or not hasattr(each, "step"):
-            raise UsageError(f"preflight: optimizer must be a torch optimizer or a list of them, not {each!r}")
+    for optimizer in task.optimizers:
+        if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "step"):
+            raise UsageError(f"preflight: optimizer must be a torch optimizer or a list of them, not {optimizer!r}")
     if not callable(task.loss_fn):
         raise UsageError(f"preflight: loss_fn must be callable, {type(task.loss_fn).__name__} is not")
     with suppress(TypeError):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steadyrun.preflight.bench import Bench
 from steadyrun.preflight.input_edits import moved
-from steadyrun.preflight.step_trace import StepSeen, dense
+from steadyrun.preflight.step_trace import StepTrace, dense
 from steadyrun.program.attributes import same
 
 
@@ -20,44 +20,49 @@ class StepDifference:
     relative: float
 
 
-def first_difference(bench: Bench, one: StepSeen, other: StepSeen) -> StepDifference | None:
+def first_difference(bench: Bench, first: StepTrace, second: StepTrace) -> StepDifference | None:
     """The first difference in the order of a step: loss, gradient, parameter; None where there is none."""
-    if one.loss != other.loss and not (one.loss != one.loss and other.loss != other.loss):
-        size = max(abs(one.loss), abs(other.loss), 1e-12)
-        return StepDifference(f"the loss ({one.loss:.9g} and {other.loss:.9g})", abs(one.loss - other.loss) / size)
-    names = {id(each): name for name, each in bench.parameters.items()}
+    if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
+        size = max(abs(first.loss), abs(second.loss), 1e-12)
+        return StepDifference(
+            f"the loss ({first.loss:.9g} and {second.loss:.9g})", abs(first.loss - second.loss) / size
+        )
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
     for kind, mine, theirs in (
-        ("gradient", one.gradients, other.gradients),
-        ("parameter", _moved_by(one, other), other.after),
+        ("gradient", first.gradients, second.gradients),
+        ("parameter", _moved_by(first, second), second.after),
     ):
-        worst = _worst(kind, mine, theirs, names, one)
+        worst = _worst(kind, mine, theirs, names, first)
         if worst is not None:
             return worst
     return None
 
 
-def _moved_by(one: StepSeen, other: StepSeen) -> dict[int, Tensor]:
+def _moved_by(first: StepTrace, second: StepTrace) -> dict[int, Tensor]:
     """The tensors after the first of two steps, of those that one of the two moved."""
-    steps = (one, other)
-    return {key: held for key, held in one.after.items() if any(bool(each.change(key).ne(0).any()) for each in steps)}
+    steps = (first, second)
+    return {
+        key: tensor for key, tensor in first.after.items() if any(bool(step.change(key).ne(0).any()) for step in steps)
+    }
 
 
 def _worst(
-    kind: str, mine: dict[int, Tensor], theirs: dict[int, Tensor], names: dict[int, str], one: StepSeen
+    kind: str, mine: dict[int, Tensor], theirs: dict[int, Tensor], names: dict[int, str], first: StepTrace
 ) -> StepDifference | None:
     """The tensor that differs most; a parameter's difference is measured against its move."""
-    found = []
-    for key, held in mine.items():
-        other = theirs.get(key)
-        if other is None:
-            found.append(
+    differences = []
+    for key, tensor in mine.items():
+        twin = theirs.get(key)
+        if twin is None:
+            differences.append(
                 StepDifference(f"the {kind} of {names.get(key, 'another tensor')}, which is missing once", 1.0)
             )
             continue
-        held, other = dense(held), dense(other)
-        if held.shape == other.shape and same(held, other):
+        tensor, twin = dense(tensor), dense(twin)
+        if tensor.shape == twin.shape and same(tensor, twin):
             continue
-        size = float((one.change(key) if kind == "parameter" else held).float().norm()) or float(held.float().norm())
-        far = float(moved(held, other).norm()) if held.shape == other.shape else float("inf")
-        found.append(StepDifference(f"the {kind} of {names.get(key, 'another tensor')}", far / max(size, 1e-30)))
-    return max(found, key=lambda each: each.relative, default=None)
+        scale = first.change(key) if kind == "parameter" else tensor
+        size = float(scale.float().norm()) or float(tensor.float().norm())
+        far = float(moved(tensor, twin).norm()) if tensor.shape == twin.shape else float("inf")
+        differences.append(StepDifference(f"the {kind} of {names.get(key, 'another tensor')}", far / max(size, 1e-30)))
+    return max(differences, key=lambda difference: difference.relative, default=None)

@@ -31,7 +31,7 @@ class StepEvent:
 
 
 @dataclass
-class StepSeen:
+class StepTrace:
     """What one step did to the tensors that optimizers hold, by id."""
 
     loss: float = float("nan")
@@ -47,7 +47,7 @@ class StepSeen:
     @property
     def stepped(self) -> set[int]:
         """The tensors whose optimizer stepped."""
-        return {each for event in self.events if event.kind == STEP for each in event.members}
+        return {member for event in self.events if event.kind == STEP for member in event.members}
 
     def change(self, key: int) -> Tensor:
         """What the step added to a tensor."""
@@ -55,15 +55,15 @@ class StepSeen:
         return dense(self.after[key]).to(wide) - dense(self.before[key]).to(wide)
 
 
-def watched(bench: Bench, batch: Any) -> StepSeen:
+def traced_step(bench: Bench, batch: Any) -> StepTrace:
     """Execute the program's own step on a batch; the caller undoes it."""
-    seen = StepSeen()
-    held = {id(each): each for each in bench.optimized}
-    seen.before = {key: each.detach().clone() for key, each in held.items()}
-    with _listening(seen, held), _modes(bench, seen), torch.enable_grad():
-        seen.loss = bench.own_step(batch)
-    seen.after = {key: each.detach().clone() for key, each in held.items()}
-    return seen
+    trace = StepTrace()
+    optimized = {id(tensor): tensor for tensor in bench.optimized}
+    trace.before = {key: tensor.detach().clone() for key, tensor in optimized.items()}
+    with _listening(trace, optimized), _modes(bench, trace), torch.enable_grad():
+        trace.loss = bench.own_step(batch)
+    trace.after = {key: tensor.detach().clone() for key, tensor in optimized.items()}
+    return trace
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -75,10 +75,10 @@ def dense(tensor: Tensor) -> Tensor:
 
 def rate_of(group: dict[str, Any], name: str = "lr") -> float:
     """A group's learning rate; NaN where it has none (Adafactor may find its own)."""
-    held = group.get(name)
-    if isinstance(held, Tensor):
-        return float(held)
-    return float(held) if isinstance(held, int | float) else float("nan")
+    rate = group.get(name)
+    if isinstance(rate, Tensor):
+        return float(rate)
+    return float(rate) if isinstance(rate, int | float) else float("nan")
 
 
 def any_number(tensor: Tensor) -> bool:
@@ -87,26 +87,26 @@ def any_number(tensor: Tensor) -> bool:
 
 
 @contextmanager
-def _listening(seen: StepSeen, held: dict[int, Tensor]) -> Iterator[None]:
+def _listening(trace: StepTrace, optimized: dict[int, Tensor]) -> Iterator[None]:
     def began(root: Tensor | None) -> None:
-        seen.events.append(StepEvent(BACKWARD, root=None if root is None else float(root.detach())))
+        trace.events.append(StepEvent(BACKWARD, root=None if root is None else float(root.detach())))
 
     def clipped(call: ClipCall) -> None:
-        members = frozenset(id(each) for each in call.parameters)
-        seen.events.append(StepEvent(CLIP, members & frozenset(held) or members, call))
+        members = frozenset(id(parameter) for parameter in call.parameters)
+        trace.events.append(StepEvent(CLIP, members & frozenset(optimized) or members, call))
 
     def steps(optimizer: Any, args: Any, kwargs: Any) -> None:
-        seen.closure |= any(callable(each) for each in [*args[1:], *kwargs.values()])
-        _note_step(seen, optimizer)
+        trace.closure |= any(callable(argument) for argument in [*args[1:], *kwargs.values()])
+        _note_step(trace, optimizer)
 
     handles: list[Any] = [register_optimizer_step_pre_hook(steps)]
-    for key, each in held.items():
-        if each.is_leaf and each.requires_grad:
-            handles.append(each.register_post_accumulate_grad_hook(_noting(seen, key)))  # type: ignore[no-untyped-call]
+    for key, tensor in optimized.items():
+        if tensor.is_leaf and tensor.requires_grad:
+            handles.append(tensor.register_post_accumulate_grad_hook(_noting(trace, key)))  # type: ignore[no-untyped-call]
     clip_hook.observe(clipped)
     backward_hook.observe(began)
     try:
-        with _unscaling(seen):
+        with _unscaling(trace):
             yield
     finally:
         backward_hook.forget(began)
@@ -116,11 +116,11 @@ def _listening(seen: StepSeen, held: dict[int, Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _modes(bench: Bench, seen: StepSeen) -> Iterator[None]:
+def _modes(bench: Bench, trace: StepTrace) -> Iterator[None]:
     """Notes a call of the model in evaluation mode while gradients are recorded."""
 
     def entered(module: nn.Module, _args: Any) -> None:
-        seen.trained_in_eval |= not module.training and torch.is_grad_enabled()
+        trace.trained_in_eval |= not module.training and torch.is_grad_enabled()
 
     handle = bench.model.register_forward_pre_hook(entered)
     try:
@@ -129,38 +129,38 @@ def _modes(bench: Bench, seen: StepSeen) -> Iterator[None]:
         handle.remove()
 
 
-def _note_step(seen: StepSeen, optimizer: Any) -> None:
+def _note_step(trace: StepTrace, optimizer: Any) -> None:
     members = []
-    first = seen.stepped
+    first = trace.stepped
     for group in optimizer.param_groups:
-        for each in group["params"]:
-            members.append(id(each))
-            if id(each) in first:
+        for parameter in group["params"]:
+            members.append(id(parameter))
+            if id(parameter) in first:
                 continue
-            seen.rates[id(each)] = rate_of(group)
-            if each.grad is not None:
-                seen.gradients[id(each)] = each.grad.detach().clone()
-    seen.events.append(StepEvent(STEP, frozenset(members), optimizer=id(optimizer)))
+            trace.rates[id(parameter)] = rate_of(group)
+            if parameter.grad is not None:
+                trace.gradients[id(parameter)] = parameter.grad.detach().clone()
+    trace.events.append(StepEvent(STEP, frozenset(members), optimizer=id(optimizer)))
 
 
-def _noting(seen: StepSeen, key: int) -> Any:
+def _noting(trace: StepTrace, key: int) -> Any:
     def arrived(tensor: Tensor) -> None:
-        if key not in seen.arrived and tensor.grad is not None and any_number(tensor.grad):
-            seen.arrived.add(key)
+        if key not in trace.arrived and tensor.grad is not None and any_number(tensor.grad):
+            trace.arrived.add(key)
 
     return arrived
 
 
 @contextmanager
-def _unscaling(seen: StepSeen) -> Iterator[None]:
+def _unscaling(trace: StepTrace) -> Iterator[None]:
     """A loss scaler divides gradients in one method, whether `unscale_` or `step` asks for it."""
     if not hasattr(torch.amp.GradScaler, "_unscale_grads_"):
         yield
         return
 
     def unscale(call: Any, scaler: Any, optimizer: Any, *rest: Any, **options: Any) -> Any:
-        members = frozenset(id(each) for group in optimizer.param_groups for each in group["params"])
-        seen.events.append(StepEvent(UNSCALE, members, optimizer=id(optimizer)))
+        members = frozenset(id(parameter) for group in optimizer.param_groups for parameter in group["params"])
+        trace.events.append(StepEvent(UNSCALE, members, optimizer=id(optimizer)))
         return call(scaler, optimizer, *rest, **options)
 
     with wrapped(torch.amp.GradScaler, "_unscale_grads_", unscale):

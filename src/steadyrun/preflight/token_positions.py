@@ -17,9 +17,9 @@ from steadyrun.probes.loss_graph import LossGraph
 from steadyrun.probes.targets import alignment, per_row
 
 
-def given(call: ModelCall) -> list[Tensor]:
+def input_tensors(call: ModelCall) -> list[Tensor]:
     """Every tensor that the model was given, wherever it lies, each once."""
-    return list({id(each): each for each in tensors_in([call.args, call.kwargs])}.values())
+    return list({id(tensor): tensor for tensor in tensors_in([call.args, call.kwargs])}.values())
 
 
 def next_token_shares(bench: Bench, tokens: Tensor) -> Tensor | None:
@@ -67,12 +67,12 @@ class _Embeddings(TorchFunctionMode):
         self._change = change
 
     def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
+        vectors = function(*args, **(kwargs or {}))
         if function is torch.nn.functional.embedding:
             ids = args[0] if args else (kwargs or {}).get("input")
-            if isinstance(ids, Tensor) and isinstance(found, Tensor):
-                return self._change(ids, found)
-        return found
+            if isinstance(ids, Tensor) and isinstance(vectors, Tensor):
+                return self._change(ids, vectors)
+        return vectors
 
 
 @contextmanager

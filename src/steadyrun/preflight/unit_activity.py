@@ -71,25 +71,29 @@ def _measured(bench: Bench) -> list[Units]:
         if not taps[id(module)].input:
             note(module, output)
 
-    def note(module: nn.Module, held: Any) -> None:
-        tap, tensor = taps[id(module)], first_float(held)
+    def note(module: nn.Module, activation: Any) -> None:
+        tap, tensor = taps[id(module)], first_float(activation)
         if tensor is not None and not tensor.is_nested and tensor.dim() >= 2:
-            _, found = counts.setdefault(tap.name, (tap, _Counts()))
+            _, layer_counts = counts.setdefault(tap.name, (tap, _Counts()))
             values = _rows(tensor)
-            if found.active is None or found.active.shape[0] == values.shape[1]:
-                found.add(values, type(module).__name__)
+            if layer_counts.active is None or layer_counts.active.shape[0] == values.shape[1]:
+                layer_counts.add(values, type(module).__name__)
 
     with bench.pristine():
         bench.modes(False)
-        handles = [held for tap in taps.values() for held in _hooks(tap.module, before, after)]
+        handles = [handle for tap in taps.values() for handle in _hooks(tap.module, before, after)]
         try:
             with bench.without_gradients():
-                for place in range(min(BATCHES, len(bench.batches))):
-                    bench.loss(bench.batch(place))
+                for index in range(min(BATCHES, len(bench.batches))):
+                    bench.loss(bench.batch(index))
         finally:
             for handle in handles:
                 handle.remove()
-    return [_units(tap, found) for tap, found in counts.values() if found.active is not None and found.rows]
+    return [
+        _units(tap, layer_counts)
+        for tap, layer_counts in counts.values()
+        if layer_counts.active is not None and layer_counts.rows
+    ]
 
 
 def _hooks(module: nn.Module, before: Any, after: Any) -> list[Any]:
@@ -104,16 +108,16 @@ def _rows(tensor: Tensor) -> Tensor:
     return values.reshape(-1, values.shape[-1])
 
 
-def _units(tap: UnitsTap, found: _Counts) -> Units:
-    assert found.active is not None
-    count = int(found.active.shape[0])
+def _units(tap: UnitsTap, counts: _Counts) -> Units:
+    assert counts.active is not None
+    count = int(counts.active.shape[0])
     return Units(
         tap.name,
         type(tap.module).__name__,
         count,
-        found.rows,
-        float((~found.active).sum()) / count,
-        found.silent / found.rows,
-        found.ends / max(1, found.numbers),
-        isinstance(tap.module, _RECTIFIERS) or (tap.input and found.zeros),
+        counts.rows,
+        float((~counts.active).sum()) / count,
+        counts.silent / counts.rows,
+        counts.ends / max(1, counts.numbers),
+        isinstance(tap.module, _RECTIFIERS) or (tap.input and counts.zeros),
     )

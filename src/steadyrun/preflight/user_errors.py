@@ -42,12 +42,12 @@ def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
         yield
 
 
-def number_of(found: Any) -> float:
+def number_of(returned: Any) -> float:
     """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
-    if isinstance(found, Mapping):
-        found = found.get("loss", next(iter(found.values()), None))
-    elif isinstance(found, list | tuple):
-        found = next(iter(found), None)
-    if isinstance(found, Tensor):
-        return float(found.detach().float().mean()) if found.numel() else float("nan")
-    return float(found) if isinstance(found, int | float) else float("nan")
+    if isinstance(returned, Mapping):
+        returned = returned.get("loss", next(iter(returned.values()), None))
+    elif isinstance(returned, list | tuple):
+        returned = next(iter(returned), None)
+    if isinstance(returned, Tensor):
+        return float(returned.detach().float().mean()) if returned.numel() else float("nan")
+    return float(returned) if isinstance(returned, int | float) else float("nan")
