@@ -126,14 +126,14 @@ class SteadyrunTracker(GeneralTracker):
 
 def _by_role(values: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers by steadyrun's names; the first of two that mean the same, and nothing that is no number."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, bool) or not (isinstance(value, int | float) or _is_one_number(value)):
             continue
         known = _ROLES.get(name, name)
-        ours = name if known in found else known
-        found["logged_step" if ours == "step" else ours] = value
-    return found
+        ours = name if known in numbers else known
+        numbers["logged_step" if ours == "step" else ours] = value
+    return numbers
 
 
 def _is_one_number(value: Any) -> bool:

@@ -93,22 +93,22 @@ class JaxRun:
         before = self.run.next_step if step is None else step
         if self._cadence is None:
             self._cadence = Cadence(self._every, before)
-        found: dict[str, Any] = dict(values)
+        series: dict[str, Any] = dict(values)
         with self._problems.contained("norms"):
-            found |= self._norms(before, grads, params, updates)
+            series |= self._norms(before, grads, params, updates)
         with self._problems.contained("learning rate"):
             rate = self._used(opt_state) if lr is None else lr
-            found |= {} if rate is None else {"lr/0": rate}
+            series |= {} if rate is None else {"lr/0": rate}
         try:
             self.run.step(loss, batch=_plain(batch), step=step)
         finally:  # it raises where a fault stops the run
-            if found:
-                self.run.log(before, **found)
+            if series:
+                self.run.log(before, **series)
 
     def val(self, loss: Any, *, batches: Any = None, **metrics: Any) -> None:
         """Record a validation result at the last recorded step."""
-        held = None if batches is None else [_plain(batch) for batch in batches]
-        self.run.val(loss, batches=held, **metrics)
+        plain_batches = None if batches is None else [_plain(batch) for batch in batches]
+        self.run.val(loss, batches=plain_batches, **metrics)
 
     def log(self, step: int | None = None, **values: Any) -> None:
         """Record any scalars at the last recorded step, or at `step`."""
@@ -144,26 +144,26 @@ class JaxRun:
         assert self._cadence is not None
         if "blocks" not in self._cadence.due(step):
             return {} if grads is None else {"grad_norm": _global_norm(grads)}
-        found: dict[str, Any] = {}
+        norms: dict[str, Any] = {}
         if grads is not None:
-            found["grad_norm"] = _global_norm(grads)
-            found |= _per_block("block_grad_norm", grads)
+            norms["grad_norm"] = _global_norm(grads)
+            norms |= _per_block("block_grad_norm", grads)
         sizes = {} if params is None else _per_block("block_param_norm", params)
-        found |= sizes
+        norms |= sizes
         if params is not None and updates is not None:
             moves = _per_block("update_ratio", updates)
             for name, move in moves.items():
-                found[name] = move / sizes[name.replace("update_ratio", "block_param_norm", 1)]
-        return found
+                norms[name] = move / sizes[name.replace("update_ratio", "block_param_norm", 1)]
+        return norms
 
     def _used(self, opt_state: Any) -> Any:
         """The learning rate of the step: injected into the state, or the schedule at the state's own count."""
         if opt_state is None:
             return None
         for state in _states(opt_state):
-            held = getattr(state, "hyperparams", None)
-            if isinstance(held, Mapping) and "learning_rate" in held:
-                return held["learning_rate"]
+            hyperparams = getattr(state, "hyperparams", None)
+            if isinstance(hyperparams, Mapping) and "learning_rate" in hyperparams:
+                return hyperparams["learning_rate"]
         for state in _states(opt_state):
             if type(state).__name__ == "ScaleByScheduleState" and self._rate is not None:
                 return self._rate(state.count - 1)
@@ -215,16 +215,16 @@ def _word(key: Any) -> str:
 
 def _states(state: Any) -> list[Any]:
     """The named states inside of an optimizer's state, outermost first."""
-    found, waiting = [], [state]
+    named_states, waiting = [], [state]
     while waiting:
-        held = waiting.pop(0)
-        if hasattr(held, "_fields"):
-            found.append(held)
-        if isinstance(held, tuple | list):
-            waiting.extend(held)
-        elif isinstance(held, Mapping):
-            waiting.extend(held.values())
-    return found
+        node = waiting.pop(0)
+        if hasattr(node, "_fields"):
+            named_states.append(node)
+        if isinstance(node, tuple | list):
+            waiting.extend(node)
+        elif isinstance(node, Mapping):
+            waiting.extend(node.values())
+    return named_states
 
 
 def _plain(batch: Any) -> Any:

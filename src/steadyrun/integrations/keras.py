@@ -44,17 +44,17 @@ _UNPLANNED_STEPS = 10_000
 def declared(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """The config of the run; names that are not certain are left out."""
     optimizer = model.optimizer.get_config()
-    found: dict[str, Any] = {"framework": f"keras ({keras.backend.backend()})", "compile": _compiled(model, optimizer)}
+    intent: dict[str, Any] = {"framework": f"keras ({keras.backend.backend()})", "compile": _compiled(model, optimizer)}
     if clip := optimizer.get("global_clipnorm"):
-        found["clip"] = float(clip)
+        intent["clip"] = float(clip)
     accumulated = int(optimizer.get("gradient_accumulation_steps") or 1)
-    found["accumulation"] = accumulated
+    intent["accumulation"] = accumulated
     epochs, steps = params.get("epochs"), params.get("steps")
     if isinstance(epochs, int) and isinstance(steps, int):
-        found["total_steps"] = epochs * steps // accumulated
+        intent["total_steps"] = epochs * steps // accumulated
     if (classes := _classes(model)) is not None:
-        found["num_classes"] = classes
-    return found
+        intent["num_classes"] = classes
+    return intent
 
 
 def expected_rates(model: Any, planned: Any, taken: int) -> dict[str, Any] | None:
@@ -65,7 +65,7 @@ def expected_rates(model: Any, planned: Any, taken: int) -> dict[str, Any] | Non
     last = max(taken + 2, planned if isinstance(planned, int) else _UNPLANNED_STEPS)
     at = np.unique(np.linspace(taken, last - 1, min(last - taken, 1000)).astype(int))
     rates = [float(keras.ops.convert_to_numpy(schedule(int(step)))) for step in at]
-    curve = [(int(at[place] - taken), rate) for place, rate in knots(rates)]
+    curve = [(int(at[index] - taken), rate) for index, rate in knots(rates)]
     return {"source": f"dry run of {type(schedule).__name__}", "steps": last - taken, "groups": [curve], "why": ""}
 
 
@@ -134,7 +134,7 @@ class KerasView:
         """Before a batch: the rate and the loss scale that its step will use."""
         self._scale = self._loss_scale()
         self._rate = self._rate_at(self._count())
-        self._weights = {place: _copy(value) for place, (_, value) in enumerate(self._named())} if sampled else None
+        self._weights = {index: _copy(value) for index, (_, value) in enumerate(self._named())} if sampled else None
 
     def batch_loss(self) -> float | None:
         """The loss of the batch that has ended, from what it has added to the sums of Keras's running mean.
@@ -150,20 +150,20 @@ class KerasView:
 
     def after(self) -> dict[str, Any]:
         """Of a step that has ended: the learning rate, and norms per layer where it is sampled."""
-        found: dict[str, Any] = {} if self._rate is None else {"lr/0": self._rate}
-        found |= {} if self._scale is None else {"loss_scale": self._scale}
-        found |= self._gradients(self._weights is not None)
+        series: dict[str, Any] = {} if self._rate is None else {"lr/0": self._rate}
+        series |= {} if self._scale is None else {"loss_scale": self._scale}
+        series |= self._gradients(self._weights is not None)
         if self._weights is None:
-            return found
+            return series
         named = self._named()
         sizes = _by_block([(name, _square(value)) for name, value in named])
-        moves = _by_block([(name, _square(value - self._weights[place])) for place, (name, value) in enumerate(named)])
+        moves = _by_block([(name, _square(value - self._weights[index])) for index, (name, value) in enumerate(named)])
         for name, size in sizes.items():
-            found[f"block_param_norm/{name}"] = size
+            series[f"block_param_norm/{name}"] = size
             if size > 0:
-                found[f"update_ratio/{name}"] = moves[name] / size
+                series[f"update_ratio/{name}"] = moves[name] / size
         self._weights = None
-        return found
+        return series
 
     def close(self) -> None:
         """Take off what was put on."""
@@ -203,7 +203,7 @@ class KerasView:
         return float(self._optimizer.loss_scale_factor) if self._optimizer.loss_scale_factor else None
 
     def _named(self) -> Named:
-        return [(_block(each), self._value("trainable_variables", each)) for each in self._model.trainable_variables]
+        return [(_block(variable), self._value("trainable_variables", variable)) for variable in self._model.trainable_variables]
 
 
 class TorchView(KerasView):
@@ -220,17 +220,17 @@ class TorchView(KerasView):
         self._root = None if root is None else root.detach()
 
     def batch_loss(self) -> float | None:
-        told, root = super().batch_loss(), self._root
+        by_mean, root = super().batch_loss(), self._root
         self._root = None
-        return told if root is None else float(root) / (self._scale or 1.0)
+        return by_mean if root is None else float(root) / (self._scale or 1.0)
 
     def _gradients(self, sampled: bool) -> dict[str, Any]:
         if self._every > 1:  # what is left is the gradient of the last batch alone
             return {}
-        grads = [(_block(each), each.value.grad) for each in self._model.trainable_variables]
+        grads = [(_block(variable), variable.value.grad) for variable in self._model.trainable_variables]
         squares = [(name, _square(grad.detach() / (self._scale or 1.0))) for name, grad in grads if grad is not None]
-        found = {"grad_norm": math.sqrt(sum(square for _, square in squares))}
-        return found | ({f"block_grad_norm/{n}": v for n, v in _by_block(squares).items()} if sampled else {})
+        norms = {"grad_norm": math.sqrt(sum(square for _, square in squares))}
+        return norms | ({f"block_grad_norm/{n}": v for n, v in _by_block(squares).items()} if sampled else {})
 
     def close(self) -> None:
         self._roots.forget(self._starts)
@@ -244,8 +244,8 @@ class JaxView(KerasView):
         if not state or getattr(self._model, "_jax_state_synced", True):
             return variable.value
         owner = self._outer.variables if kind == "optimizer_variables" else getattr(self._model, kind)
-        place = next(place for place, each in enumerate(owner) if each is variable)
-        return state[kind][place]
+        index = next(index for index, candidate in enumerate(owner) if candidate is variable)
+        return state[kind][index]
 
 
 def view_of(model: Any) -> KerasView:
@@ -329,7 +329,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
         if self.run is None:
             return
         number: int = self._number()
-        found: dict[str, Any] = {}
+        series: dict[str, Any] = {}
         loss = None
         with self._problems.contained("batch"):
             self._losses.append(self._view.batch_loss())
@@ -339,14 +339,14 @@ class SteadyrunCallback(keras.callbacks.Callback):
                 number = self._offset + self._view.steps_taken() - 1
             losses, self._losses = self._losses, []
             loss = None if None in losses else sum(losses) / len(losses)
-            found = self._view.after()
+            series = self._view.after()
         try:
             self.run.step(loss, step=number)
         except BaseException as stopped:
-            self._log(number, found)
+            self._log(number, series)
             self._end(stopped)  # Keras tells no callback of an exception
             raise
-        self._log(number, found)
+        self._log(number, series)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """A validation, where there was one, and the metrics of the epoch."""
@@ -385,9 +385,9 @@ class SteadyrunCallback(keras.callbacks.Callback):
         """The step that the coming batch belongs to."""
         return self.run.next_step if self.run is not None else 0
 
-    def _log(self, step: int, found: dict[str, Any]) -> None:
-        if self.run is not None and found:
-            self.run.log(step, **found)
+    def _log(self, step: int, series: dict[str, Any]) -> None:
+        if self.run is not None and series:
+            self.run.log(step, **series)
 
     def _end(self, failure: BaseException | None) -> None:
         run, self.run = self.run, None

@@ -44,36 +44,36 @@ _DEFAULT_EPOCHS = 1000  # what Lightning takes where neither max_epochs nor max_
 
 def declared(trainer: Any, module: Any) -> dict[str, Any]:
     """The config of the run; names that are not certain are left out."""
-    found: dict[str, Any] = {"framework": "lightning"}
+    intent: dict[str, Any] = {"framework": "lightning"}
     seed = os.environ.get("PL_GLOBAL_SEED", "")  # what seed_everything leaves behind
     if seed.isdecimal():
-        found["seed"] = int(seed)
+        intent["seed"] = int(seed)
     if (dtype := _FORMATS.get(str(trainer.precision))) is not None:
-        found["dtype"] = dtype
+        intent["dtype"] = dtype
     if module.automatic_optimization:
-        found |= _automatic(trainer, module)
+        intent |= _automatic(trainer, module)
     if hparams := _hparams(module):
-        found["hparams"] = hparams
-    return found
+        intent["hparams"] = hparams
+    return intent
 
 
 def _automatic(trainer: Any, module: Any) -> dict[str, Any]:
     """What Lightning does by itself: clipping, accumulation, and how long it trains."""
-    found: dict[str, Any] = {}
+    intent: dict[str, Any] = {}
     clip = trainer.gradient_clip_val
     algorithm = trainer.gradient_clip_algorithm
     by_norm = algorithm is None or str(getattr(algorithm, "value", algorithm)) == "norm"
     if clip and by_norm and not _overrides(module, "configure_gradient_clipping"):
-        found["clip"] = float(clip)
-    changes = any(type(each).__name__ == "GradientAccumulationScheduler" for each in trainer.callbacks)
+        intent["clip"] = float(clip)
+    changes = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
     if not changes:
-        found["accumulation"] = int(trainer.accumulate_grad_batches)
+        intent["accumulation"] = int(trainer.accumulate_grad_batches)
         if (steps := _total_steps(trainer)) is not None:
-            found["total_steps"] = steps
+            intent["total_steps"] = steps
         if trainer.accumulate_grad_batches == 1 and trainer.world_size == 1:
             size = getattr(trainer.train_dataloader, "batch_size", None)
-            found |= {"batch_size": size} if isinstance(size, int) else {}
-    return found
+            intent |= {"batch_size": size} if isinstance(size, int) else {}
+    return intent
 
 
 def _total_steps(trainer: Any) -> int | None:
@@ -91,8 +91,8 @@ def _overrides(module: Any, name: str) -> bool:
 
 def _hparams(module: Any) -> dict[str, Any]:
     """The module's hyperparameters as they are; they have names of their own, so they are kept apart."""
-    held = getattr(module, "hparams", None)
-    return {str(name): _plain(value) for name, value in held.items()} if isinstance(held, Mapping) else {}
+    hparams = getattr(module, "hparams", None)
+    return {str(name): _plain(value) for name, value in hparams.items()} if isinstance(hparams, Mapping) else {}
 
 
 def _plain(value: Any) -> Any:
@@ -115,8 +115,8 @@ def undivided(loss: Any, accumulated: int) -> Any:
 def unscaled(loss: Tensor, precision: Any) -> Tensor:
     """A loss on its way into backward, without the scale of a GradScaler; nothing waits for the device."""
     scale = getattr(getattr(precision, "scaler", None), "_scale", None)
-    found = loss.detach()
-    return found / scale.to(found.device) if isinstance(scale, Tensor) else found.clone()
+    detached = loss.detach()
+    return detached / scale.to(detached.device) if isinstance(scale, Tensor) else detached.clone()
 
 
 def mean(losses: list[Any]) -> Any:
@@ -128,15 +128,15 @@ def mean(losses: list[Any]) -> Any:
 
 def scheduler_of(trainer: Any) -> Any | None:
     """The scheduler, where there is one alone, of the first optimizer: its curve can be held against the rates."""
-    found = [each.scheduler for each in trainer.lr_scheduler_configs]
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     first = next(iter(trainer.optimizers), None)
-    return found[0] if len(found) == 1 and getattr(found[0], "optimizer", None) is first else None
+    return schedulers[0] if len(schedulers) == 1 and getattr(schedulers[0], "optimizer", None) is first else None
 
 
 def checkpoints_of(trainer: Any) -> dict[int, str]:
     """Where each checkpoint callback has saved last."""
     callbacks = enumerate(trainer.checkpoint_callbacks)
-    return {place: path for place, each in callbacks if (path := getattr(each, "_last_checkpoint_saved", ""))}
+    return {index: path for index, callback in callbacks if (path := getattr(callback, "_last_checkpoint_saved", ""))}
 
 
 class KeptBatches:
@@ -144,7 +144,7 @@ class KeptBatches:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._held: list[Any] = []
+        self._batches: list[Any] = []
         self._bytes = 0
         self._full = False
 
@@ -153,22 +153,22 @@ class KeptBatches:
         if self._full or batch is None:
             return
         self._bytes += sum(int(array.nbytes) for array in arrays_of(batch)) if whole or self._bytes < self._most else 0
-        if self._bytes > self._most and (self._held or not whole):
+        if self._bytes > self._most and (self._batches or not whole):
             self._full = True
-            self._held = [] if whole else self._held
+            self._batches = [] if whole else self._batches
             return
-        self._held.append(batch)
+        self._batches.append(batch)
 
     def take_list(self) -> list[Any]:
-        held, self._held, self._bytes, self._full = self._held, [], 0, False
-        return held
+        batches, self._batches, self._bytes, self._full = self._batches, [], 0, False
+        return batches
 
     def take(self) -> Any:
         """One batch as it is, several as a list of micro-batches, None where there is none."""
-        held = self.take_list()
-        if len(held) < 2:
-            return held[0] if held else None
-        return [batch if isinstance(batch, list | tuple | dict) else (batch,) for batch in held]
+        batches = self.take_list()
+        if len(batches) < 2:
+            return batches[0] if batches else None
+        return [batch if isinstance(batch, list | tuple | dict) else (batch,) for batch in batches]
 
 
 __all__ = ["SteadyrunCallback", "SteadyrunLogger"]
@@ -322,8 +322,8 @@ class SteadyrunCallback(Callback):
 
     def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
         """A training that resumes goes on where its checkpoint was saved."""
-        held = checkpoint.get(_KEY)
-        steps = held.get("steps") if isinstance(held, Mapping) else None
+        recorded = checkpoint.get(_KEY)
+        steps = recorded.get("steps") if isinstance(recorded, Mapping) else None
         self._loaded = steps if isinstance(steps, int) else None
 
     def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:

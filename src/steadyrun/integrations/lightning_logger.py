@@ -76,8 +76,8 @@ class SteadyrunLogger(Logger):
     @rank_zero_only
     def log_hyperparams(self, params: Any, *_args: Any, **_more: Any) -> None:
         """Hyperparameters go into the run's config; the callback reads them off the module itself."""
-        held = vars(params) if isinstance(params, Namespace) else params
-        self._hparams |= dict(held) if isinstance(held, Mapping) else {}
+        hparams = vars(params) if isinstance(params, Namespace) else params
+        self._hparams |= dict(hparams) if isinstance(hparams, Mapping) else {}
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
@@ -112,8 +112,8 @@ class SteadyrunLogger(Logger):
         if (run := self._callback.run) is None:
             self._waiting = [*self._waiting, kept][-_MOST_WAITING:] if not self._ended else []
             return
-        for each in [*self._waiting, kept]:
-            log(run, each)
+        for waiting in [*self._waiting, kept]:
+            log(run, waiting)
         self._waiting = []
 
     def _alone(self, metrics: dict[str, Any], step: int | None) -> None:
@@ -127,7 +127,7 @@ class SteadyrunLogger(Logger):
             self._run.val(metrics.pop(val), step=step)
         if loss is not None:
             self._run.log(step, loss=metrics.pop(loss))
-        for place, name in enumerate(rates):
-            self._run.log(step, **{f"lr/{place}": metrics.pop(name)})
+        for group, name in enumerate(rates):
+            self._run.log(step, **{f"lr/{group}": metrics.pop(name)})
         if metrics:
             log(self._run, metrics, step)

@@ -139,7 +139,7 @@ def trainer_of(callback: Any) -> Any:
     for _ in range(_FRAMES):
         caller = variable(frame, "self")
         handler = getattr(caller, "callback_handler", None)
-        if any(each is callback for each in getattr(handler, "callbacks", [])):
+        if any(registered is callback for registered in getattr(handler, "callbacks", [])):
             return caller
         if frame.f_back is None:
             break

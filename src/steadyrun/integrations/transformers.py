@@ -142,7 +142,7 @@ class SteadyrunCallback(TrainerCallback):
     def _watch(self, trainer: Any, optimizer: Any, objects: Mapping[str, Any]) -> None:
         assert self.run is not None
         tokenizer = objects.get("processing_class", objects.get("tokenizer"))
-        given: dict[str, Any] = {
+        watched: dict[str, Any] = {
             "scheduler": objects.get("lr_scheduler"),
             "scaler": getattr(getattr(trainer, "accelerator", None), "scaler", None),
             "tokenizer": tokenizer if hasattr(tokenizer, "get_vocab") else None,
@@ -150,7 +150,7 @@ class SteadyrunCallback(TrainerCallback):
         # The wrapped model tells whether it is compiled; its parameters are those of the model inside.
         wrapped = getattr(trainer, "model_wrapped", None)
         model = objects.get("model") if wrapped is None else wrapped
-        self.run.watch(model, optimizer, **{**given, **self._watch_options})  # type: ignore[arg-type]
+        self.run.watch(model, optimizer, **{**watched, **self._watch_options})  # type: ignore[arg-type]
 
     def _record_evaluation(self, metrics: dict[str, Any]) -> None:
         assert self.run is not None
