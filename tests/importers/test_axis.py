@@ -111,7 +111,7 @@ def test_a_single_point_out_of_order_is_no_resume() -> None:
     log: list[Line] = [(step, None, True) for step in (1.0, 2.0, 4.0, 3.0, 5.0)]
     found, axis = placed([log])
     assert found == [(1, 1), (1, 2), (1, 4), (1, 3), (1, 5)]
-    assert list(axis.told.oddities) == ["points out of order"]
+    assert list(axis.anomalies.oddities) == ["points out of order"]
 
 
 def test_validations_count_something_else() -> None:
@@ -147,6 +147,6 @@ def test_rows_without_a_usable_step_are_left_out_and_told() -> None:
     rows = packed([(1.0, None, True), (float("nan"), None, True), (1e300, None, True), (2.0, None, True)])
     axis = Axis.of([rows], ROLES, Anomalies())
     assert [part.steps.tolist() for part in axis.place(rows)] == [[1, 2]]
-    assert str(axis.told.oddities["rows whose step is no usable number"]) == (
+    assert str(axis.anomalies.oddities["rows whose step is no usable number"]) == (
         "2 times: rows whose step is no usable number: left out"
     )

@@ -49,12 +49,12 @@ def harmless(value: Any, longest: int = LONGEST, items: int = _ITEMS, depth: int
         return f"({len(value)} items, too deep)"
     if isinstance(value, Mapping):
         kept = {
-            short(str(key), longest): harmless(each, longest, items, depth - 1)
-            for key, each in list(value.items())[:items]
+            short(str(key), longest): harmless(field, longest, items, depth - 1)
+            for key, field in list(value.items())[:items]
         }
         return kept if len(value) <= items else kept | {"...": f"({len(value) - items} more)"}
     if isinstance(value, list | tuple):
-        shown = [harmless(each, longest, items, depth - 1) for each in value[:items]]
+        shown = [harmless(item, longest, items, depth - 1) for item in value[:items]]
         return shown if len(value) <= items else [*shown, f"({len(value) - items} more)"]
     return value
 
@@ -79,14 +79,14 @@ def fitted(answer: Answer, lists: Sequence[str], most: int = MOST) -> Answer:
 
     `cut` counts, for every list, what is not shown.
     """
-    found, gone = dict(answer), dict(answer.get("cut") or {})
+    shortened, gone = dict(answer), dict(answer.get("cut") or {})
     for name in lists:
-        if _size(found, gone) <= most:
+        if _size(shortened, gone) <= most:
             break
-        keep = _room(found, name, gone, most)
-        gone[name] = gone.get(name, 0) + len(found[name]) - keep
-        found[name] = found[name][:keep]
-    return found | {"cut": gone}
+        keep = _room(shortened, name, gone, most)
+        gone[name] = gone.get(name, 0) + len(shortened[name]) - keep
+        shortened[name] = shortened[name][:keep]
+    return shortened | {"cut": gone}
 
 
 def _room(answer: Answer, name: str, gone: Mapping[str, int], most: int) -> int:

@@ -21,16 +21,16 @@ _NO_PICTURE = "it was not asked for."
 
 def postmortem(root: Root, run: str, step: int | None = None, write: bool = False) -> Answer:
     """The post-mortem of the gravest incident, or of the moment at `step`, as Markdown within JSON."""
-    place = find(root, run)
+    location = find(root, run)
     try:
-        document = composed(place.path, step)
+        document = composed(location.path, step)
     except RunDirectoryError:
         raise
     except UsageError as problem:
         remedy = "check says how the run stands; give a step to write about any moment of it"
         raise Problem(NOTHING, short(without(root.path, str(problem))), remedy) from None
     files = _written(document, root) if write else None
-    return _answer(name_of(place), document, _text(document, root), files)
+    return _answer(name_of(location), document, _text(document, root), files)
 
 
 def _text(document: Document, root: Root) -> str:
@@ -55,7 +55,7 @@ def _written(document: Document, root: Root) -> list[str]:
         files = save(document, None, picture=False)
     except OSError as problem:
         raise Problem(NOT_WRITTEN, f"{FOLDER} cannot be written: {problem.strerror}", remedy) from None
-    return [_relative(each, root) for each in (files.markdown, files.json)]
+    return [_relative(path, root) for path in (files.markdown, files.json)]
 
 
 def _relative(path: Path, root: Root) -> str:

@@ -40,18 +40,18 @@ class Problem(Exception):  # noqa: N818  an answer, not a failure of the server
 ITSELF = "."  # the root, where it is a run
 
 
-def name_of(place: RunPlace) -> str:
+def name_of(location: RunPlace) -> str:
     """The name of a run: its path below the root as it is, if it is plain text, else percent-encoded."""
-    plain = os.fsdecode(unquote_to_bytes(place.key))
-    return (plain if plain.isascii() and plain.isprintable() and "%" not in plain else place.key) or ITSELF
+    plain = os.fsdecode(unquote_to_bytes(location.key))
+    return (plain if plain.isascii() and plain.isprintable() and "%" not in plain else location.key) or ITSELF
 
 
 def find(root: Root, name: str) -> RunPlace:
     """The run with this name; a problem where it is none, or leads out of the root in any way."""
-    place = root.find(_path(name)) if name else None
-    if place is None:
+    location = root.find(_path(name)) if name else None
+    if location is None:
         raise Problem(NO_RUN, f"there is no run {short(name, 200)!r} below the root", _near(root, name))
-    return place
+    return location
 
 
 def _path(name: str) -> str:
@@ -63,11 +63,11 @@ def _path(name: str) -> str:
 
 
 def _near(root: Root, name: str) -> str:
-    names = sorted(name_of(place) for place in root.runs())
+    names = sorted(name_of(location) for location in root.runs())
     if not names:
         return "there are no runs below the root at all; record one, or start the server with another root"
     close = difflib.get_close_matches(name[:200], names, n=3)
-    meant = f"did you mean {' or '.join(quote(each, safe='/') for each in close)}? " if close else ""
+    meant = f"did you mean {' or '.join(quote(similar, safe='/') for similar in close)}? " if close else ""
     return f"{meant}list_runs names the runs; names are relative to the root, without '..'"
 
 

@@ -25,9 +25,6 @@ from steadyrun.store.discover import Root, RunPlace
 from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Asked
 
-# The tool `list_runs`: the runs below the root, the newest first.
-
-
 log = logging.getLogger("steadyrun.agents")
 
 _UNREADABLE = "unreadable"
@@ -35,50 +32,50 @@ _UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class _ListedRun:
-    place: RunPlace
+    location: RunPlace
     name: str
     began: float
 
 
 def list_runs(root: Root, offset: int = 0, limit: int = 20) -> Answer:
     """One page of the list; only the runs on it are read."""
-    seen = sorted((_seen(place) for place in root.runs()), key=lambda each: (-each.began, each.name))
-    rows = [_row(each) for each in seen[offset : offset + limit]]
+    listed = sorted((_listed(location) for location in root.runs()), key=lambda run: (-run.began, run.name))
+    rows = [_row(run) for run in listed[offset : offset + limit]]
 
     def wrap(shown: list[Any]) -> Answer:
-        return {"total": len(seen), "offset": offset, "runs": shown}
+        return {"total": len(listed), "offset": offset, "runs": shown}
 
-    return page(rows, offset, len(seen), wrap)
+    return page(rows, offset, len(listed), wrap)
 
 
-def _seen(place: RunPlace) -> _ListedRun:
+def _listed(location: RunPlace) -> _ListedRun:
     try:
-        began = started(open_run(place.path).manifest)
+        began = started(open_run(location.path).manifest)
     except Exception as problem:  # one strange run must not hide the others
-        log.debug("reading %s failed: %s", place.name, problem)
+        log.debug("reading %s failed: %s", location.name, problem)
         began = 0.0
-    return _ListedRun(place, name_of(place), began)
+    return _ListedRun(location, name_of(location), began)
 
 
-def _row(seen: _ListedRun) -> dict[str, Any]:
+def _row(run: _ListedRun) -> dict[str, Any]:
     try:
-        view = open_run(seen.place.path).as_of_now()
+        view = open_run(run.location.path).as_of_now()
         state = view.state
         loss = view.series("loss") if "loss" in view.names() else None
         verdict, headline = last_word(view, state)
         return {
-            "run": seen.name,
+            "run": run.name,
             "state": short(state, 20),
-            "started": _time(seen.began),
+            "started": _time(run.began),
             "last_step": view.last_step(),
             "last_loss": figure(float(loss.values[-1])) if loss is not None and len(loss) else None,
             "verdict": verdict or None,
             "headline": short(headline, 40) or None,
         }
     except Exception as problem:
-        log.debug("reading %s failed: %s", seen.name, problem)
+        log.debug("reading %s failed: %s", run.name, problem)
         empty = dict.fromkeys(("last_step", "last_loss", "verdict", "headline"))
-        return {"run": seen.name, "state": _UNREADABLE, "started": _time(seen.began), **empty}
+        return {"run": run.name, "state": _UNREADABLE, "started": _time(run.began), **empty}
 
 
 def _time(began: float) -> str | None:
@@ -87,31 +84,29 @@ def _time(began: float) -> str | None:
 
 
 # The tool `check`: the report of a run as `steadyrun check --json` has it, with the faults of the walk alone.
-
-
 _SHORTENED = ("not_asked", "notes", "damage", "consequences", "walk", "beside")  # what is cut first comes first
 
 
 def check(root: Root, run: str, all: bool = False, question: str = "", after: str = "") -> Answer:
     """The report of a run; with `after` compared with an earlier run, both walked past their first fault."""
-    place, old = find(root, run), find(root, after) if after else None
+    location, old = find(root, run), find(root, after) if after else None
     asked = _codes(question)
-    report = _walk(place, all or old is not None)
+    report = _walk(location, all or old is not None)
     comparison = None if old is None else compare(report, _walk(old, True))
-    whole = document(report, comparison) | {"run": name_of(place)}
+    whole = document(report, comparison) | {"run": name_of(location)}
     if old is not None:
         whole["after"] = harmless(whole["after"] | {"run": name_of(old)}, longest=200, items=20)
     return fitted(_shortened(whole, report, asked), _SHORTENED)
 
 
-def _walk(place: RunPlace, go_on: bool) -> Report:
+def _walk(location: RunPlace, go_on: bool) -> Report:
     """The walk, with the thresholds that the working directory changes, as on the command line."""
     try:
         changes = limits.changes({}, Path.cwd())
     except UsageError as problem:
         message = short(without(Path.cwd(), str(problem)), 300)
         raise Problem(BAD_ARGUMENT, message, "mend that file: it changes thresholds") from None
-    return check_with(place.path, changes, go_on=go_on)
+    return check_with(location.path, changes, go_on=go_on)
 
 
 def _codes(question: str) -> set[str]:
@@ -119,26 +114,26 @@ def _codes(question: str) -> set[str]:
     if not question:
         return set()
     try:
-        return {each.code for each in section(question) or [question_named(question)]}
+        return {named.code for named in section(question) or [question_named(question)]}
     except UsageError as problem:
         raise Problem(NO_QUESTION, str(problem).partition(";")[0], "explain without a code lists them all") from None
 
 
 def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer:
     """Of the walk the faults, and the questions that were asked for; how many answers of each kind there are."""
-    walk = [each for each in whole["walk"] if each["answer"] == FAULT or each["code"] in asked]
-    unanswered = [each for each in whole["not_asked"] if each["missing"] or each["code"] in asked]
-    kinds = Counter(each["answer"] for each in whole["walk"])
+    walk = [answered for answered in whole["walk"] if answered["answer"] == FAULT or answered["code"] in asked]
+    unanswered = [question for question in whole["not_asked"] if question["missing"] or question["code"] in asked]
+    kinds = Counter(answered["answer"] for answered in whole["walk"])
     counts = {kind: kinds[kind] for kind in (FAULT, NOTE, "pass", CANNOT_TELL, "not-applicable")}
     changed = {"walk": harmless(walk), "not_asked": harmless(unanswered)}
-    found = {key: harmless(value) for key, value in whole.items() if key not in changed}
+    unchanged = {key: harmless(value) for key, value in whole.items() if key not in changed}
     cut = {
         "walk": len(whole["walk"]) - len(walk),
         "not_asked": len(whole["not_asked"]) - len(unanswered),
     }
-    answer = {key: changed.get(key, found.get(key)) for key in whole}
+    answer = {key: changed.get(key, unchanged.get(key)) for key in whole}
     return answer | {
-        "beside": harmless([_beside(each) for each in report.ranking.beside]),
+        "beside": harmless([_beside(fault) for fault in report.ranking.beside]),
         "answers": counts | {"not-reached": len(report.walk.not_reached)},
         "cut": {name: count for name, count in cut.items() if count},
     }
@@ -158,17 +153,17 @@ _MOST = 200  # events on one page
 
 def events(root: Root, run: str, kind: str = "", offset: int = 0) -> Answer:
     """The events of a run, oldest first; of one kind if it is given."""
-    place = find(root, run)
-    all_events = open_run(place.path).events()
-    found = [event for event in all_events if kind in ("", event.kind)]
+    location = find(root, run)
+    all_events = open_run(location.path).events()
+    matching = [event for event in all_events if kind in ("", event.kind)]
     counts = Counter(event.kind for event in all_events).most_common(_KINDS)
     kinds = {short(name, 60): count for name, count in sorted(counts)}
 
     def wrap(shown: list[Any]) -> Answer:
-        return {"run": name_of(place), "kinds": kinds, "total": len(found), "offset": offset, "events": shown}
+        return {"run": name_of(location), "kinds": kinds, "total": len(matching), "offset": offset, "events": shown}
 
-    shown = [_entry(event) for event in found[offset : offset + _MOST]]
-    return page(shown, offset, len(found), wrap)
+    shown = [_entry(event) for event in matching[offset : offset + _MOST]]
+    return page(shown, offset, len(matching), wrap)
 
 
 def _entry(event: Event) -> dict[str, Any]:
@@ -184,13 +179,15 @@ def explain(code: str = "") -> Answer:
     if not code:
         return {
             "sections": [
-                {"section": name, "about": about, "questions": [each.code for each in section(name)]}
+                {"section": name, "about": about, "questions": [question.code for question in section(name)]}
                 for name, about in SECTIONS.items()
             ]
         }
     several = section(code)
     if several:
-        return {"questions": [{"code": each.code, "name": each.name, "asks": each.asks} for each in several]}
+        return {
+            "questions": [{"code": question.code, "name": question.name, "asks": question.asks} for question in several]
+        }
     try:
         question = question_named(code)
     except UsageError as problem:

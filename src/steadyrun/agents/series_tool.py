@@ -35,17 +35,17 @@ def series(
     offset: int = 0,
 ) -> Answer:
     """One series, or without a name the names that match the pattern."""
-    place = find(root, run)
-    view = open_run(place.path).as_of_now()
+    location = find(root, run)
+    view = open_run(location.path).as_of_now()
     if not name:
-        return {"run": name_of(place)} | _names(view.names(), pattern, offset)
+        return {"run": name_of(location)} | _names(view.names(), pattern, offset)
     try:
-        found = view.series(name)
+        chosen = view.series(name)
     except UsageError as problem:
         hint = str(problem).partition("; ")[2]
         remedy = f"{short(hint, 300)} (series with a pattern lists the names)"
         raise Problem(NO_SERIES, f"this run has no series {short(name, 100)!r}", remedy) from None
-    return {"run": name_of(place)} | _one(found, first, last, points)
+    return {"run": name_of(location)} | _one(chosen, first, last, points)
 
 
 def _names(names: list[str], pattern: str, offset: int) -> Answer:
@@ -59,25 +59,25 @@ def _names(names: list[str], pattern: str, offset: int) -> Answer:
     return page(shown, offset, len(matching), wrap)
 
 
-def _one(found: Series, first: int | None, last: int | None, most: int) -> Answer:
+def _one(chosen: Series, first: int | None, last: int | None, most: int) -> Answer:
     if first is not None and last is not None and first > last:
         raise Problem(BAD_ARGUMENT, f"first ({first}) is after last ({last})", "swap them")
-    inside = np.ones(len(found), bool)
+    inside = np.ones(len(chosen), bool)
     if first is not None:
-        inside &= found.steps >= first
+        inside &= chosen.steps >= first
     if last is not None:
-        inside &= found.steps <= last
-    steps, values = found.steps[inside], found.values[inside]
+        inside &= chosen.steps <= last
+    steps, values = chosen.steps[inside], chosen.values[inside]
     kept = few(values, most)
-    entry = entry_for(found.name)
+    entry = entry_for(chosen.name)
     return {
-        "name": short(found.name),
+        "name": short(chosen.name),
         "meaning": None if entry is None else entry.meaning,
         "unit": None if entry is None else entry.unit or None,
-        "total": len(found),
+        "total": len(chosen),
         "in_range": len(steps),
         "shown": len(kept),
-        "range": None if not len(found) else [int(found.steps[0]), int(found.steps[-1])],
+        "range": None if not len(chosen) else [int(chosen.steps[0]), int(chosen.steps[-1])],
         "summary": summary(steps, values),
         "points": [[int(step), figure(float(value))] for step, value in zip(steps[kept], values[kept], strict=True)],
     }
@@ -120,5 +120,5 @@ def summary(steps: npt.NDArray[np.int64], values: Values) -> dict[str, Any] | No
     return ends | {"min": lowest, "max": highest} | middle | bad
 
 
-def _point(steps: npt.NDArray[np.int64], values: Values, place: int) -> list[Any]:
-    return [int(steps[place]), figure(float(values[place]))]
+def _point(steps: npt.NDArray[np.int64], values: Values, index: int) -> list[Any]:
+    return [int(steps[index]), figure(float(values[index]))]

@@ -130,9 +130,9 @@ def answer(root: Root, name: str, arguments: Mapping[str, Any]) -> tuple[str, bo
     """What a tool answers, as JSON, and whether that is an error. Nothing is raised."""
     try:
         tool = _named(name)
-        given = _checked(tool, arguments)
-        found = tool.call(root, **given) if tool.rooted else tool.call(**given)
-        return sent(found), False
+        checked = _checked(tool, arguments)
+        reply = tool.call(root, **checked) if tool.rooted else tool.call(**checked)
+        return sent(reply), False
     except Problem as problem:
         return dumps(problem.to_dict()), True
     except (SteadyrunError, OSError) as problem:
@@ -145,10 +145,10 @@ def answer(root: Root, name: str, arguments: Mapping[str, Any]) -> tuple[str, bo
 
 
 def _named(name: str) -> Tool:
-    found = next((tool for tool in TOOLS if tool.name == name), None)
-    if found is None:
+    tool = next((tool for tool in TOOLS if tool.name == name), None)
+    if tool is None:
         raise Problem(NO_TOOL, f"there is no tool {short(name, 60)!r}", f"use {', '.join(t.name for t in TOOLS)}")
-    return found
+    return tool
 
 
 def _checked(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:

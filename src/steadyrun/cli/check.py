@@ -84,10 +84,10 @@ def check(
     given = LogOptions.of(log_format, roles, declarations)
     try:
         with ExitStack() as stack:
-            found = run if followed else stack.enter_context(run_of(run, given))
+            run_path = run if followed else stack.enter_context(run_of(run, given))
             older = None if after is None else stack.enter_context(run_of(after, given))
-            _check_given(given, found == run and older == after)
-            checking = _Checking(found, form, _limits(assignments or []), go_on, older, run)
+            _check_given(given, run_path == run and older == after)
+            checking = _Checking(run_path, form, _limits(assignments or []), go_on, older, run)
             report = checking.follow(interval, wait, until_fault) if followed else checking.once()
     except RunDirectoryError as problem:
         no_run(problem, "check", *([] if after is None else [after]), run)
@@ -140,15 +140,15 @@ class _Checking:
     def follow(self, interval: float, wait: float, until_fault: bool) -> Report:
         """Tell every change, and the whole at the end."""
         compared = self._comparing()
-        told: Report | None = None
+        printed: Report | None = None
         for report in following.follow(self.run, lambda: self._walk(self.run), interval=interval, wait=wait):
-            if told is None or not following.same_standing(report, told):
-                output.tell_change(self.form, report, told, compared(report))
+            if printed is None or not following.same_standing(report, printed):
+                output.tell_change(self.form, report, printed, compared(report))
                 output.leave(report, compared(report))
-                told = report
+                printed = report
             if until_fault and report.leaf is not None:
                 break
-        if self.form != "json" or report is not told:
+        if self.form != "json" or report is not printed:
             output.tell_end(self.form, report, compared(report))
             output.leave(report, compared(report))
         return report

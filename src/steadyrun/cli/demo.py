@@ -163,7 +163,7 @@ def demo(
         raise typer.Exit(130) from None
     _summarise(name, result, directory)
     more = [] if train_only else tell(directory)
-    _next(fault, directory, more, remedied=remedy, told=not train_only)
+    _next(fault, directory, more, remedied=remedy, explained=not train_only)
 
 
 def _require_tutor() -> None:
@@ -188,9 +188,9 @@ def _print_faults() -> None:
 def _recipe(fault: str, steps: int, seed: int, remedy: bool) -> Recipe:
     from steadyrun.tutor.faults import FAULTS, load_recipe
 
-    found = _clip_of(EXPERIMENTS / fault, steps, seed) if remedy else None
+    clip = _clip_of(EXPERIMENTS / fault, steps, seed) if remedy else None
     try:
-        return load_recipe(fault, remedied=remedy, steps=steps, seed=seed, **({} if found is None else {"clip": found}))
+        return load_recipe(fault, remedied=remedy, steps=steps, seed=seed, **({} if clip is None else {"clip": clip}))
     except ValueError as error:
         fail(str(error), f"see: steadyrun demo {'--help' if fault in FAULTS else '--list'}")
 
@@ -283,7 +283,7 @@ def _show_steps(progress: Progress, steps: int) -> OnStep:
     return on_step
 
 
-def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, told: bool) -> None:
+def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, explained: bool) -> None:
     """What to type next."""
     from steadyrun.tutor.faults import FAULTS
 
@@ -291,7 +291,7 @@ def _next(fault: str, directory: Path, more: list[str], *, remedied: bool, told:
     lines = [f"check {run}", f"dashboard {run} --open", *more, "demo --list"]
     if not remedied and FAULTS[fault].remedy is not None:
         lines.insert(len(lines) - 1, f"demo {fault} --remedy")
-    lines.append(f"demo {'rare-token-spike' if fault == 'healthy' or not told else 'healthy'}")
+    lines.append(f"demo {'rare-token-spike' if fault == 'healthy' or not explained else 'healthy'}")
     typer.echo(f"\nNext:\n{commands(lines)}")
 
 

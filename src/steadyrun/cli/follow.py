@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def follow(run: str, walk: Callable[[], Report], *, interval: float, wait: float) -> Iterator[Report]:
     """A report whenever the run has new data, until it has ended."""
     until_begun(run, interval, wait)
-    seen, took, unknown = None, 0.0, 0
+    walked, took, unknown = None, 0.0, 0
     while True:
         now = _data_of(run)
-        if now != seen:
-            seen, began = now, time.monotonic()
+        if now != walked:
+            walked, began = now, time.monotonic()
             report = walk()
             took = time.monotonic() - began
             yield report
@@ -62,7 +62,7 @@ def until_begun(run: str, interval: float, wait: float) -> None:
     from steadyrun.store.reader import open_run
 
     deadline = time.monotonic() + wait
-    told = False
+    announced = False
     while True:
         try:
             view = open_run(run)
@@ -73,9 +73,9 @@ def until_begun(run: str, interval: float, wait: float) -> None:
         except RunDirectoryError:
             if time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not announced:
                 say(f"waiting up to {wait:g} s for {run} to begin")
-                told = True
+                announced = True
             time.sleep(min(interval, max(0.0, deadline - time.monotonic())))
         else:
             return
@@ -93,7 +93,7 @@ def _data_of(run: str) -> tuple[str, dict[Path, tuple[int, int] | None]]:
 
 def _size(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:  # just compacted away
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns

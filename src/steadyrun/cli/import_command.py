@@ -51,29 +51,29 @@ def import_(
     """
     given = LogOptions.of(form, assignments, declarations)
     try:
-        found = _places(source, form)
+        locations = _places(source, form)
     except (LogError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} import --help")
-    if name is not None and len(found) > 1:
-        fail(f"{source} holds {len(found)} runs; --name names one", "leave --name out, or give one of the logs")
+    if name is not None and len(locations) > 1:
+        fail(f"{source} holds {len(locations)} runs; --name names one", "leave --name out, or give one of the logs")
     failed = 0
     try:
-        for place, progress in _with_bar(found):
-            target = None if dry_run else folder.expanduser() / _folder_name(name or place.name)
-            failed += not _done(place, target, given, progress, len(found) == 1, as_json)
+        for location, progress in _with_bar(locations):
+            target = None if dry_run else folder.expanduser() / _folder_name(name or location.name)
+            failed += not _done(location, target, given, progress, len(locations) == 1, as_json)
     except KeyboardInterrupt:
         say("stopped with Ctrl-C; nothing is left of the log that was being read")
         raise typer.Exit(130) from None
     if failed:
-        fail(f"{failed} of {len(found)} logs could not be imported", "the others were; see the messages above")
+        fail(f"{failed} of {len(locations)} logs could not be imported", "the others were; see the messages above")
 
 
 def _done(
-    place: LogPlace, target: Path | None, given: LogOptions, progress: Progress, alone: bool, as_json: bool
+    location: LogPlace, target: Path | None, given: LogOptions, progress: Progress, alone: bool, as_json: bool
 ) -> bool:
     """Import one run and tell of it; False, with a message, where it cannot be and others may."""
     try:
-        done = _one(place, target, given, progress)
+        done = _one(location, target, given, progress)
     except LogError as problem:
         if alone:
             fail(str(problem), f"see: {as_typed('steadyrun')} import --help, --dry-run and --out")
@@ -87,9 +87,9 @@ def _list_formats(wanted: bool) -> None:
     if wanted:
         from steadyrun.importers.formats import FORMATS
 
-        for each in FORMATS:
-            extra = f"  (pip install 'steadyrun[{each.extra}]')" if each.extra else ""
-            out(f"{each.name:16} {each.title}{extra}\n")
+        for form in FORMATS:
+            extra = f"  (pip install 'steadyrun[{form.extra}]')" if form.extra else ""
+            out(f"{form.name:16} {form.title}{extra}\n")
         raise typer.Exit
 
 
@@ -105,24 +105,24 @@ def _folder_name(name: str) -> str:
     return folder_name(name)
 
 
-def _one(place: LogPlace, target: Path | None, given: LogOptions, progress: Progress) -> Imported:
+def _one(location: LogPlace, target: Path | None, given: LogOptions, progress: Progress) -> Imported:
     from steadyrun.importers.import_log import import_place
 
-    return import_place(place, target, given.roles, given.declared, progress)
+    return import_place(location, target, given.roles, given.declared, progress)
 
 
-def _with_bar(found: list[LogPlace]) -> Any:
+def _with_bar(locations: list[LogPlace]) -> Any:
     """Each place with a function that moves its bar; bars only on a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = stderr()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        for number, place in enumerate(found, start=1):
-            size = place.path.stat().st_size if place.path.is_file() else None
-            label = place.name if len(found) == 1 else f"{number}/{len(found)} {place.name}"
+        for number, location in enumerate(locations, start=1):
+            size = location.path.stat().st_size if location.path.is_file() else None
+            label = location.name if len(locations) == 1 else f"{number}/{len(locations)} {location.name}"
             task = bars.add_task(label[:40], total=size)
-            yield place, lambda done, task=task: bars.update(task, completed=done)
+            yield location, lambda done, task=task: bars.update(task, completed=done)
             bars.remove_task(task)
 
 
@@ -138,14 +138,14 @@ def _show(done: Imported, dry_run: bool) -> None:
     say(f"{done.source} ({done.format}): {what}; {_facts(done)}")
     if dry_run:
         shown = Table("series", "in the log", "points", "steps", "values", box=None, padding=(0, 2, 0, 0))
-        for each in done.series:
-            bad = f", {each.bad:,} not finite" if each.bad else ""
-            span = f"{number(each.low)} to {number(each.high)}" if each.points > each.bad else "none finite"
+        for series in done.series:
+            bad = f", {series.bad:,} not finite" if series.bad else ""
+            span = f"{number(series.low)} to {number(series.high)}" if series.points > series.bad else "none finite"
             cells = (
-                one_line(each.name),
-                one_line(each.source),
-                f"{each.points:,}",
-                f"{each.first} to {each.last}",
+                one_line(series.name),
+                one_line(series.source),
+                f"{series.points:,}",
+                f"{series.first} to {series.last}",
                 span + bad,
             )
             shown.add_row(*(Text(cell) for cell in cells))
@@ -163,7 +163,7 @@ def _facts(done: Imported) -> str:
         "point": "by its points: the log has no steps",
     }
     roles = ", ".join(
-        each.name for each in done.series if each.name in {"loss", "val_loss", "lr/0", "grad_norm", "loss_scale"}
+        series.name for series in done.series if series.name in {"loss", "val_loss", "lr/0", "grad_norm", "loss_scale"}
     )
     seams = f"; {done.attempts - 1} resumed" if done.attempts > 1 else ""
     return f"{done.points:,} points of {len(done.series)} series ({roles}), counted {counted[done.unit]}{seams}"
@@ -172,7 +172,7 @@ def _facts(done: Imported) -> str:
 def _json(done: Imported) -> str:
     from steadyrun.store.jsonio import dumps
 
-    held = {
+    summary = {
         "schema": 1,
         "run": None if done.path is None else str(done.path),
         "source": str(done.source),
@@ -180,10 +180,10 @@ def _json(done: Imported) -> str:
         "step_unit": done.unit,
         "roles": done.roles,
         "series": [
-            {"name": each.name, "source": each.source, "points": each.points, "first": each.first, "last": each.last,
-             "low": each.low, "high": each.high, "not_finite": each.bad}
-            for each in done.series
+            {"name": series.name, "source": series.source, "points": series.points, "first": series.first,
+             "last": series.last, "low": series.low, "high": series.high, "not_finite": series.bad}
+            for series in done.series
         ],
         "odd": done.odd,
     }  # fmt: skip
-    return dumps(held) + "\n"
+    return dumps(summary) + "\n"

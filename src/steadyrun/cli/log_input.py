@@ -79,11 +79,11 @@ def run_of(path_given: str, given: LogOptions) -> Iterator[str]:
         return
     from steadyrun.importers.import_log import folder_name, import_place
 
-    place = _only_log(path, given.form)
+    location = _only_log(path, given.form)
     with _ended_cleanly(), tempfile.TemporaryDirectory(prefix="steadyrun-") as folder:
-        target = Path(folder) / folder_name(place.name)
-        done = import_place(place, target, given.roles, given.declared)
-        say(f"{path} is a log ({place.format.title}): imported for this check alone")
+        target = Path(folder) / folder_name(location.name)
+        done = import_place(location, target, given.roles, given.declared)
+        say(f"{path} is a log ({location.format.title}): imported for this check alone")
         for line in done.odd:
             say(f"  odd: {line}")
         yield str(target)
@@ -94,7 +94,7 @@ def _only_log(path: Path, form: str | None) -> LogPlace:
 
     command = f"{as_typed('steadyrun')} check"
     try:
-        found = places(path, form)
+        locations = places(path, form)
     except LogError as problem:
         if not path.is_dir():
             raise
@@ -102,12 +102,12 @@ def _only_log(path: Path, form: str | None) -> LogPlace:
             f"{path} is not a run directory, and no file in it is recognised as a log. If one of them is a log, say "
             f"what it is: {command} {shlex.quote(str(path / 'FILE'))} --format NAME (see steadyrun import --formats)"
         ) from problem
-    if len(found) > 1:
-        some = "\n  ".join(f"{command} {shlex.quote(str(place.path))}" for place in found[:5])
+    if len(locations) > 1:
+        some = "\n  ".join(f"{command} {shlex.quote(str(location.path))}" for location in locations[:5])
         raise LogError(
-            f"{path} holds {len(found)} logs. Import them all with `steadyrun import`, or give one:\n  {some}"
+            f"{path} holds {len(locations)} logs. Import them all with `steadyrun import`, or give one:\n  {some}"
         )
-    return found[0]
+    return locations[0]
 
 
 def _is_meant_as_run(path: Path) -> bool:
@@ -130,17 +130,17 @@ def _unreadable(manifest: Path) -> bool:
 @contextmanager
 def _ended_cleanly() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: what it made for itself is taken away first."""
-    asked = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    signals = [name for name in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(name) is signal.SIG_DFL]
 
     def end(number: int, _frame: object) -> None:
-        for each in asked:
-            signal.signal(each, signal.SIG_IGN)
+        for name in signals:
+            signal.signal(name, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for each in asked:
-        signal.signal(each, end)
+    for name in signals:
+        signal.signal(name, end)
     try:
         yield
     finally:
-        for each in asked:
-            signal.signal(each, signal.SIG_DFL)
+        for name in signals:
+            signal.signal(name, signal.SIG_DFL)

@@ -44,8 +44,8 @@ def out(data: str) -> None:
 def as_typed(name: str) -> str:
     """How the reader starts a program of this environment: by its name if the shell finds it, else by its path."""
     program = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if not program.exists() or (found is not None and Path(found).absolute() == program):
+    in_path = shutil.which(name)
+    if not program.exists() or (in_path is not None and Path(in_path).absolute() == program):
         return name
     short = os.path.relpath(program)
     return shlex.quote(str(program) if short.startswith("..") else short)

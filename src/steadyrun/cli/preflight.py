@@ -158,12 +158,12 @@ def _config(given: str) -> dict[str, Any]:
             raise UsageError(f"--config must be a JSON object or a file of one; there is no file {given!r}")
         text, where = path.read_text(encoding="utf-8", errors="replace"), str(path)
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except ValueError as problem:
         raise UsageError(f"{where} is no JSON: {problem}") from problem
-    if not isinstance(found, dict):
-        raise UsageError(f"{where} must be a JSON object, not {type(found).__name__}")
-    return found
+    if not isinstance(config, dict):
+        raise UsageError(f"{where} must be a JSON object, not {type(config).__name__}")
+    return config
 
 
 def _require_torch() -> None:

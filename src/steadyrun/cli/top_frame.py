@@ -104,9 +104,7 @@ def _cell(panel: Panel, board: Board, screen: Screen, width: int, height: int) -
     room = max(1, width - _LABEL - 1)
     canvas = characters.plot(panel, board.span, room, height - 2, ascii_only=screen.ascii_only)
     lines = [_title(panel, screen, width)]
-    lines += [
-        Text(f"{_label(canvas, place)} ").append_text(_inked(panel, canvas, place)) for place in range(height - 2)
-    ]
+    lines += [Text(f"{_label(canvas, row)} ").append_text(_inked(panel, canvas, row)) for row in range(height - 2)]
     below = characters.axis(panel, board.span, room, ascii_only=screen.ascii_only)
     return [*lines, Text(" " * (_LABEL + 1)).append_text(_marked(below))]
 

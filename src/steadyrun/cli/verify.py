@@ -45,7 +45,7 @@ def verify(
     from steadyrun.postmortem import verification
 
     try:
-        found = verification.verify(document, new_run)
+        verified = verification.verify(document, new_run)
     except RunDirectoryError as problem:
         no_run(problem, "verify", new_run)
     except (SteadyrunError, OSError) as problem:
@@ -53,20 +53,20 @@ def verify(
     if as_json:
         from steadyrun.report.json_text import dumps
 
-        out(dumps(found.to_dict()) + "\n")
+        out(dumps(verified.to_dict()) + "\n")
     else:
-        out(_table(found))
-        say(f"{found.verdict.replace('-', ' ')}: {new_run} against {document}")
-    raise typer.Exit(found.exit_code)
+        out(_table(verified))
+        say(f"{verified.verdict.replace('-', ' ')}: {new_run} against {document}")
+    raise typer.Exit(verified.exit_code)
 
 
-def _table(found: Verification) -> str:
+def _table(verified: Verification) -> str:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("", "expectation", "limit", "measured", "why"):
         table.add_column(title, overflow="fold")
-    for each in found.checked:
-        cells = (each.verdict, each.expectation, each.limit, each.measured, each.why)
-        sign = f"{_SIGNS[each.verdict]} {cells[0].replace('-', ' ')}"
+    for check in verified.checked:
+        cells = (check.verdict, check.expectation, check.limit, check.measured, check.why)
+        sign = f"{_SIGNS[check.verdict]} {cells[0].replace('-', ' ')}"
         table.add_row(*(Text(printable(cell)) for cell in (sign, *cells[1:])))
     console = Console(width=None if sys.stdout.isatty() else UNWRAPPED, highlight=False)
     with console.capture() as captured:

@@ -39,4 +39,4 @@ class Anomalies:
         known.count += count
 
     def lines(self) -> list[str]:
-        return [str(each) for each in self.oddities.values()]
+        return [str(oddity) for oddity in self.oddities.values()]

@@ -26,8 +26,6 @@ from steadyrun.importers.step_axis import Axis, Placed
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
 
-# A folder that takes its place only when it is whole.
-
 
 def _sweep(target: Path) -> None:
     """Take away what imports that were killed left beside a target."""
@@ -69,7 +67,7 @@ def staged(target: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-_TOLD = frozenset(table.series_name(role) for role in table.ROLES)
+_SERIES_WITH_ROLE = frozenset(table.series_name(role) for role in table.ROLES)
 _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is given a role
 
 
@@ -91,7 +89,7 @@ class Imported:
 
     @property
     def points(self) -> int:
-        return sum(each.points for each in self.series)
+        return sum(series.points for series in self.series)
 
 
 def imported(
@@ -100,7 +98,7 @@ def imported(
     form: str,
     given: Mapping[str, str],
     declared: Mapping[str, Any],
-    told: Anomalies,
+    anomalies: Anomalies,
     target: Path | None,
 ) -> Imported:
     """Read a log to its end, into `target` where there is one."""
@@ -109,23 +107,32 @@ def imported(
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
-    mapped = Mapped.of(names, log, given, told)
-    axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, told)
-    seen: dict[str, RecognisedSeries] = {}
+    mapped = Mapped.of(names, log, given, anomalies)
+    axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, anomalies)
+    series_by_name: dict[str, RecognisedSeries] = {}
     if target is None:
         for rows in _bounded(chain(ahead, packs), source):
-            _look(rows, mapped, axis, seen, None)
+            _take_rows(rows, mapped, axis, series_by_name, None)
     else:
         with staged(target) as stage:
             builder = _Builder(stage)
             for rows in _bounded(chain(ahead, packs), source):
-                _look(rows, mapped, axis, seen, builder)
-            _check_useful(mapped, seen, source)
-            builder.close(_manifest(log, source, form, mapped, axis, told, declared))
-    _check_useful(mapped, seen, source)
-    kept = sorted((each for each in seen.values() if each.points), key=_roles_first)
+                _take_rows(rows, mapped, axis, series_by_name, builder)
+            _check_useful(mapped, series_by_name, source)
+            builder.close(_manifest(log, source, form, mapped, axis, anomalies, declared))
+    _check_useful(mapped, series_by_name, source)
+    recognised = sorted((series for series in series_by_name.values() if series.points), key=_roles_first)
     return Imported(
-        source.name, form, source, dict(mapped.roles), axis.unit, kept, told.lines(), axis.attempts, target, log.kind
+        source.name,
+        form,
+        source,
+        dict(mapped.roles),
+        axis.unit,
+        recognised,
+        anomalies.lines(),
+        axis.attempts,
+        target,
+        log.kind,
     )
 
 
@@ -138,26 +145,27 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
         yield rows
 
 
-def _look(
-    rows: LogRows, mapped: Mapped, axis: Axis, seen: dict[str, RecognisedSeries], builder: _Builder | None
+def _take_rows(
+    rows: LogRows, mapped: Mapped, axis: Axis, series_by_name: dict[str, RecognisedSeries], builder: _Builder | None
 ) -> None:
     columns = mapped.columns(rows)
     for placed in axis.place(rows):
         take = pa.array(placed.rows)
         part: dict[str, pa.Array] = {}
         for series, (source, whole) in columns.items():
-            told = mapped.told if series in _TOLD else Anomalies()  # speeds and times are often printed twice
-            column = _last_of_each_step(whole.take(take), placed.steps, told)
+            # Speeds and times are often printed twice: only series with a role are noted.
+            anomalies = mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
+            column = _last_of_each_step(whole.take(take), placed.steps, anomalies)
             there = column.is_valid().to_numpy(zero_copy_only=False)
             if there.any():
                 part[series] = column
                 values = column.to_numpy(zero_copy_only=False)[there]
-                seen.setdefault(series, RecognisedSeries(series, source)).add(placed.steps[there], values)
+                series_by_name.setdefault(series, RecognisedSeries(series, source)).add(placed.steps[there], values)
         if builder is not None:
             builder.write(placed, part)
 
 
-def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Anomalies) -> pa.Array:
+def _last_of_each_step(column: pa.Array, steps: np.ndarray, anomalies: Anomalies) -> pa.Array:
     """A column in which each step has one value: the last that the log gives."""
     there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     given = steps[there]
@@ -166,7 +174,7 @@ def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Anomalies) -> 
     _, back = np.unique(given[::-1], return_index=True)
     if len(back) == len(given):
         return column
-    told.note("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
+    anomalies.note("values given more than once for a step", "the last one counts", f"step {_first_twice(given)}",
              len(given) - len(back))  # fmt: skip
     kept = np.zeros(len(column), bool)
     kept[there[len(given) - 1 - back]] = True
@@ -174,13 +182,13 @@ def _last_of_each_step(column: pa.Array, steps: np.ndarray, told: Anomalies) -> 
 
 
 def _first_twice(steps: np.ndarray) -> int:
-    found, counts = np.unique(steps, return_counts=True)
-    return int(found[counts > 1][0])
+    distinct, counts = np.unique(steps, return_counts=True)
+    return int(distinct[counts > 1][0])
 
 
-def _check_useful(mapped: Mapped, seen: Mapping[str, RecognisedSeries], source: Path) -> None:
+def _check_useful(mapped: Mapped, series_by_name: Mapping[str, RecognisedSeries], source: Path) -> None:
     needed = {table.series_name(role) for role in table.NEEDED}
-    if not needed & set(seen):
+    if not needed & set(series_by_name):
         names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
         raise LogError(
             f"{source}: no series looks like a loss, a validation loss, a learning rate or a gradient norm; it has "
@@ -188,9 +196,9 @@ def _check_useful(mapped: Mapped, seen: Mapping[str, RecognisedSeries], source: 
         )
 
 
-def _roles_first(each: RecognisedSeries) -> tuple[int, str]:
+def _roles_first(series: RecognisedSeries) -> tuple[int, str]:
     order = [table.series_name(role) for role in table.ROLES]
-    return (order.index(each.name) if each.name in order else len(order), each.name)
+    return (order.index(series.name) if series.name in order else len(order), series.name)
 
 
 class _Builder:
@@ -237,7 +245,7 @@ def _raise(what: str, problem: Exception) -> None:
 
 
 def _manifest(
-    log: Log, source: Path, form: str, mapped: Mapped, axis: Axis, told: Anomalies, declared: Mapping[str, Any]
+    log: Log, source: Path, form: str, mapped: Mapped, axis: Axis, anomalies: Anomalies, declared: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -251,6 +259,6 @@ def _manifest(
             "loss_kind": log.kind,
             "roles": {**mapped.roles, **{role: " + ".join(parts) for role, parts in mapped.sums.items()}},
             "config": log.config,
-            "odd": told.lines(),
+            "odd": anomalies.lines(),
         },
     }

@@ -35,45 +35,45 @@ def import_log(
     """
     from steadyrun.panels.run_view import open_run
 
-    found = places(Path(source).expanduser(), format)
-    if len(found) > 1:
-        names = ", ".join(str(place.path) for place in found[:5])
-        raise LogError(f"{source} holds {len(found)} runs ({names}…): give one of them")
+    locations = places(Path(source).expanduser(), format)
+    if len(locations) > 1:
+        names = ", ".join(str(location.path) for location in locations[:5])
+        raise LogError(f"{source} holds {len(locations)} runs ({names}…): give one of them")
     target = Path(path).expanduser()
-    import_place(found[0], target, map or {}, config or {})
+    import_place(locations[0], target, map or {}, config or {})
     return open_run(target)
 
 
 def import_place(
-    place: LogPlace,
+    location: LogPlace,
     target: Path | None,
     given: Mapping[str, str],
     declared: Mapping[str, Any],
     progress: Callable[[int], None] = lambda _bytes: None,
 ) -> Imported:
     """Import one run; with no target, only look."""
-    told = Anomalies(progress)
+    anomalies = Anomalies(progress)
     if target is not None:
-        _check_target(target, place)
+        _check_target(target, location)
     try:
-        log = place.format.read(place.path, place.key, told)
-        found = imported(log, place.path, place.format.name, given, declared, told, target)
+        log = location.format.read(location.path, location.key, anomalies)
+        outcome = imported(log, location.path, location.format.name, given, declared, anomalies, target)
     except OSError as problem:
-        raise LogError(f"cannot read {place.path}: {problem.strerror or problem}") from problem
+        raise LogError(f"cannot read {location.path}: {problem.strerror or problem}") from problem
     except LogError as problem:
-        if not place.named:
+        if not location.named:
             raise
-        raise misnamed(str(problem), place.format) from problem
+        raise misnamed(str(problem), location.format) from problem
     except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as problem:
-        text = f"{place.path} cannot be read as {place.format.title}: {problem}"
-        raise (misnamed(text, place.format) if place.named else LogError(text)) from problem
+        text = f"{location.path} cannot be read as {location.format.title}: {problem}"
+        raise (misnamed(text, location.format) if location.named else LogError(text)) from problem
     except (RecursionError, MemoryError) as problem:
-        raise LogError(f"{place.path} is built so that it cannot be read ({type(problem).__name__})") from problem
-    found.name = place.name
-    return found
+        raise LogError(f"{location.path} is built so that it cannot be read ({type(problem).__name__})") from problem
+    outcome.name = location.name
+    return outcome
 
 
-def _check_target(target: Path, place: LogPlace) -> None:
+def _check_target(target: Path, location: LogPlace) -> None:
     """A folder is written anew only if it was imported from a log of the same name."""
     if not target.exists():
         return
@@ -82,9 +82,9 @@ def _check_target(target: Path, place: LogPlace) -> None:
     except (OSError, ValueError):
         manifest = {}
     about = manifest.get("imported")
-    if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == place.path.name:
+    if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == location.path.name:
         return
-    raise LogError(f"{target} is there already, and was not imported from {place.path.name}. Choose another folder.")
+    raise LogError(f"{target} is there already, and was not imported from {location.path.name}. Choose another folder.")
 
 
 def folder_name(name: str) -> str:

@@ -53,10 +53,10 @@ class LogPlace:
 
 def format_named(name: str) -> Format:
     """A format of the table; a clear error where there is none."""
-    found = next((each for each in FORMATS if each.name == name), None)
-    if found is None:
-        raise LogError(f"there is no format {name!r}. Formats are {', '.join(each.name for each in FORMATS)}.")
-    return found
+    known = next((form for form in FORMATS if form.name == name), None)
+    if known is None:
+        raise LogError(f"there is no format {name!r}. Formats are {', '.join(form.name for form in FORMATS)}.")
+    return known
 
 
 def places(source: Path, form: str | None = None) -> list[LogPlace]:
@@ -66,19 +66,19 @@ def places(source: Path, form: str | None = None) -> list[LogPlace]:
     wanted = format_named(form) if form else None
     if not source.is_dir() and not source.is_file():
         raise LogError(f"{source} is neither a file nor a folder")
-    found = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
-    found = [replace(place, named=wanted is not None) for place in found]
-    if not found:
+    locations = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
+    locations = [replace(location, named=wanted is not None) for location in locations]
+    if not locations:
         what = f"of the format {form}" if form else "of any known format"
         raise LogError(f"{source}: no file in it is a log {what}. Give a file, or name its format with --format.")
-    return _distinct(found)
+    return _distinct(locations)
 
 
 def _in_file(path: Path, wanted: Format | None) -> list[LogPlace]:
     form = wanted or _detected(path)
     try:
-        if found := _parts(path, form):
-            return found
+        if locations := _parts(path, form):
+            return locations
         raise LogError(f"{path} has no run in it that reads as {form.title}.")
     except LogError as problem:
         raise (misnamed(str(problem), form) if wanted else problem) from None
@@ -94,19 +94,19 @@ def misnamed(problem: str, form: Format) -> LogError:
 
 
 def _detected(path: Path) -> Format:
-    look = FileSample(path, head(path))
-    if not look.head:
+    sample = FileSample(path, head(path))
+    if not sample.head:
         raise LogError(f"{path} is empty: give a file to which something was logged")
-    packed = next((name for magic, name in COMPRESSED.items() if look.head.startswith(magic)), None)
+    packed = next((name for magic, name in COMPRESSED.items() if sample.head.startswith(magic)), None)
     if packed:
         raise LogError(f"{path} is compressed ({packed}): unpack it first")
-    found = next((each for each in FORMATS if each.detect(look)), None)
-    if found is None:
+    known = next((form for form in FORMATS if form.detect(sample)), None)
+    if known is None:
         raise LogError(
             f"{path}: from byte 0 on it looks like no log that is known. Name its format with --format; "
             "`steadyrun import --formats` lists them."
         )
-    return found
+    return known
 
 
 def _parts(path: Path, form: Format) -> list[LogPlace]:
@@ -117,26 +117,26 @@ def _parts(path: Path, form: Format) -> list[LogPlace]:
 
 def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace]:
     """Runs in a folder and below it; links are not followed."""
-    for place, (at, folders, files) in enumerate(os.walk(folder)):
+    for visited, (at, folders, files) in enumerate(os.walk(folder)):
         here = Path(at)
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and not (here / each).is_symlink())
-        if len(here.relative_to(root).parts) >= _DEEPEST or place > _MOST:
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not (here / name).is_symlink())
+        if len(here.relative_to(root).parts) >= _DEEPEST or visited > _MOST:
             folders.clear()
         if _is_run(here):
             folders.clear()
             continue
-        taken = next((each for each in FORMATS if each.folder and (wanted in (None, each)) and each.folder(here)), None)
+        taken = next((form for form in FORMATS if form.folder and (wanted in (None, form)) and form.folder(here)), None)
         if taken is not None:
             folders.clear()
             yield from _parts(here, taken)
             continue
         state = trainer_state.newest(here)
         if state is not None and wanted in (None, trainer_state.FORMAT):
-            folders[:] = [each for each in folders if not each.startswith("checkpoint-")]
+            folders[:] = [name for name in folders if not name.startswith("checkpoint-")]
             yield LogPlace(state, trainer_state.FORMAT, here.resolve().name)
             if trainer_state.whole(here):
                 continue
-            files = [each for each in files if each != trainer_state.NAME]
+            files = [name for name in files if name != trainer_state.NAME]
         for form in FORMATS:
             if form.take and wanted in (None, form):
                 yield from (LogPlace(here, form, part.name, part.key) for part in form.take(here, folders, files))
@@ -186,16 +186,16 @@ def _name(path: Path) -> str:
     return path.stem
 
 
-def _distinct(found: list[LogPlace]) -> list[LogPlace]:
+def _distinct(locations: list[LogPlace]) -> list[LogPlace]:
     """The same places, none with the name of another."""
     names: set[str] = set()
     tails: Counter[str] = Counter()
-    result = []
-    for place in found:
-        name = place.name
+    distinct = []
+    for location in locations:
+        name = location.name
         while name in names:
-            tails[place.name] += 1
-            name = f"{place.name}-{tails[place.name] + 1}"
+            tails[location.name] += 1
+            name = f"{location.name}-{tails[location.name] + 1}"
         names.add(name)
-        result.append(replace(place, name=name))
-    return result
+        distinct.append(replace(location, name=name))
+    return distinct

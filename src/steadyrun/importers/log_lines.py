@@ -56,7 +56,7 @@ def binary(start: bytes) -> bool:
     return b"\0" in start or odd > len(start) / 50
 
 
-def lines(path: Path, told: Anomalies) -> Iterator[tuple[int, str]]:
+def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
     """(number, text) of each line, one for each redrawing of a progress bar, too, without escape codes.
 
     A last line without an end may be cut off in its last word, and half a number is another number: the word goes.
@@ -66,11 +66,11 @@ def lines(path: Path, told: Anomalies) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             read += len(chunk)
-            told.progress(read)
+            anomalies.progress(read)
             text = decoder.decode(chunk)
             if "\ufffd" in text:
                 where = f"near byte {read - len(chunk):,}"
-                told.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+                anomalies.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
             *whole, rest = _ENDS.split(rest + text)
             if not rest and whole and whole[-1].endswith(("\r", "\x08")):  # the end itself may go on
                 rest = whole.pop()
@@ -84,7 +84,7 @@ def lines(path: Path, told: Anomalies) -> Iterator[tuple[int, str]]:
         *ended, last = _ENDS.split(rest)
         yield from ((number, plain(part)) for part in ended[::2])
         if last.strip():
-            yield number, _without_last_word(plain(last), number, told)
+            yield number, _without_last_word(plain(last), number, anomalies)
 
 
 def plain(line: str) -> str:
@@ -92,9 +92,9 @@ def plain(line: str) -> str:
     return _ESCAPES.sub("", line) if "\x1b" in line or "\x08" in line else line
 
 
-def _without_last_word(line: str, number: int, told: Anomalies) -> str:
+def _without_last_word(line: str, number: int, anomalies: Anomalies) -> str:
     if line.rstrip().endswith(("}", "]", ")", "|")) or _WHOLE.search(line):  # closed: nothing is missing
         return line
-    told.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
-    found = _UP_TO_LAST_WORD.match(line)
-    return found[0] if found else ""
+    anomalies.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
+    match = _UP_TO_LAST_WORD.match(line)
+    return match[0] if match else ""

@@ -81,20 +81,20 @@ class Format:
 def packed(rows: Iterable[Row]) -> Iterator[LogRows]:
     """Single rows, in packs of some thousands."""
     names: set[str] = set()
-    held: list[Row] = []
+    pack: list[Row] = []
     for row in rows:
-        held.append(row)
+        pack.append(row)
         names.update(row)
         if len(names) > WIDEST:
             raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
-        if len(held) >= PACK or len(held) * len(names) > _CELLS:
-            yield _pack(held)
-            held = []
-    if held:
-        yield _pack(held)
+        if len(pack) >= PACK or len(pack) * len(names) > _CELLS:
+            yield _pack(pack)
+            pack = []
+    if pack:
+        yield _pack(pack)
 
 
-def _pack(held: list[Row]) -> LogRows:
-    names = dict.fromkeys(name for row in held for name in row)
-    columns = {name: pa.array([row.get(name) for row in held], pa.float64(), from_pandas=False) for name in names}
-    return LogRows(len(held), columns)
+def _pack(pack: list[Row]) -> LogRows:
+    names = dict.fromkeys(name for row in pack for name in row)
+    columns = {name: pa.array([row.get(name) for row in pack], pa.float64(), from_pandas=False) for name in names}
+    return LogRows(len(pack), columns)

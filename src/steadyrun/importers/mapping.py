@@ -47,17 +47,17 @@ class Mapped:
 
     roles: dict[str, str]
     sums: Mapping[str, tuple[str, ...]]
-    told: Anomalies
+    anomalies: Anomalies
     series: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], told: Anomalies) -> Mapped:
+    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], anomalies: Anomalies) -> Mapped:
         there = list(names)
         _check_given(given, there)
         sums = {role: parts for role, parts in log.sums.items() if role not in given}
         known = {role: name for role, name in log.roles.items() if role not in given and name in there}
         roles = table.roles_of(there, {**known, **given})
-        mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, told)
+        mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, anomalies)
         mapped.extend(there)
         return mapped
 
@@ -73,22 +73,22 @@ class Mapped:
         chosen = {name: table.series_name(role) for role, name in self.roles.items() if role not in _AXIS}
         for name in new:
             if len(name) > LONGEST_NAME:
-                self.told.note(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
+                self.anomalies.note(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
                 continue
             self.series[name] = chosen.get(name) or self._own(name)
 
     def columns(self, rows: LogRows) -> dict[str, tuple[str, pa.Array]]:
         """Series name to (name in the log, values)."""
         self.extend(rows.columns)
-        found = {self.series[name]: (name, column) for name, column in rows.columns.items() if name in self.series}
+        columns = {self.series[name]: (name, column) for name, column in rows.columns.items() if name in self.series}
         for role, parts in self.sums.items():
             there = [rows.columns[part] for part in parts if part in rows.columns]
             if len(there) == len(parts):
                 total = there[0]
                 for part in there[1:]:
                     total = pc.add(total, part)
-                found[table.series_name(role)] = (" + ".join(parts), total)
-        return found
+                columns[table.series_name(role)] = (" + ".join(parts), total)
+        return columns
 
     def _own(self, name: str) -> str:
         group = table.group_of(name)
@@ -108,5 +108,5 @@ def _check_given(given: Mapping[str, str], there: list[str]) -> None:
         if role not in table.ROLES:
             raise LogError(f"--map {role}=…: there is no such role. Roles are {', '.join(table.ROLES)}.")
         if name not in there:
-            shown = ", ".join(repr(each) for each in there[:30])
+            shown = ", ".join(repr(series) for series in there[:30])
             raise LogError(f"--map {role}={name}: the log has no series of that name. It has {shown}.")

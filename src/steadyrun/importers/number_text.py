@@ -30,12 +30,12 @@ def number(text: str) -> float | None:
     if len(plain) > _LONGEST:
         return None
     try:
-        found = float(plain)
+        parsed = float(plain)
     except ValueError:
         return _unusual(plain)
-    if math.isinf(found) and not _INF.fullmatch(plain):
+    if math.isinf(parsed) and not _INF.fullmatch(plain):
         raise TooLargeError(f"{plain[:40]} is larger than any float")
-    return found
+    return parsed
 
 
 def _unusual(plain: str) -> float | None:
@@ -43,26 +43,26 @@ def _unusual(plain: str) -> float | None:
         return None
     if _NAN.fullmatch(plain):
         return math.nan
-    if found := _INF.fullmatch(plain):
-        return -math.inf if found[1] == "-" else math.inf
+    if match := _INF.fullmatch(plain):
+        return -math.inf if match[1] == "-" else math.inf
     if _THOUSANDS.fullmatch(plain):
         return float(re.sub(r"[,'_ \u00a0\u202f]", "", plain))
     if _DECIMAL_COMMA.fullmatch(plain):
         return float(plain.replace(",", "."))
-    if found := _WRAPPED.match(plain):
-        return number(found[1])
-    if found := _UNIT.fullmatch(plain):
-        return number(found[1])
+    if match := _WRAPPED.match(plain):
+        return number(match[1])
+    if match := _UNIT.fullmatch(plain):
+        return number(match[1])
     return None
 
 
-def value(held: object) -> float | None:
+def value(json_value: object) -> float | None:
     """A number out of JSON: numbers, and strings that spell one; a flag is no measurement."""
-    if isinstance(held, bool):
+    if isinstance(json_value, bool):
         return None
-    if isinstance(held, int | float):
+    if isinstance(json_value, int | float):
         try:
-            return float(held)
+            return float(json_value)
         except OverflowError as problem:
             raise TooLargeError("an integer is larger than any float") from problem
-    return number(held) if isinstance(held, str) and len(held) <= 200 else None
+    return number(json_value) if isinstance(json_value, str) and len(json_value) <= 200 else None

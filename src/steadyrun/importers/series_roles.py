@@ -61,15 +61,15 @@ _GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d{1,9})")
 _OPTIMIZER = re.compile(
     r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?"
 )
-_ORDER = {role: {name: place for place, name in enumerate(names)} for role, names in ROLES.items()}
+_ORDER = {role: {name: index for index, name in enumerate(names)} for role, names in ROLES.items()}
 _LATE = 1000  # known by its words, after all that the table has
 
 
 def rank(role: str, name: str) -> int | None:
     """How well a name fits a role: 0 is best, None is not at all."""
-    found = [place for spelled in spellings(name) if (place := _ORDER[role].get(spelled)) is not None]
-    if found:
-        return min(found)
+    indices = [index for spelled in spellings(name) if (index := _ORDER[role].get(spelled)) is not None]
+    if indices:
+        return min(indices)
     by_words: int | None = None
     if role == "loss":
         by_words = training_loss(name)
@@ -88,8 +88,8 @@ def roles_of(names: Iterable[str], given: Mapping[str, str] | None = None) -> di
     for role in ROLES:
         if role in chosen:
             continue
-        fits = [(place, index, name) for index, name in enumerate(there)
-                if name not in taken and (place := rank(role, name)) is not None]  # fmt: skip
+        fits = [(name_rank, index, name) for index, name in enumerate(there)
+                if name not in taken and (name_rank := rank(role, name)) is not None]  # fmt: skip
         if fits:
             chosen[role] = min(fits)[2]
             taken.add(chosen[role])
@@ -103,5 +103,5 @@ def series_name(role: str) -> str:
 
 def group_of(name: str) -> int | None:
     """The number of a parameter group whose learning rate this is (`lr/pg1`)."""
-    found = next((found for spelled in spellings(name) if (found := _GROUP.fullmatch(spelled))), None)
-    return int(found[1]) if found else None
+    match = next((match for spelled in spellings(name) if (match := _GROUP.fullmatch(spelled))), None)
+    return int(match[1]) if match else None

@@ -51,7 +51,7 @@ class Axis:
     """Gives every row a step, in the order of the log, pack by pack."""
 
     roles: dict[str, str]
-    told: Anomalies
+    anomalies: Anomalies
     guide: str | None  # the series whose rows tell whether the log went back
     unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
     attempts: int = 1
@@ -63,7 +63,7 @@ class Axis:
     _points: list[float] = field(default_factory=list)  # the count of each point, where points are the steps
 
     @classmethod
-    def of(cls, ahead: Iterable[LogRows], roles: dict[str, str], told: Anomalies) -> Axis:
+    def of(cls, ahead: Iterable[LogRows], roles: dict[str, str], anomalies: Anomalies) -> Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
         names = {name for rows in packs for name in rows.columns}
@@ -71,16 +71,16 @@ class Axis:
             (roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names), None
         )
         if roles.get(STEP) in names:
-            return cls(roles, told, guide, "step")
+            return cls(roles, anomalies, guide, "step")
         whole = roles.get(EPOCH) in names and _once_each(packs, roles[EPOCH], guide)
-        return cls(roles, told, guide, "epoch" if whole else "point")
+        return cls(roles, anomalies, guide, "epoch" if whole else "point")
 
     def place(self, rows: LogRows) -> list[Placed]:
         """The rows with their steps, cut where the log goes back."""
         counts = self._counts(rows)
         usable = np.isfinite(counts) & (np.abs(counts) < LARGEST)
         if not np.all(usable):
-            self.told.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
+            self.anomalies.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
         guides = np.flatnonzero(_present(rows, self.guide) & usable)
         cuts = self._cuts(np.where(usable, counts, 0.0), _floats(rows, self._epochs_name()), guides)
         if self.unit == "point":
@@ -132,13 +132,13 @@ class Axis:
             return np.zeros(rows.count)
         there = _present(rows, name)
         if not np.all(there) and self.unit != "point":
-            self.told.note("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
-        found = _floats(rows, name)
+            self.anomalies.note("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
+        column = _floats(rows, name)
         before = self._carried
         if np.isnan(before):
-            before = found[there][0] if np.any(there) else 0.0
+            before = column[there][0] if np.any(there) else 0.0
         last = np.maximum.accumulate(np.where(there, np.arange(rows.count), -1))
-        counts: Floats = np.where(last >= 0, found[np.maximum(last, 0)], before)
+        counts: Floats = np.where(last >= 0, column[np.maximum(last, 0)], before)
         self._carried = float(counts[-1]) if rows.count else before
         return counts
 
@@ -151,21 +151,21 @@ class Axis:
         cuts: list[_Cut] = []
         gaps = self._gaps(along)
         offset, resumes = self._offset, 0
-        for place in np.flatnonzero(along[1:] < along[:-1]).tolist():
-            before, now = along[place], along[place + 1]
-            ahead = along[place + 2] if place + 2 < len(along) else -np.inf
-            row = _first_back(counts, int(guides[place - 1]) + 1 if place else 0, int(guides[place]), before)
-            if grown[place]:
-                offset += before if now > 0 else before + gaps[place] - now
+        for index in np.flatnonzero(along[1:] < along[:-1]).tolist():
+            before, now = along[index], along[index + 1]
+            ahead = along[index + 2] if index + 2 < len(along) else -np.inf
+            row = _first_back(counts, int(guides[index - 1]) + 1 if index else 0, int(guides[index]), before)
+            if grown[index]:
+                offset += before if now > 0 else before + gaps[index] - now
                 cuts.append(_Cut(row, False, offset))
-                self.told.note("epochs whose steps start over", "steps counted on from the epoch before")
+                self.anomalies.note("epochs whose steps start over", "steps counted on from the epoch before")
             elif ahead <= before and self.attempts + resumes < MOST_ATTEMPTS:
                 resumes += 1
                 cuts.append(_Cut(row, True, offset))
                 where = f"{now:g} after {before:g}"
-                self.told.note("times the steps go back", "kept as a resume, the later points count", where)
+                self.anomalies.note("times the steps go back", "kept as a resume, the later points count", where)
             else:
-                self.told.note("points out of order", "sorted by step", f"{now:g} after {before:g}")
+                self.anomalies.note("points out of order", "sorted by step", f"{now:g} after {before:g}")
         self._gap = float(gaps[-1])
         self._count, self._epoch = float(along[-1]), float(epochs[guides][-1])
         return cuts
@@ -174,23 +174,23 @@ class Axis:
         """At each place the last step forward up to it: what an epoch that starts over at zero goes on with."""
         gaps = np.diff(along, prepend=np.nan)
         last = np.maximum.accumulate(np.where(gaps > 0, np.arange(len(gaps)), -1))
-        found: Floats = np.where(last >= 0, gaps[np.maximum(last, 0)], self._gap)
-        return found
+        last_gaps: Floats = np.where(last >= 0, gaps[np.maximum(last, 0)], self._gap)
+        return last_gaps
 
     def _epochs_name(self) -> str | None:
         return self.roles.get(EPOCH) if self.unit == "step" else None
 
     def _times(self, rows: LogRows) -> Floats:
-        found = _floats(rows, self.roles.get(TIME))
-        seconds = np.where((found > _MILLISECONDS[0]) & (found < _MILLISECONDS[1]), found / 1000, found)
+        times = _floats(rows, self.roles.get(TIME))
+        seconds = np.where((times > _MILLISECONDS[0]) & (times < _MILLISECONDS[1]), times / 1000, times)
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
 
 
 def _once_each(packs: list[LogRows], name: str, guide: str | None) -> bool:
     """Whether epochs are whole and each has one point, so that they can stand for steps."""
-    found = np.concatenate([_floats(rows, name)[_present(rows, guide)] for rows in packs])
-    found = found[np.isfinite(found)]
-    return bool(np.all(found == np.rint(found))) and not np.any(found[1:] == found[:-1])
+    epochs = np.concatenate([_floats(rows, name)[_present(rows, guide)] for rows in packs])
+    epochs = epochs[np.isfinite(epochs)]
+    return bool(np.all(epochs == np.rint(epochs))) and not np.any(epochs[1:] == epochs[:-1])
 
 
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
@@ -202,13 +202,13 @@ def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
 def _present(rows: LogRows, name: str | None) -> Flags:
     if name is None or name not in rows.columns:
         return np.zeros(rows.count, bool)
-    found: Flags = rows.columns[name].is_valid().to_numpy(zero_copy_only=False)
-    return found
+    present: Flags = rows.columns[name].is_valid().to_numpy(zero_copy_only=False)
+    return present
 
 
 def _floats(rows: LogRows, name: str | None) -> Floats:
     """A column as floats, NaN where it is missing."""
     if name is None or name not in rows.columns:
         return np.full(rows.count, np.nan)
-    found: Floats = rows.columns[name].to_numpy(zero_copy_only=False).astype(float, copy=False)
-    return found
+    values: Floats = rows.columns[name].to_numpy(zero_copy_only=False).astype(float, copy=False)
+    return values

@@ -58,9 +58,9 @@ def held_out_loss(name: str) -> int | None:
     """How well a name fits the validation loss; one of several evaluation sets comes last."""
     words = _words(name)
     if words & HELD_OUT and not words & TRAIN:
-        found = _fit(words - HELD_OUT, held_out=True)
-        if found is not None:
-            return found + (100 if words & {"test"} else 0)
+        fit = _fit(words - HELD_OUT, held_out=True)
+        if fit is not None:
+            return fit + (100 if words & {"test"} else 0)
     named = _SET.fullmatch(name)
     return 500 if named and not set(spellings(named["name"])[1].split("_")) & (_PARTS | SMOOTH) else None
 

@@ -17,13 +17,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.integrations.callbacks import folder_of, innermost
 from steadyrun.probes.scalars import is_tensor
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
+
+if TYPE_CHECKING:
+    from torch import nn
 
 try:
     from accelerate.tracking import GeneralTracker
@@ -85,12 +88,12 @@ class SteadyrunTracker(GeneralTracker):
     def start(self) -> None:
         """Nothing yet: the configuration comes next, or the first number."""
 
-    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+    def store_init_configuration(self, values: Mapping[str, object]) -> None:
         """What `init_trackers(config=…)` was given declares what the run is meant to do."""
         self._config = check_config({**_plain(values), **self._config})
         self._begin()
 
-    def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+    def log(self, values: Mapping[str, object], step: int | None = None, **_: object) -> None:
         """Record what `accelerator.log` was given; a loss makes it a step, where `step` is not called for each."""
         run = self._begin()
         named = _by_role(values)
@@ -98,14 +101,14 @@ class SteadyrunTracker(GeneralTracker):
             named = {f"logged_{name}" if name in {"loss", "lr", "grad_norm"} else name: x for name, x in named.items()}
         run.log(step=step, **named)
 
-    def watch(self, model: Any, optimizer: Any = None, **options: Any) -> None:
+    def watch(self, model: nn.Module, optimizer: object = None, **options: Any) -> None:
         """`run.watch` with what `accelerator.prepare` returned: the optimizer and scheduler inside are found."""
         real = innermost(optimizer)
         options.setdefault("scaler", getattr(optimizer, "scaler", None))
         scheduler = options.pop("scheduler", None)
         self._begin().watch(model, real, scheduler=getattr(scheduler, "scheduler", scheduler), **options)
 
-    def step(self, loss: Any, **options: Any) -> None:
+    def step(self, loss: object, **options: Any) -> None:
         """`run.step`: once per optimizer step, with the tensor itself."""
         self._steps_are_ours = True
         self._begin().step(loss, **options)
@@ -124,16 +127,16 @@ class SteadyrunTracker(GeneralTracker):
         return self.run
 
 
-def _by_role(values: Mapping[str, Any]) -> dict[str, Any]:
+def _by_role(values: Mapping[str, object]) -> dict[str, object]:
     """Numbers by steadyrun's names; the first of two that mean the same, and nothing that is no number."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, object] = {}
     for name, value in values.items():
         if isinstance(value, bool) or not (isinstance(value, int | float) or _is_one_number(value)):
             continue
         known = _ROLES.get(name, name)
-        ours = name if known in found else known
-        found["logged_step" if ours == "step" else ours] = value
-    return found
+        ours = name if known in numbers else known
+        numbers["logged_step" if ours == "step" else ours] = value
+    return numbers
 
 
 def _is_one_number(value: Any) -> bool:
@@ -142,7 +145,7 @@ def _is_one_number(value: Any) -> bool:
     return getattr(value, "shape", None) == () and hasattr(value, "item")  # a number of numpy's
 
 
-def _plain(values: Any) -> dict[str, Any]:
+def _plain(values: object) -> dict[str, object]:
     if not isinstance(values, Mapping):
         raise UsageError(f"init_trackers: config must be a dict, not {type(values).__name__}; use vars(args)")
     return dict(values)

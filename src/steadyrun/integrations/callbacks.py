@@ -15,14 +15,17 @@ from steadyrun.recording.run import Run
 from steadyrun.store.layout import MANIFEST, metrics_folder, plain_name
 from steadyrun.store.manifest import read_manifest
 
-# The options of a callback: those of `steadyrun.record` and those of `run.watch`, told apart by their names.
+Options = dict[str, Any]
+"""Keyword arguments that are handed on to `steadyrun.record` or `run.watch`, which check them."""
 
+Intent = dict[str, object]
+"""What a framework declares of a training, in the names of steadyrun's config."""
 
 _OURS = {"path", "config", "first_step"}  # of `record`: known to the framework, or an argument of its own
 _THEIRS = {"self", "model", "optimizer", "scheduler", "scaler", "loader", "preflight"}  # of `watch`
 
 
-def sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def sorted_out(options: Mapping[str, object]) -> tuple[Options, Options]:
     """The options of `record` and those of `watch`; an error for any other."""
     of_record = set(inspect.signature(record).parameters) - _OURS
     of_watch = set(inspect.signature(Run.watch).parameters) - _THEIRS
@@ -33,16 +36,13 @@ def sorted_out(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return recorded, {name: value for name, value in options.items() if name in of_watch}
 
 
-# What a framework has wrapped, unwrapped.
-
-
 _WRAPPERS = 5
 
 
-def innermost(optimizer: Any) -> Any:
+def innermost(optimizer: object) -> object:
     """The optimizer that steps: accelerate and others put wrappers around it. A list stays a list."""
     if isinstance(optimizer, list | tuple):
-        return [innermost(each) for each in optimizer]
+        return [innermost(wrapped) for wrapped in optimizer]
     for _ in range(_WRAPPERS):
         inner = getattr(optimizer, "optimizer", None)
         if inner is None or not hasattr(inner, "param_groups"):
@@ -51,10 +51,7 @@ def innermost(optimizer: Any) -> Any:
     return optimizer
 
 
-# Which folder a training is recorded into: one run directory is one training, however often a script is started.
-
-
-def folder_of(path: Path, options: dict[str, Any], *, goes_on: bool) -> Path:
+def folder_of(path: Path, options: Options, *, goes_on: bool) -> Path:
     """`path` for a first training, `path-2` for the next; one that goes on (`goes_on`) stays in the last of them.
 
     `name` is taken out of `options`. With `resume=False` there is one folder, and `record` refuses it if taken.

@@ -13,9 +13,9 @@ No step waits for the device: norms are computed by jitted functions, and their 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from steadyrun.probes.problems import Problems
 from steadyrun.recording import record as recording
 from steadyrun.recording.run import Run
 from steadyrun.signals.piecewise import knots
+
+if TYPE_CHECKING:
+    from steadyrun.monitor.monitor import OnFault
 
 try:
     import jax
@@ -34,7 +37,7 @@ except ImportError as problem:
 _MOST_BLOCKS = 128
 _UNPLANNED_STEPS = 10_000
 
-Schedule = Callable[[Any], Any]
+Schedule = Callable[[Any], object]  # optax calls it with an integer, an array or a tracer
 
 
 def record(
@@ -43,7 +46,7 @@ def record(
     *,
     schedule: Schedule | None = None,
     monitor: bool = True,
-    on_fault: Any = None,
+    on_fault: OnFault | str | None = None,
     **options: Any,
 ) -> JaxRun:
     """Start recording into the run directory `path`; `options` are those of `steadyrun.record`.
@@ -73,16 +76,16 @@ class JaxRun:
 
     def step(
         self,
-        loss: Any,
+        loss: object,
         *,
-        grads: Any = None,
-        params: Any = None,
-        updates: Any = None,
-        opt_state: Any = None,
-        lr: Any = None,
-        batch: Any = None,
+        grads: object = None,
+        params: object = None,
+        updates: object = None,
+        opt_state: object = None,
+        lr: object = None,
+        batch: object = None,
         step: int | None = None,
-        **values: Any,
+        **values: object,
     ) -> None:
         """Record one optimizer step; everything but the loss may be left out.
 
@@ -93,24 +96,24 @@ class JaxRun:
         before = self.run.next_step if step is None else step
         if self._cadence is None:
             self._cadence = Cadence(self._every, before)
-        found: dict[str, Any] = dict(values)
+        series: dict[str, object] = dict(values)
         with self._problems.contained("norms"):
-            found |= self._norms(before, grads, params, updates)
+            series |= self._norms(before, grads, params, updates)
         with self._problems.contained("learning rate"):
             rate = self._used(opt_state) if lr is None else lr
-            found |= {} if rate is None else {"lr/0": rate}
+            series |= {} if rate is None else {"lr/0": rate}
         try:
             self.run.step(loss, batch=_plain(batch), step=step)
         finally:  # it raises where a fault stops the run
-            if found:
-                self.run.log(before, **found)
+            if series:
+                self.run.log(before, **series)
 
-    def val(self, loss: Any, *, batches: Any = None, **metrics: Any) -> None:
+    def val(self, loss: object, *, batches: Iterable[object] | None = None, **metrics: Any) -> None:
         """Record a validation result at the last recorded step."""
-        held = None if batches is None else [_plain(batch) for batch in batches]
-        self.run.val(loss, batches=held, **metrics)
+        plain_batches = None if batches is None else [_plain(batch) for batch in batches]
+        self.run.val(loss, batches=plain_batches, **metrics)
 
-    def log(self, step: int | None = None, **values: Any) -> None:
+    def log(self, step: int | None = None, **values: object) -> None:
         """Record any scalars at the last recorded step, or at `step`."""
         self.run.log(step, **values)
 
@@ -118,7 +121,7 @@ class JaxRun:
         """Add a remark to the event log."""
         self.run.note(text)
 
-    def checkpoint(self, path: Any = None) -> None:
+    def checkpoint(self, path: object = None) -> None:
         """Tell that the state after the last recorded step was saved."""
         self.run.checkpoint(path)
 
@@ -140,30 +143,30 @@ class JaxRun:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _norms(self, step: int, grads: Any, params: Any, updates: Any) -> dict[str, Any]:
+    def _norms(self, step: int, grads: object, params: object, updates: object) -> dict[str, jax.Array]:
         assert self._cadence is not None
         if "blocks" not in self._cadence.due(step):
             return {} if grads is None else {"grad_norm": _global_norm(grads)}
-        found: dict[str, Any] = {}
+        norms: dict[str, jax.Array] = {}
         if grads is not None:
-            found["grad_norm"] = _global_norm(grads)
-            found |= _per_block("block_grad_norm", grads)
+            norms["grad_norm"] = _global_norm(grads)
+            norms |= _per_block("block_grad_norm", grads)
         sizes = {} if params is None else _per_block("block_param_norm", params)
-        found |= sizes
+        norms |= sizes
         if params is not None and updates is not None:
             moves = _per_block("update_ratio", updates)
             for name, move in moves.items():
-                found[name] = move / sizes[name.replace("update_ratio", "block_param_norm", 1)]
-        return found
+                norms[name] = move / sizes[name.replace("update_ratio", "block_param_norm", 1)]
+        return norms
 
-    def _used(self, opt_state: Any) -> Any:
+    def _used(self, opt_state: object) -> object:
         """The learning rate of the step: injected into the state, or the schedule at the state's own count."""
         if opt_state is None:
             return None
         for state in _states(opt_state):
-            held = getattr(state, "hyperparams", None)
-            if isinstance(held, Mapping) and "learning_rate" in held:
-                return held["learning_rate"]
+            hyperparams = getattr(state, "hyperparams", None)
+            if isinstance(hyperparams, Mapping) and "learning_rate" in hyperparams:
+                return hyperparams["learning_rate"]
         for state in _states(opt_state):
             if type(state).__name__ == "ScaleByScheduleState" and self._rate is not None:
                 return self._rate(state.count - 1)
@@ -181,24 +184,24 @@ class JaxRun:
 
 
 @jax.jit
-def _global_norm(tree: Any) -> Any:
+def _global_norm(tree: object) -> jax.Array:
     squares = [jnp.sum(jnp.square(jnp.abs(leaf).astype(jnp.float32))) for leaf in jax.tree_util.tree_leaves(tree)]
     return jnp.sqrt(sum(squares))
 
 
 @jax.jit
-def _norms_of(blocks: dict[str, Any]) -> dict[str, Any]:
+def _norms_of(blocks: dict[str, list[jax.Array]]) -> dict[str, jax.Array]:
     return {name: _global_norm(part) for name, part in blocks.items()}
 
 
-def _per_block(series: str, tree: Any) -> dict[str, Any]:
+def _per_block(series: str, tree: object) -> dict[str, jax.Array]:
     """The norm of each block: of the children of the outermost node that has several."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     names = [[_word(key) for key in path] for path, leaf in leaves if hasattr(leaf, "dtype")]
     arrays = [leaf for _, leaf in leaves if hasattr(leaf, "dtype")]
     alike = [len(set(words)) == 1 for words in zip(*names, strict=False)] if len(names) > 1 else []
     depth = alike.index(False) if False in alike else 0
-    blocks: dict[str, list[Any]] = {}
+    blocks: dict[str, list[jax.Array]] = {}
     for words, array in zip(names, arrays, strict=True):
         blocks.setdefault(".".join(words[: depth + 1]) or "all", []).append(array)
     if len(blocks) > _MOST_BLOCKS:
@@ -206,28 +209,29 @@ def _per_block(series: str, tree: Any) -> dict[str, Any]:
     return {f"{series}/{name}": norm for name, norm in _norms_of(blocks).items()}
 
 
-def _word(key: Any) -> str:
+def _word(key: object) -> str:
     for name in ("key", "name", "idx"):
         if hasattr(key, name):
             return str(getattr(key, name))
     return str(key)
 
 
-def _states(state: Any) -> list[Any]:
+def _states(state: object) -> list[Any]:
     """The named states inside of an optimizer's state, outermost first."""
-    found, waiting = [], [state]
+    named_states: list[Any] = []
+    waiting = [state]
     while waiting:
-        held = waiting.pop(0)
-        if hasattr(held, "_fields"):
-            found.append(held)
-        if isinstance(held, tuple | list):
-            waiting.extend(held)
-        elif isinstance(held, Mapping):
-            waiting.extend(held.values())
-    return found
+        node = waiting.pop(0)
+        if hasattr(node, "_fields"):
+            named_states.append(node)
+        if isinstance(node, tuple | list):
+            waiting.extend(node)
+        elif isinstance(node, Mapping):
+            waiting.extend(node.values())
+    return named_states
 
 
-def _plain(batch: Any) -> Any:
+def _plain(batch: object) -> object:
     """A batch for its hash, as numpy arrays; None where reading one would wait for a device."""
     leaves = [leaf for leaf in jax.tree_util.tree_leaves(batch) if isinstance(leaf, jax.Array)]
     if any(not leaf.is_ready() or any(device.platform != "cpu" for device in leaf.devices()) for leaf in leaves):

@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from steadyrun.integrations.callbacks import folder_of, sorted_out
+from steadyrun.integrations.callbacks import Intent, folder_of, sorted_out
 from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.problems import Problems
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
 from steadyrun.signals.piecewise import knots
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 try:
     import keras
@@ -34,30 +37,66 @@ except ImportError as problem:
         "KERAS_BACKEND to 'torch' or 'jax'"
     ) from problem
 
-# What a compiled Keras model declares, in the names that the questions know: only what is certain.
-
-
 _CROSS_ENTROPIES = {"categoricalcrossentropy", "sparsecategoricalcrossentropy"}
 _UNPLANNED_STEPS = 10_000
 
 
-def declared(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+class KerasVariable(Protocol):
+    """What is read off a variable."""
+
+    path: str
+    value: Any  # a tensor of the backend
+
+
+class KerasOptimizer(Protocol):
+    """What is read off an optimizer; more of it may be missing."""
+
+    loss_scale_factor: float | None
+    variables: Sequence[KerasVariable]
+    _iterations: KerasVariable
+
+    def get_config(self) -> Mapping[str, Any]: ...
+
+
+class LossTracker(Protocol):
+    """The two numbers that the mean loss of an epoch is made of."""
+
+    total: KerasVariable
+    count: KerasVariable
+
+
+class DtypePolicy(Protocol):
+    """What is read off a policy."""
+
+    name: str
+
+
+class KerasModel(Protocol):
+    """What is read off a compiled model; more of it may be missing."""
+
+    optimizer: KerasOptimizer
+    dtype_policy: DtypePolicy
+    trainable_variables: Sequence[KerasVariable]
+    _loss_tracker: LossTracker
+
+
+def declared(model: KerasModel, params: Mapping[str, object]) -> Intent:
     """The config of the run; names that are not certain are left out."""
     optimizer = model.optimizer.get_config()
-    found: dict[str, Any] = {"framework": f"keras ({keras.backend.backend()})", "compile": _compiled(model, optimizer)}
+    intent: Intent = {"framework": f"keras ({keras.backend.backend()})", "compile": _compiled(model, optimizer)}
     if clip := optimizer.get("global_clipnorm"):
-        found["clip"] = float(clip)
+        intent["clip"] = float(clip)
     accumulated = int(optimizer.get("gradient_accumulation_steps") or 1)
-    found["accumulation"] = accumulated
+    intent["accumulation"] = accumulated
     epochs, steps = params.get("epochs"), params.get("steps")
     if isinstance(epochs, int) and isinstance(steps, int):
-        found["total_steps"] = epochs * steps // accumulated
+        intent["total_steps"] = epochs * steps // accumulated
     if (classes := _classes(model)) is not None:
-        found["num_classes"] = classes
-    return found
+        intent["num_classes"] = classes
+    return intent
 
 
-def expected_rates(model: Any, planned: Any, taken: int) -> dict[str, Any] | None:
+def expected_rates(model: KerasModel, planned: object, taken: int) -> dict[str, object] | None:
     """The learning rates that a schedule will give, as knots; None where the rate is a number."""
     schedule = getattr(getattr(model.optimizer, "inner_optimizer", model.optimizer), "_learning_rate", None)
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
@@ -65,12 +104,12 @@ def expected_rates(model: Any, planned: Any, taken: int) -> dict[str, Any] | Non
     last = max(taken + 2, planned if isinstance(planned, int) else _UNPLANNED_STEPS)
     at = np.unique(np.linspace(taken, last - 1, min(last - taken, 1000)).astype(int))
     rates = [float(keras.ops.convert_to_numpy(schedule(int(step)))) for step in at]
-    curve = [(int(at[place] - taken), rate) for place, rate in knots(rates)]
+    curve = [(int(at[index] - taken), rate) for index, rate in knots(rates)]
     return {"source": f"dry run of {type(schedule).__name__}", "steps": last - taken, "groups": [curve], "why": ""}
 
 
-def _compiled(model: Any, optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = {
+def _compiled(model: KerasModel, optimizer: Mapping[str, object]) -> dict[str, object]:
+    plain: dict[str, object] = {
         name: value for name, value in optimizer.items() if value is None or isinstance(value, int | float | str)
     }
     rate = optimizer.get("learning_rate")
@@ -79,21 +118,18 @@ def _compiled(model: Any, optimizer: Mapping[str, Any]) -> dict[str, Any]:
     return {"optimizer": plain, "loss": _loss_name(model), "dtype_policy": model.dtype_policy.name}
 
 
-def _loss_name(model: Any) -> str:
+def _loss_name(model: object) -> str:
     """The name of the loss, however it was given to `compile`."""
     loss = getattr(model, "loss", None)
     return loss if isinstance(loss, str) else str(getattr(loss, "__name__", type(loss).__name__))
 
 
-def _classes(model: Any) -> int | None:
+def _classes(model: object) -> int | None:
     """The width of the one output, where the loss chooses among classes."""
     shape = getattr(model, "output_shape", None)
     if _loss_name(model).replace("_", "").lower() not in _CROSS_ENTROPIES or not isinstance(shape, tuple) or not shape:
         return None
     return shape[-1] if isinstance(shape[-1], int) and shape[-1] >= 2 else None
-
-
-# What can be seen of a Keras model from a callback, on each backend, without changing what it computes.
 
 
 Named = list[tuple[str, Any]]  # a block's name, a tensor
@@ -102,7 +138,7 @@ Named = list[tuple[str, Any]]  # a block's name, a tensor
 class KerasView:
     """A model in training: the loss of a batch, the learning rate of a step, norms per layer."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: KerasModel) -> None:
         self._model = model
         self._outer = model.optimizer
         self._optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # inside of a loss scale
@@ -134,7 +170,7 @@ class KerasView:
         """Before a batch: the rate and the loss scale that its step will use."""
         self._scale = self._loss_scale()
         self._rate = self._rate_at(self._count())
-        self._weights = {place: _copy(value) for place, (_, value) in enumerate(self._named())} if sampled else None
+        self._weights = {index: _copy(value) for index, (_, value) in enumerate(self._named())} if sampled else None
 
     def batch_loss(self) -> float | None:
         """The loss of the batch that has ended, from what it has added to the sums of Keras's running mean.
@@ -148,33 +184,33 @@ class KerasView:
             return None
         return (total - before[0]) / (count - before[1])
 
-    def after(self) -> dict[str, Any]:
+    def after(self) -> dict[str, float]:
         """Of a step that has ended: the learning rate, and norms per layer where it is sampled."""
-        found: dict[str, Any] = {} if self._rate is None else {"lr/0": self._rate}
-        found |= {} if self._scale is None else {"loss_scale": self._scale}
-        found |= self._gradients(self._weights is not None)
+        series: dict[str, float] = {} if self._rate is None else {"lr/0": self._rate}
+        series |= {} if self._scale is None else {"loss_scale": self._scale}
+        series |= self._gradients(self._weights is not None)
         if self._weights is None:
-            return found
+            return series
         named = self._named()
         sizes = _by_block([(name, _square(value)) for name, value in named])
-        moves = _by_block([(name, _square(value - self._weights[place])) for place, (name, value) in enumerate(named)])
+        moves = _by_block([(name, _square(value - self._weights[index])) for index, (name, value) in enumerate(named)])
         for name, size in sizes.items():
-            found[f"block_param_norm/{name}"] = size
+            series[f"block_param_norm/{name}"] = size
             if size > 0:
-                found[f"update_ratio/{name}"] = moves[name] / size
+                series[f"update_ratio/{name}"] = moves[name] / size
         self._weights = None
-        return found
+        return series
 
     def close(self) -> None:
         """Take off what was put on."""
 
     # -- what differs by backend ------------------------------------------------------------------
 
-    def _value(self, _kind: str, variable: Any) -> Any:
+    def _value(self, _kind: str, variable: KerasVariable) -> Any:
         """The value of a variable now."""
         return variable.value
 
-    def _gradients(self, _sampled: bool) -> dict[str, Any]:
+    def _gradients(self, _sampled: bool) -> dict[str, float]:
         """The norm of the gradients, and of those of each layer where the step is sampled."""
         return {}
 
@@ -203,34 +239,38 @@ class KerasView:
         return float(self._optimizer.loss_scale_factor) if self._optimizer.loss_scale_factor else None
 
     def _named(self) -> Named:
-        return [(_block(each), self._value("trainable_variables", each)) for each in self._model.trainable_variables]
+        return [
+            (_block(variable), self._value("trainable_variables", variable))
+            for variable in self._model.trainable_variables
+        ]
 
 
 class TorchView(KerasView):
     """The torch backend: the loss is seen at its backward pass, gradients stay until the next one."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: KerasModel) -> None:
         from steadyrun.probes import backward_hook
 
         super().__init__(model)
-        self._roots, self._root = backward_hook, None
+        self._roots = backward_hook
+        self._root: Tensor | None = None
         backward_hook.observe(self._starts)
 
-    def _starts(self, root: Any) -> None:
+    def _starts(self, root: Tensor | None) -> None:
         self._root = None if root is None else root.detach()
 
     def batch_loss(self) -> float | None:
-        told, root = super().batch_loss(), self._root
+        by_mean, root = super().batch_loss(), self._root
         self._root = None
-        return told if root is None else float(root) / (self._scale or 1.0)
+        return by_mean if root is None else float(root) / (self._scale or 1.0)
 
-    def _gradients(self, sampled: bool) -> dict[str, Any]:
+    def _gradients(self, sampled: bool) -> dict[str, float]:
         if self._every > 1:  # what is left is the gradient of the last batch alone
             return {}
-        grads = [(_block(each), each.value.grad) for each in self._model.trainable_variables]
+        grads = [(_block(variable), variable.value.grad) for variable in self._model.trainable_variables]
         squares = [(name, _square(grad.detach() / (self._scale or 1.0))) for name, grad in grads if grad is not None]
-        found = {"grad_norm": math.sqrt(sum(square for _, square in squares))}
-        return found | ({f"block_grad_norm/{n}": v for n, v in _by_block(squares).items()} if sampled else {})
+        norms = {"grad_norm": math.sqrt(sum(square for _, square in squares))}
+        return norms | ({f"block_grad_norm/{n}": v for n, v in _by_block(squares).items()} if sampled else {})
 
     def close(self) -> None:
         self._roots.forget(self._starts)
@@ -239,32 +279,32 @@ class TorchView(KerasView):
 class JaxView(KerasView):
     """The JAX backend: during an epoch the values are in the state that goes through the compiled step."""
 
-    def _value(self, kind: str, variable: Any) -> Any:
+    def _value(self, kind: str, variable: KerasVariable) -> Any:
         state = getattr(self._model, "_jax_state", None)
         if not state or getattr(self._model, "_jax_state_synced", True):
             return variable.value
         owner = self._outer.variables if kind == "optimizer_variables" else getattr(self._model, kind)
-        place = next(place for place, each in enumerate(owner) if each is variable)
-        return state[kind][place]
+        index = next(index for index, candidate in enumerate(owner) if candidate is variable)
+        return state[kind][index]
 
 
-def view_of(model: Any) -> KerasView:
+def view_of(model: KerasModel) -> KerasView:
     """The view for the backend in use."""
     views = {"torch": TorchView, "jax": JaxView}
     return views.get(keras.backend.backend(), KerasView)(model)
 
 
-def _block(variable: Any) -> str:
+def _block(variable: KerasVariable) -> str:
     """The layer of a variable: `sequential/hidden/kernel` belongs to `hidden`."""
     words = variable.path.split("/")[:-1]
     return ".".join(words[1:] or words) or variable.path
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     return keras.ops.copy(keras.ops.stop_gradient(value))
 
 
-def _square(value: Any) -> float:
+def _square(value: object) -> float:
     flat = keras.ops.cast(keras.ops.stop_gradient(value), "float32")
     return float(keras.ops.sum(keras.ops.square(flat)))
 
@@ -307,29 +347,29 @@ class SteadyrunCallback(keras.callbacks.Callback):
         self._losses: list[Any] = []
         self._offset = 0  # between the steps of the training and those that the optimizer counts
 
-    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
         """A training begins; at which step is known when its first batch comes."""
         self._end(RuntimeError("model.fit ended with an exception"))  # the one before, if it has not ended
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
         """Keras forgets the mean loss of the epoch before."""
         self._epoch = epoch
         if self._view is not None:
             self._view.forget_mean()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
         """What the coming step begins with: its learning rate, and at sampled steps the weights."""
         if self._view is None:
             self._begin()
         with self._problems.contained("batch"):
             self._view.before(sampled="blocks" in self._cadence.due(self._number()))
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
         """A batch is over; with accumulation the step ends with the last of its batches."""
         if self.run is None:
             return
         number: int = self._number()
-        found: dict[str, Any] = {}
+        series: dict[str, float] = {}
         loss = None
         with self._problems.contained("batch"):
             self._losses.append(self._view.batch_loss())
@@ -339,16 +379,16 @@ class SteadyrunCallback(keras.callbacks.Callback):
                 number = self._offset + self._view.steps_taken() - 1
             losses, self._losses = self._losses, []
             loss = None if None in losses else sum(losses) / len(losses)
-            found = self._view.after()
+            series = self._view.after()
         try:
             self.run.step(loss, step=number)
         except BaseException as stopped:
-            self._log(number, found)
+            self._log(number, series)
             self._end(stopped)  # Keras tells no callback of an exception
             raise
-        self._log(number, found)
+        self._log(number, series)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """A validation, where there was one, and the metrics of the epoch."""
         if self.run is None or not logs:
             return
@@ -357,7 +397,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
                 self.run.val(logs["val_loss"])
             self.run.log(epoch=epoch, **{name: value for name, value in logs.items() if "loss" not in name})
 
-    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002  Keras names its arguments
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras names its arguments
         """The training is over."""
         self._end(None)
 
@@ -367,7 +407,7 @@ class SteadyrunCallback(keras.callbacks.Callback):
         self._view = view_of(self.model)
         first = self._view.steps_taken() or self._epoch * (self.params.get("steps") or 0)
         options = dict(self._options)
-        intent: dict[str, Any] = {}
+        intent: Intent = {}
         with self._problems.contained("what the model declares"):
             intent = declared(self.model, self.params)
         root = folder_of(self._path, options, goes_on=first > 0)
@@ -385,9 +425,9 @@ class SteadyrunCallback(keras.callbacks.Callback):
         """The step that the coming batch belongs to."""
         return self.run.next_step if self.run is not None else 0
 
-    def _log(self, step: int, found: dict[str, Any]) -> None:
-        if self.run is not None and found:
-            self.run.log(step, **found)
+    def _log(self, step: int, series: dict[str, float]) -> None:
+        if self.run is not None and series:
+            self.run.log(step, **series)
 
     def _end(self, failure: BaseException | None) -> None:
         run, self.run = self.run, None
@@ -399,5 +439,5 @@ class SteadyrunCallback(keras.callbacks.Callback):
             run.close(failure)
 
 
-def _no_event(_kind: str, **_fields: Any) -> None:
+def _no_event(_kind: str, **_fields: object) -> None:
     """A problem of the callback itself is said once on stderr."""

@@ -14,23 +14,23 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from steadyrun.integrations.callbacks import folder_of, sorted_out
-from steadyrun.integrations.lightning_base import Callback, val_loss_among
+from steadyrun.integrations.callbacks import Intent, folder_of, sorted_out
+from steadyrun.integrations.lightning_base import Callback, FittingTrainer, val_loss_among
 from steadyrun.integrations.lightning_logger import SteadyrunLogger
 from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.probes.problems import Problems
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
 
-# What a Lightning Trainer and its module declare, in the names that the questions know: only what is certain.
-#
-# A wrong declaration makes a false alarm, so a default is none, and neither is a number that the program may change.
+if TYPE_CHECKING:
+    from steadyrun.integrations.lightning_base import FittedModule
 
+# Only what is certain is declared: a default is not, and neither is a number that the program may change.
 
 _FORMATS = {
     "16-mixed": "fp16",
@@ -42,41 +42,41 @@ _FORMATS = {
 _DEFAULT_EPOCHS = 1000  # what Lightning takes where neither max_epochs nor max_steps is given
 
 
-def declared(trainer: Any, module: Any) -> dict[str, Any]:
+def declared(trainer: FittingTrainer, module: FittedModule) -> Intent:
     """The config of the run; names that are not certain are left out."""
-    found: dict[str, Any] = {"framework": "lightning"}
+    intent: Intent = {"framework": "lightning"}
     seed = os.environ.get("PL_GLOBAL_SEED", "")  # what seed_everything leaves behind
     if seed.isdecimal():
-        found["seed"] = int(seed)
+        intent["seed"] = int(seed)
     if (dtype := _FORMATS.get(str(trainer.precision))) is not None:
-        found["dtype"] = dtype
+        intent["dtype"] = dtype
     if module.automatic_optimization:
-        found |= _automatic(trainer, module)
+        intent |= _automatic(trainer, module)
     if hparams := _hparams(module):
-        found["hparams"] = hparams
-    return found
+        intent["hparams"] = hparams
+    return intent
 
 
-def _automatic(trainer: Any, module: Any) -> dict[str, Any]:
+def _automatic(trainer: FittingTrainer, module: FittedModule) -> Intent:
     """What Lightning does by itself: clipping, accumulation, and how long it trains."""
-    found: dict[str, Any] = {}
+    intent: Intent = {}
     clip = trainer.gradient_clip_val
     algorithm = trainer.gradient_clip_algorithm
     by_norm = algorithm is None or str(getattr(algorithm, "value", algorithm)) == "norm"
     if clip and by_norm and not _overrides(module, "configure_gradient_clipping"):
-        found["clip"] = float(clip)
-    changes = any(type(each).__name__ == "GradientAccumulationScheduler" for each in trainer.callbacks)
+        intent["clip"] = float(clip)
+    changes = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
     if not changes:
-        found["accumulation"] = int(trainer.accumulate_grad_batches)
+        intent["accumulation"] = int(trainer.accumulate_grad_batches)
         if (steps := _total_steps(trainer)) is not None:
-            found["total_steps"] = steps
+            intent["total_steps"] = steps
         if trainer.accumulate_grad_batches == 1 and trainer.world_size == 1:
             size = getattr(trainer.train_dataloader, "batch_size", None)
-            found |= {"batch_size": size} if isinstance(size, int) else {}
-    return found
+            intent |= {"batch_size": size} if isinstance(size, int) else {}
+    return intent
 
 
-def _total_steps(trainer: Any) -> int | None:
+def _total_steps(trainer: FittingTrainer) -> int | None:
     """How many optimizer steps are planned; None where that is not known or nobody has said it."""
     if trainer.max_steps == -1 and trainer.max_epochs in (None, -1, _DEFAULT_EPOCHS):
         return None
@@ -84,18 +84,18 @@ def _total_steps(trainer: Any) -> int | None:
     return int(steps) if math.isfinite(steps) and steps > 0 else None
 
 
-def _overrides(module: Any, name: str) -> bool:
+def _overrides(module: FittedModule, name: str) -> bool:
     home = next(kind for kind in type(module).__mro__ if name in vars(kind))
     return home.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning")
 
 
-def _hparams(module: Any) -> dict[str, Any]:
+def _hparams(module: FittedModule) -> dict[str, object]:
     """The module's hyperparameters as they are; they have names of their own, so they are kept apart."""
-    held = getattr(module, "hparams", None)
-    return {str(name): _plain(value) for name, value in held.items()} if isinstance(held, Mapping) else {}
+    hparams = getattr(module, "hparams", None)
+    return {str(name): _plain(value) for name, value in hparams.items()} if isinstance(hparams, Mapping) else {}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers, texts and what is made of them; of anything else (a model, a tensor) its kind alone."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -104,39 +104,36 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else f"<{type(value).__name__}>"
 
 
-# What the callback reads off Lightning's Trainer and its outputs.
-
-
-def undivided(loss: Any, accumulated: int) -> Any:
+def undivided(loss: object, accumulated: int) -> object:
     """A micro-batch's own loss: Lightning hands on what it differentiates, divided by `accumulate_grad_batches`."""
     return loss * accumulated if isinstance(loss, Tensor) and accumulated > 1 else loss
 
 
-def unscaled(loss: Tensor, precision: Any) -> Tensor:
+def unscaled(loss: Tensor, precision: object) -> Tensor:
     """A loss on its way into backward, without the scale of a GradScaler; nothing waits for the device."""
     scale = getattr(getattr(precision, "scaler", None), "_scale", None)
-    found = loss.detach()
-    return found / scale.to(found.device) if isinstance(scale, Tensor) else found.clone()
+    detached = loss.detach()
+    return detached / scale.to(detached.device) if isinstance(scale, Tensor) else detached.clone()
 
 
-def mean(losses: list[Any]) -> Any:
+def mean(losses: list[object]) -> object:
     """The mean over the micro-batches of a step, where they are; None where none has a loss."""
     if len(losses) < 2:
         return losses[0] if losses else None
     return torch.stack([torch.as_tensor(loss).detach().float().reshape(()) for loss in losses]).mean()
 
 
-def scheduler_of(trainer: Any) -> Any | None:
+def scheduler_of(trainer: FittingTrainer) -> object | None:
     """The scheduler, where there is one alone, of the first optimizer: its curve can be held against the rates."""
-    found = [each.scheduler for each in trainer.lr_scheduler_configs]
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     first = next(iter(trainer.optimizers), None)
-    return found[0] if len(found) == 1 and getattr(found[0], "optimizer", None) is first else None
+    return schedulers[0] if len(schedulers) == 1 and getattr(schedulers[0], "optimizer", None) is first else None
 
 
-def checkpoints_of(trainer: Any) -> dict[int, str]:
+def checkpoints_of(trainer: FittingTrainer) -> dict[int, str]:
     """Where each checkpoint callback has saved last."""
     callbacks = enumerate(trainer.checkpoint_callbacks)
-    return {place: path for place, each in callbacks if (path := getattr(each, "_last_checkpoint_saved", ""))}
+    return {index: path for index, callback in callbacks if (path := getattr(callback, "_last_checkpoint_saved", ""))}
 
 
 class KeptBatches:
@@ -144,31 +141,31 @@ class KeptBatches:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._held: list[Any] = []
+        self._batches: list[object] = []
         self._bytes = 0
         self._full = False
 
-    def add(self, batch: Any, *, whole: bool = True) -> None:
+    def add(self, batch: object, *, whole: bool = True) -> None:
         """Keep one more; where there is no room, all are let go (`whole`) or the rest is left out."""
         if self._full or batch is None:
             return
         self._bytes += sum(int(array.nbytes) for array in arrays_of(batch)) if whole or self._bytes < self._most else 0
-        if self._bytes > self._most and (self._held or not whole):
+        if self._bytes > self._most and (self._batches or not whole):
             self._full = True
-            self._held = [] if whole else self._held
+            self._batches = [] if whole else self._batches
             return
-        self._held.append(batch)
+        self._batches.append(batch)
 
-    def take_list(self) -> list[Any]:
-        held, self._held, self._bytes, self._full = self._held, [], 0, False
-        return held
+    def take_list(self) -> list[object]:
+        batches, self._batches, self._bytes, self._full = self._batches, [], 0, False
+        return batches
 
-    def take(self) -> Any:
+    def take(self) -> object:
         """One batch as it is, several as a list of micro-batches, None where there is none."""
-        held = self.take_list()
-        if len(held) < 2:
-            return held[0] if held else None
-        return [batch if isinstance(batch, list | tuple | dict) else (batch,) for batch in held]
+        batches = self.take_list()
+        if len(batches) < 2:
+            return batches[0] if batches else None
+        return [batch if isinstance(batch, list | tuple | dict) else (batch,) for batch in batches]
 
 
 __all__ = ["SteadyrunCallback", "SteadyrunLogger"]
@@ -208,8 +205,8 @@ class SteadyrunCallback(Callback):
         self._recorded = 0  # steps of the training that goes on
         self._loaded: int | None = None  # the same, as a checkpoint tells
         self._stepped = 0  # Lightning's count of optimizer steps
-        self._losses: list[Any] = []
-        self._differentiated: list[Any] = []
+        self._losses: list[object] = []
+        self._differentiated: list[Tensor] = []
         self._batches = KeptBatches(_TRAIN_BYTES)
         self._val_batches = KeptBatches(_VAL_BYTES)
         self._saved: dict[int, str] = {}
@@ -217,7 +214,7 @@ class SteadyrunCallback(Callback):
 
     # -- the training -----------------------------------------------------------------------------
 
-    def setup(self, trainer: Any, _module: Any, stage: str) -> None:
+    def setup(self, trainer: FittingTrainer, _module: object, stage: str) -> None:
         """Before a training: a logger that keeps the same run shall write through this callback."""
         if stage != "fit":
             return
@@ -227,7 +224,7 @@ class SteadyrunCallback(Callback):
                 if self._path.absolute() == logger.path.absolute():
                     logger.attach(self)
 
-    def on_train_start(self, trainer: Any, module: Any) -> None:
+    def on_train_start(self, trainer: FittingTrainer, module: FittedModule) -> None:
         """Everything is built and, on a resume, loaded: begin to record. A dry run with `fast_dev_run` is none."""
         self._end(None)
         log_dir = trainer.log_dir  # asks every rank
@@ -237,7 +234,7 @@ class SteadyrunCallback(Callback):
         first = self._first_step(trainer, module)
         path = self._path or Path(log_dir or trainer.default_root_dir) / "steadyrun"
         root = folder_of(path, options, goes_on=first > 0)
-        intent: dict[str, Any] = {}
+        intent: Intent = {}
         with self._problems.contained("what Trainer and module declare"):
             intent = declared(trainer, module)
         if first > 0 and not root.exists():
@@ -253,18 +250,20 @@ class SteadyrunCallback(Callback):
             **self._watch_options,
         )
 
-    def on_train_batch_start(self, trainer: Any, _module: Any, _batch: Any, _number: int) -> None:
+    def on_train_batch_start(self, trainer: FittingTrainer, _module: object, _batch: object, _number: int) -> None:
         """What came between two batches is over: tell of checkpoints that were saved there."""
         self._tell_of_checkpoints(trainer)
         self._differentiated = []
 
-    def on_before_backward(self, trainer: Any, module: Any, loss: Any) -> None:
+    def on_before_backward(self, trainer: FittingTrainer, module: FittedModule, loss: Tensor) -> None:
         """Under manual optimization a step may return nothing: then what it differentiates is its loss."""
         if self.run is not None and not module.automatic_optimization:
             with self._problems.contained("loss"):
                 self._differentiated.append(unscaled(loss, trainer.precision_plugin))
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, _number: int) -> None:
+    def on_train_batch_end(
+        self, trainer: FittingTrainer, module: FittedModule, outputs: object, batch: object, _number: int
+    ) -> None:
         """A micro-batch is over; where the optimizer has stepped, so is the step."""
         if self.run is None:
             return
@@ -279,7 +278,7 @@ class SteadyrunCallback(Callback):
         if stepped:
             self._step(trainer)
 
-    def _step(self, trainer: Any) -> None:
+    def _step(self, trainer: FittingTrainer) -> None:
         assert self.run is not None
         loader = trainer.train_dataloader  # noqa: F841  the recorder asks the loaders of its caller whether they shuffle
         losses, self._losses = [loss for loss in self._losses if loss is not None], []
@@ -290,14 +289,14 @@ class SteadyrunCallback(Callback):
     # -- validation -------------------------------------------------------------------------------
 
     def on_validation_batch_end(
-        self, trainer: Any, _module: Any, _outputs: Any, batch: Any, _number: int, _loader: int = 0
+        self, trainer: FittingTrainer, _module: object, _outputs: object, batch: object, _number: int, _loader: int = 0
     ) -> None:
         """Keep a few batches, so that examples shared with training are found."""
         if self.run is not None and not trainer.sanity_checking:
             with self._problems.contained("validation batch"):
                 self._val_batches.add(batch, whole=False)
 
-    def on_validation_end(self, trainer: Any, _module: Any) -> None:
+    def on_validation_end(self, trainer: FittingTrainer, _module: object) -> None:
         """A validation inside the training is over, and its metrics are known."""
         if self.run is None or trainer.sanity_checking:
             return
@@ -305,7 +304,7 @@ class SteadyrunCallback(Callback):
             metrics = trainer.callback_metrics
             name = self.val_loss_name(metrics)
             batches = self._val_batches.take_list() or None
-            if name in metrics:
+            if name is not None and name in metrics:
                 self.run.val(metrics[name], batches=batches)
 
     def val_loss_name(self, names: Iterable[str]) -> str | None:
@@ -314,23 +313,23 @@ class SteadyrunCallback(Callback):
 
     # -- checkpoints and the end ------------------------------------------------------------------
 
-    def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, _trainer: object, _module: object, checkpoint: dict[str, object]) -> None:
         """Put into the checkpoint which step it belongs to; where it lies is known a little later."""
         if self.run is not None:
             self._saves += 1
             checkpoint[_KEY] = {"steps": self._recorded}
 
-    def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, _trainer: object, _module: object, checkpoint: dict[str, object]) -> None:
         """A training that resumes goes on where its checkpoint was saved."""
-        held = checkpoint.get(_KEY)
-        steps = held.get("steps") if isinstance(held, Mapping) else None
+        recorded = checkpoint.get(_KEY)
+        steps = recorded.get("steps") if isinstance(recorded, Mapping) else None
         self._loaded = steps if isinstance(steps, int) else None
 
-    def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
+    def on_exception(self, _trainer: object, _module: object, exception: BaseException) -> None:
         """The training crashed, was interrupted, or was stopped at a fault."""
         self._end(exception)
 
-    def teardown(self, trainer: Any, _module: Any, stage: str) -> None:
+    def teardown(self, trainer: FittingTrainer, _module: object, stage: str) -> None:
         """The training is over."""
         if stage == "fit":
             self._tell_of_checkpoints(trainer)
@@ -338,7 +337,7 @@ class SteadyrunCallback(Callback):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _first_step(self, trainer: Any, module: Any) -> int:
+    def _first_step(self, trainer: FittingTrainer, module: FittedModule) -> int:
         """Where a training goes on: as its checkpoint says, or as Lightning has counted; 0 for a new one."""
         loaded, self._loaded = self._loaded, None
         if not trainer.global_step:
@@ -349,7 +348,7 @@ class SteadyrunCallback(Callback):
             return int(trainer.global_step)
         return self._recorded or int(trainer.fit_loop.epoch_loop._batches_that_stepped)
 
-    def _tell_of_checkpoints(self, trainer: Any) -> None:
+    def _tell_of_checkpoints(self, trainer: FittingTrainer) -> None:
         if self.run is None or not self._saves:
             return
         with self._problems.contained("checkpoints"):
@@ -368,5 +367,5 @@ class SteadyrunCallback(Callback):
             run.close(failure)
 
 
-def _no_event(_kind: str, **_fields: Any) -> None:
+def _no_event(_kind: str, **_fields: object) -> None:
     """A problem of the callback itself is said once on stderr."""

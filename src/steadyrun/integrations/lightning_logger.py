@@ -41,8 +41,8 @@ class SteadyrunLogger(Logger):
         self._options = record_options
         self._run: Run | None = None
         self._callback: SteadyrunCallback | None = None
-        self._hparams: dict[str, Any] = {}
-        self._waiting: list[dict[str, Any]] = []
+        self._hparams: dict[str, object] = {}
+        self._waiting: list[dict[str, object]] = []
         self._ended = False
 
     def attach(self, callback: SteadyrunCallback) -> None:
@@ -74,13 +74,13 @@ class SteadyrunLogger(Logger):
         return str(self.path)
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, *_args: Any, **_more: Any) -> None:
+    def log_hyperparams(self, params: object, *_args: object, **_more: object) -> None:
         """Hyperparameters go into the run's config; the callback reads them off the module itself."""
-        held = vars(params) if isinstance(params, Namespace) else params
-        self._hparams |= dict(held) if isinstance(held, Mapping) else {}
+        hparams = vars(params) if isinstance(params, Namespace) else params
+        self._hparams |= dict(hparams) if isinstance(hparams, Mapping) else {}
 
     @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+    def log_metrics(self, metrics: Mapping[str, object], step: int | None = None) -> None:
         """What was logged at a step. What a test logs is no part of the training."""
         names = [name for name in metrics if name != "epoch"]
         if all(name.startswith("test") for name in names):
@@ -90,7 +90,7 @@ class SteadyrunLogger(Logger):
         elif not (self._ended and all(name.startswith(("test", "val")) for name in names)):
             self._alone(dict(metrics), step)
 
-    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+    def after_save_checkpoint(self, checkpoint_callback: object) -> None:
         """A checkpoint was saved; the callback tells of it itself."""
         if self._callback is None and self._run is not None:
             self._run.checkpoint(getattr(checkpoint_callback, "_last_checkpoint_saved", None) or None)
@@ -104,7 +104,7 @@ class SteadyrunLogger(Logger):
             self._run.close(failure)
             self._run = None
 
-    def _through_the_callback(self, metrics: dict[str, Any]) -> None:
+    def _through_the_callback(self, metrics: dict[str, object]) -> None:
         """At the step that the callback has recorded last; the validation loss is recorded by the callback."""
         assert self._callback is not None
         recorded = self._callback.val_loss_name(metrics)
@@ -112,11 +112,11 @@ class SteadyrunLogger(Logger):
         if (run := self._callback.run) is None:
             self._waiting = [*self._waiting, kept][-_MOST_WAITING:] if not self._ended else []
             return
-        for each in [*self._waiting, kept]:
-            log(run, each)
+        for waiting in [*self._waiting, kept]:
+            log(run, waiting)
         self._waiting = []
 
-    def _alone(self, metrics: dict[str, Any], step: int | None) -> None:
+    def _alone(self, metrics: dict[str, object], step: int | None) -> None:
         if self._run is None:
             config = {"framework": "lightning", **({"hparams": self._hparams} if self._hparams else {})}
             self._run = record(self.path, config, **self._options)
@@ -127,7 +127,7 @@ class SteadyrunLogger(Logger):
             self._run.val(metrics.pop(val), step=step)
         if loss is not None:
             self._run.log(step, loss=metrics.pop(loss))
-        for place, name in enumerate(rates):
-            self._run.log(step, **{f"lr/{place}": metrics.pop(name)})
+        for group, name in enumerate(rates):
+            self._run.log(step, **{f"lr/{group}": metrics.pop(name)})
         if metrics:
             log(self._run, metrics, step)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import FaultFound
-from steadyrun.integrations.callbacks import folder_of, innermost, sorted_out
-from steadyrun.integrations.trainer_intent import declared
+from steadyrun.integrations.callbacks import Options, folder_of, innermost, sorted_out
+from steadyrun.integrations.trainer_intent import TrainerArguments, TrainerProgress, declared
 from steadyrun.integrations.trainer_view import TrainerView, trainer_of
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
@@ -33,6 +33,8 @@ except ImportError as problem:
     ) from problem
 
 _RECORDED = {"loss", "grad_norm", "learning_rate"}  # of the Trainer's log: recorded at every step, before its filter
+
+Metrics = dict[str, object]
 
 
 class SteadyrunCallback(TrainerCallback):
@@ -60,15 +62,15 @@ class SteadyrunCallback(TrainerCallback):
         self._view = TrainerView(self._end)
         self._unseen = False
         self._val_key: str | None = None
-        self._before: tuple[Any, dict[str, Any]] | None = None  # a model, and how it did before its training
+        self._before: tuple[object, Metrics] | None = None  # a model, and how it did before its training
 
     # -- the training -----------------------------------------------------------------------------
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_init_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """The Trainer is built: from now on an exception that ends its training is seen."""
         self._view.guard(trainer_of(self))
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: TrainerArguments, state: TrainerProgress, control: object, **kwargs: object) -> None:
         """Everything is prepared and, on a resume, loaded: begin to record."""
         self._end(None)
         trainer = trainer_of(self)
@@ -88,11 +90,11 @@ class SteadyrunCallback(TrainerCallback):
             self._record_evaluation(self._before[1])
         self._before = None
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """The first micro-batch of a step comes."""
         self._view.forget()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: object, state: TrainerProgress, control: object, **kwargs: object) -> None:
         """The optimizer has stepped, and the gradients are cleared."""
         if self.run is not None:
             loss, batch = self._view.take_step()
@@ -102,13 +104,13 @@ class SteadyrunCallback(TrainerCallback):
                 self._end(stop)
                 raise
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """The training is over; the best model may have been loaded."""
         self._end(None)
 
     # -- what it says of itself -------------------------------------------------------------------
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_evaluate(self, args: object, state: object, control: object, **kwargs: Any) -> None:
         """A validation is over; with several datasets, that of one of them."""
         metrics = dict(kwargs.get("metrics") or {})
         if self.run is None:
@@ -117,11 +119,11 @@ class SteadyrunCallback(TrainerCallback):
             self._record_evaluation(metrics)
         self._view.take_validation()
 
-    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
+    def on_predict(self, args: object, state: object, control: object, metrics: object, **kwargs: object) -> None:
         """Predictions are no validation."""
         self._view.take_validation()
 
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_log(self, args: object, state: object, control: object, **kwargs: Any) -> None:
         """The Trainer logs: what is not recorded already is kept by its name."""
         logs = dict(kwargs.get("logs") or {})
         if self.run is None or any(name.startswith("eval_") for name in logs):
@@ -131,7 +133,7 @@ class SteadyrunCallback(TrainerCallback):
             others |= {"lr": logs.get("learning_rate"), "grad_norm": logs.get("grad_norm")}
         _log(self.run, others)
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_save(self, args: TrainerArguments, state: TrainerProgress, control: object, **kwargs: object) -> None:
         """A checkpoint lies on the disk."""
         if self.run is not None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -139,10 +141,10 @@ class SteadyrunCallback(TrainerCallback):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _watch(self, trainer: Any, optimizer: Any, objects: Mapping[str, Any]) -> None:
+    def _watch(self, trainer: object, optimizer: object, objects: Mapping[str, object]) -> None:
         assert self.run is not None
         tokenizer = objects.get("processing_class", objects.get("tokenizer"))
-        given: dict[str, Any] = {
+        watched: Options = {
             "scheduler": objects.get("lr_scheduler"),
             "scaler": getattr(getattr(trainer, "accelerator", None), "scaler", None),
             "tokenizer": tokenizer if hasattr(tokenizer, "get_vocab") else None,
@@ -150,9 +152,9 @@ class SteadyrunCallback(TrainerCallback):
         # The wrapped model tells whether it is compiled; its parameters are those of the model inside.
         wrapped = getattr(trainer, "model_wrapped", None)
         model = objects.get("model") if wrapped is None else wrapped
-        self.run.watch(model, optimizer, **{**given, **self._watch_options})  # type: ignore[arg-type]
+        self.run.watch(model, optimizer, **{**watched, **self._watch_options})  # type: ignore[arg-type]
 
-    def _record_evaluation(self, metrics: dict[str, Any]) -> None:
+    def _record_evaluation(self, metrics: Metrics) -> None:
         assert self.run is not None
         # Of several datasets the first is the validation; one that is called "train" is none.
         losses = [name for name in metrics if name.endswith("_loss") and "train" not in name]
@@ -169,7 +171,9 @@ class SteadyrunCallback(TrainerCallback):
             run.close(failure)
 
 
-def _log(run: Run, values: Mapping[str, Any]) -> None:
+def _log(run: Run, values: Mapping[str, object]) -> None:
     """Keep what is a number; a name that `run.log` knows otherwise gets a prefix."""
-    numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
-    run.log(**{f"logged_{name}" if name in {"step", "loss", "val_loss"} else name: v for name, v in numbers.items()})
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    run.log(
+        None, **{f"logged_{name}" if name in {"step", "loss", "val_loss"} else name: v for name, v in numbers.items()}
+    )

@@ -26,9 +26,6 @@ from steadyrun.importers.log_lines import binary, decoded, encoding_of, head
 from steadyrun.importers.log_rows import WIDEST, FileSample, Format, Log, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
 
-# How a table of text is laid out: what separates its cells, where its names stand, where its rows begin.
-
-
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
 
@@ -42,51 +39,51 @@ class Layout:
     above: int
 
 
-def detect(look: FileSample) -> bool:
+def detect(sample: FileSample) -> bool:
     """Whether a file is a table: names, then rows with as many cells, numbers among them."""
-    if binary(look.head):
+    if binary(sample.head):
         return False
-    lines = _ENDS.split(decoded(look.head))[:-1] if len(look.head) >= 2**15 else _ENDS.split(decoded(look.head))
-    found = _found(lines)
-    if found is None:
-        return look.path.suffix.lower() in {".csv", ".tsv"} and _mark(_data(lines)) is not None
-    rows = [line for line in lines[found.above :] if line.strip()][:20]
-    return any(is_number(cell) for line in rows for cell in cells(line, found.mark))
+    lines = _ENDS.split(decoded(sample.head))[:-1] if len(sample.head) >= 2**15 else _ENDS.split(decoded(sample.head))
+    table = _layout_of(lines)
+    if table is None:
+        return sample.path.suffix.lower() in {".csv", ".tsv"} and _mark(_data(lines)) is not None
+    rows = [line for line in lines[table.above :] if line.strip()][:20]
+    return any(is_number(cell) for line in rows for cell in cells(line, table.mark))
 
 
-def names_of(look: FileSample) -> list[str]:
+def names_of(sample: FileSample) -> list[str]:
     """The names of a table that was detected; none where it has none."""
-    found = _found(_ENDS.split(decoded(look.head)))
-    return found.names if found else []
+    table = _layout_of(_ENDS.split(decoded(sample.head)))
+    return table.names if table else []
 
 
 def layout(path: Path) -> Layout:
     """The layout of a file, or a clear error."""
     start = head(path, _HEAD)
     if binary(start):
-        at = next((place for place, byte in enumerate(start) if byte < 9), 0)
+        at = next((index for index, byte in enumerate(start) if byte < 9), 0)
         raise LogError(f"{path}, byte {at:,}: it is binary, no table of text")
     lines = _ENDS.split(decoded(start))
-    found = _found(lines)
-    if found is None:
+    table = _layout_of(lines)
+    if table is None:
         if _mark(_data(lines)) is None:
             raise LogError(f"{path}, line 1: the first lines are no table (names, then rows with as many cells)")
         raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
-    if len(found.names) > WIDEST:
-        raise LogError(f"{path}, line 1: {len(found.names):,} columns: this is no log of a training run")
-    return found
+    if len(table.names) > WIDEST:
+        raise LogError(f"{path}, line 1: {len(table.names):,} columns: this is no log of a training run")
+    return table
 
 
 def _data(lines: list[str]) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _found(lines: list[str]) -> Layout | None:
+def _layout_of(lines: list[str]) -> Layout | None:
     """The first line is the header; where it is numbers already, the comment right above it may be."""
     mark = _mark(_data(lines))
     if mark is None:
         return None
-    at = next(place for place, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    at = next(index for index, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     header = cells(lines[at], mark)
     if _named(header):
         return Layout(_unique(header), mark, at + 1)
@@ -99,9 +96,9 @@ def _mark(lines: list[str]) -> str | None:
     best: tuple[int, str] | None = None
     for mark in (",", "\t", ";", "|") if len(lines) > 1 else ():
         width = len(cells(lines[0], mark))
-        rows = [len(cells(line, mark)) for line in lines[1:50]]
-        alike = sum(found == width for found in rows)
-        if width > 1 and alike >= max(1, 0.5 * len(rows)) and (best is None or width > best[0]):
+        widths = [len(cells(line, mark)) for line in lines[1:50]]
+        alike = sum(row_width == width for row_width in widths)
+        if width > 1 and alike >= max(1, 0.5 * len(widths)) and (best is None or width > best[0]):
             best = (width, mark)
     return best[1] if best else None
 
@@ -114,10 +111,10 @@ def cells(line: str, mark: str) -> list[str]:
     return [part.strip().strip('"').replace('""', '"') for part in parts]
 
 
-def _named(found: list[str]) -> bool:
+def _named(header: list[str]) -> bool:
     """Whether these are names: no cell that has something in it is a number."""
-    given = [cell for cell in found if cell]
-    return bool(given) and not any(is_number(cell) or cell.lower() in MISSING for cell in given)
+    filled = [cell for cell in header if cell]
+    return bool(filled) and not any(is_number(cell) or cell.lower() in MISSING for cell in filled)
 
 
 def is_number(cell: str) -> bool:
@@ -128,20 +125,17 @@ def is_number(cell: str) -> bool:
         return True
 
 
-def _unique(found: list[str]) -> list[str]:
-    met: Counter[str] = Counter()
+def _unique(header: list[str]) -> list[str]:
+    counts: Counter[str] = Counter()
     names: list[str] = []
-    for place, cell in enumerate(found):
-        name = cell or f"column {place + 1}"
-        met[name] += 1
-        names.append(name if met[name] == 1 else f"{name} #{met[name]}")
+    for index, cell in enumerate(header):
+        name = cell or f"column {index + 1}"
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name} #{counts[name]}")
     return names
 
 
-# A column of text as numbers: Arrow's own reader where it can, ours where cells are spelled otherwise.
-
-
-def numeric(column: pa.Array, decimal_comma: bool, name: str, told: Anomalies) -> pa.Array:
+def numeric(column: pa.Array, decimal_comma: bool, name: str, anomalies: Anomalies) -> pa.Array:
     """Float64, null where a cell is empty or no number."""
     text = _text(column)
     if decimal_comma:
@@ -149,13 +143,13 @@ def numeric(column: pa.Array, decimal_comma: bool, name: str, told: Anomalies) -
     text = pc.utf8_trim_whitespace(text)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     try:
-        found = pc.cast(text, pa.float64())
+        numbers = pc.cast(text, pa.float64())
     except pa.ArrowInvalid:
-        return _slowly(text, name, told)
-    plain = found.drop_null()
+        return _parse_cells(text, name, anomalies)
+    plain = numbers.drop_null()
     if len(plain) and bool(np.isinf(plain.to_numpy(zero_copy_only=False)).any()):
-        return _slowly(text, name, told)  # infinities that are spelled so stay; numbers too large become none
-    return found
+        return _parse_cells(text, name, anomalies)  # infinities that are spelled so stay; numbers too large become none
+    return numbers
 
 
 def _text(column: pa.Array) -> pa.Array:
@@ -167,20 +161,20 @@ def _text(column: pa.Array) -> pa.Array:
         )
 
 
-def _slowly(text: pa.Array, name: str, told: Anomalies) -> pa.Array:
+def _parse_cells(text: pa.Array, name: str, anomalies: Anomalies) -> pa.Array:
     encoded = text.dictionary_encode()
-    spelled: list[float | None] = []
+    numbers: list[float | None] = []
     words = 0
     for cell in encoded.dictionary.to_pylist():
         try:
-            spelled.append(number(cell))
+            numbers.append(number(cell))
         except TooLargeError as problem:
-            told.note("numbers larger than any float", "left out", f"column {name!r}: {problem}")
-            spelled.append(None)
-        words += spelled[-1] is None and cell.lower() not in MISSING
-    if words and any(each is not None for each in spelled):
-        told.note("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
-    return pa.array(spelled, pa.float64()).take(encoded.indices)
+            anomalies.note("numbers larger than any float", "left out", f"column {name!r}: {problem}")
+            numbers.append(None)
+        words += numbers[-1] is None and cell.lower() not in MISSING
+    if words and any(parsed is not None for parsed in numbers):
+        anomalies.note("cells that are no number in a column of numbers", "left out", f"column {name!r}", words)
+    return pa.array(numbers, pa.float64()).take(encoded.indices)
 
 
 _BLOCK = 4 * 2**20
@@ -188,33 +182,33 @@ _GIVE_UP = 3  # blocks in which a column had no number: it is text
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
 
 
-def rows(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
+def rows(path: Path, table: Layout, anomalies: Anomalies) -> Iterator[LogRows]:
     """The rows of a table, block by block."""
     last: LogRows | None = None
-    for each in _blocks(path, table, told):
+    for block in _blocks(path, table, anomalies):
         if last is not None:
             yield last
-        last = each
+        last = block
     if last is not None:
-        yield last if _ended(path) else _without_last_cell(last, table.names[-1], told)
+        yield last if _ended(path) else _without_last_cell(last, table.names[-1], anomalies)
 
 
-def _blocks(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
-    def odd(row: Any) -> str:
+def _blocks(path: Path, table: Layout, anomalies: Anomalies) -> Iterator[LogRows]:
+    def skip_row(row: Any) -> str:
         where = f"line {row.number:,}" if row.number is not None else ""
-        told.note(f"rows that do not have {row.expected_columns} cells", "left out", where)
+        anomalies.note(f"rows that do not have {row.expected_columns} cells", "left out", where)
         return "skip"
 
-    source = _Text(path, told)
-    text = [f"c{place}" for place in range(len(table.names))]
+    source = _Text(path, anomalies)
+    text = [f"c{index}" for index in range(len(table.names))]
     comma = table.mark == ";" and _decimal_comma(path)
-    hopeless: Counter[str] = Counter()
+    blocks_without_number: Counter[str] = Counter()
     split = next((name for name in table.names if name.lower() in SPLITS), None)
     try:
         reader = pv.open_csv(
             source,
             pv.ReadOptions(block_size=_BLOCK, column_names=text, skip_rows=table.above, use_threads=False),
-            pv.ParseOptions(delimiter=table.mark, invalid_row_handler=odd),
+            pv.ParseOptions(delimiter=table.mark, invalid_row_handler=skip_row),
             pv.ConvertOptions(
                 column_types=dict.fromkeys(text, pa.binary()), strings_can_be_null=False, check_utf8=False
             ),
@@ -222,11 +216,13 @@ def _blocks(path: Path, table: Layout, told: Anomalies) -> Iterator[LogRows]:
         for batch in reader:
             columns: dict[str, pa.Array] = {}
             for name, column in zip(table.names, batch.columns, strict=True):
-                if hopeless[name] >= _GIVE_UP:
+                if blocks_without_number[name] >= _GIVE_UP:
                     continue
-                found = numeric(column, comma, name, told)
-                hopeless[name] = hopeless[name] + 1 if found.null_count == len(found) else 0
-                columns[name] = found
+                numbers = numeric(column, comma, name, anomalies)
+                blocks_without_number[name] = (
+                    blocks_without_number[name] + 1 if numbers.null_count == len(numbers) else 0
+                )
+                columns[name] = numbers
             yield LogRows(batch.num_rows, _apart(columns, split and batch.column(text[table.names.index(split)])))
     except StopIteration:
         return
@@ -258,10 +254,10 @@ class _Text:
 
     closed = False
 
-    def __init__(self, path: Path, told: Anomalies) -> None:
-        self._file, self._told, self.at = path.open("rb"), told, 0
+    def __init__(self, path: Path, anomalies: Anomalies) -> None:
+        self._file, self._anomalies, self.at = path.open("rb"), anomalies, 0
         self._decoder = codecs.getincrementaldecoder(encoding_of(head(path, 4096)))("replace")
-        self._held = b""
+        self._unread = b""
 
     def readable(self) -> bool:
         return True
@@ -270,16 +266,16 @@ class _Text:
         return False
 
     def read(self, size: int) -> bytes:
-        while len(self._held) < size and (chunk := self._file.read(size)):
+        while len(self._unread) < size and (chunk := self._file.read(size)):
             self.at += len(chunk)
-            self._told.progress(self.at)
+            self._anomalies.progress(self.at)
             text = self._decoder.decode(chunk)
             if "\ufffd" in text:
                 where = f"near byte {self.at - len(chunk):,}"
-                self._told.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
-            self._held += text.encode()
-        given, self._held = self._held[:size], self._held[size:]
-        return given
+                self._anomalies.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
+            self._unread += text.encode()
+        start, self._unread = self._unread[:size], self._unread[size:]
+        return start
 
     def close(self) -> None:
         self.closed = True
@@ -293,13 +289,13 @@ def _ended(path: Path) -> bool:
         return file.read().rstrip(b"\0")[-1:] in {b"\n", b"\r", b'"'}
 
 
-def _without_last_cell(held: LogRows, name: str, told: Anomalies) -> LogRows:
-    column = held.columns.get(name)
-    if column is None or not held.count or not column[-1].is_valid or not math.isfinite(column[-1].as_py()):
-        return held
-    told.note("a last line without an end", "its last cell is left out, for it may be cut off", f"column {name!r}")
+def _without_last_cell(block: LogRows, name: str, anomalies: Anomalies) -> LogRows:
+    column = block.columns.get(name)
+    if column is None or not block.count or not column[-1].is_valid or not math.isfinite(column[-1].as_py()):
+        return block
+    anomalies.note("a last line without an end", "its last cell is left out, for it may be cut off", f"column {name!r}")
     cut = pa.concat_arrays([column[:-1], pa.nulls(1, pa.float64())])
-    return LogRows(held.count, {**held.columns, name: cut})
+    return LogRows(block.count, {**block.columns, name: cut})
 
 
 def _decimal_comma(path: Path) -> bool:
@@ -309,9 +305,9 @@ def _decimal_comma(path: Path) -> bool:
     )
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
-    log = Log(rows(path, table, told))
+    log = Log(rows(path, table, anomalies))
     plain = {name.lower() for name in table.names}
     if "epoch" in plain and not plain & _COUNTERS:
         log.kind = "mean of an epoch"

@@ -17,8 +17,8 @@ from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 
 def exact(text: str) -> float | str:
     """A number of JSON; one that no float can hold stays a text, so that it is not taken for an infinity."""
-    found = float(text)
-    return text if math.isinf(found) else found
+    number = float(text)
+    return text if math.isinf(number) else number
 
 
 def parsed(line: str) -> Any:
@@ -29,33 +29,33 @@ def parsed(line: str) -> Any:
         return None
 
 
-def _detect(look: FileSample) -> bool:
-    if binary(look.head):
+def _detect(sample: FileSample) -> bool:
+    if binary(sample.head):
         return False
-    first = [line for line in decoded(look.head).splitlines() if line.strip()][:20]
+    first = [line for line in decoded(sample.head).splitlines() if line.strip()][:20]
     whole = first if len(first) < 20 else first[:-1]
     objects = [line for line in whole if line.lstrip().startswith("{") and isinstance(parsed(line), dict)]
-    fewest = 1 if look.path.suffix.lower() in {".jsonl", ".ndjson"} else 2  # a single object is rather a setting
+    fewest = 1 if sample.path.suffix.lower() in {".jsonl", ".ndjson"} else 2  # a single object is rather a setting
     return len(objects) >= max(fewest, len(whole) // 2)
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
-    return Log(packed(_rows(path, told)))
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    return Log(packed(_rows(path, anomalies)))
 
 
-def _rows(path: Path, told: Anomalies) -> Iterator[Row]:
-    found = 0
-    for number, line in lines(path, told):
+def _rows(path: Path, anomalies: Anomalies) -> Iterator[Row]:
+    objects = 0
+    for number, line in lines(path, anomalies):
         if not line.strip():
             continue
-        held = parsed(line)
-        if not isinstance(held, dict):
-            told.note("lines that are no JSON object", "left out", f"line {number:,}")
+        entry = parsed(line)
+        if not isinstance(entry, dict):
+            anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
             continue
-        found += 1
-        if row := row_of(held, told, f"line {number:,}"):
+        objects += 1
+        if row := row_of(entry, anomalies, f"line {number:,}"):
             yield row
-    if not found:
+    if not objects:
         raise LogError(f"{path}: no line is a JSON object")
 
 

@@ -26,18 +26,15 @@ from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
 from steadyrun.importers.log_rows import FileSample, Format, Log, Row, SourceRun, packed
 
-# What both of MLflow's stores have in common: points of metrics, each with a time and a step, as rows.
-
-
 Point = tuple[int, int, float]
 """Time in milliseconds, step, value."""
 
 
-def rows_of(metrics: Mapping[str, list[Point]], told: Anomalies) -> Iterator[Row]:
+def rows_of(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> Iterator[Row]:
     """Points in the order of their times; those with the same step next to each other are one row."""
-    stepless = _stepless(metrics, told)
+    stepless = _stepless(metrics, anomalies)
     points = sorted(
-        ((time, step, name, value) for name, held in metrics.items() for time, step, value in held),
+        ((time, step, name, value) for name, series in metrics.items() for time, step, value in series),
         key=lambda point: point[:2],
     )
     for step, same in groupby(points, key=lambda point: point[1]):
@@ -53,16 +50,13 @@ def rows_of(metrics: Mapping[str, list[Point]], told: Anomalies) -> Iterator[Row
         yield row
 
 
-def _stepless(metrics: Mapping[str, list[Point]], told: Anomalies) -> bool:
+def _stepless(metrics: Mapping[str, list[Point]], anomalies: Anomalies) -> bool:
     """MLflow writes step 0 where a program gives none: a run whose points are all there was not counted."""
-    held = [point for points in metrics.values() for point in points]
-    if any(step for _, step, _ in held) or len(held) == len(metrics):
+    all_points = [point for points in metrics.values() for point in points]
+    if any(step for _, step, _ in all_points) or len(all_points) == len(metrics):
         return False
-    told.note("points logged without a step", "the run is counted by its points", count=len(held))
+    anomalies.note("points logged without a step", "the run is counted by its points", count=len(all_points))
     return True
-
-
-# MLflow's client on a copy of a database: the original is never opened for writing.
 
 
 _MAGIC = b"SQLite format 3\0"
@@ -75,11 +69,11 @@ def is_database(path: Path) -> bool:
         if file.read(len(_MAGIC)) != _MAGIC:
             return False
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as held:
-            found = {name for (name,) in held.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except (sqlite3.Error, UnicodeError):
         return path.name == "mlflow.db"  # reading says what is wrong
-    return found >= _TABLES or path.name == "mlflow.db"
+    return tables >= _TABLES or path.name == "mlflow.db"
 
 
 def client(path: Path) -> Any:
@@ -88,8 +82,8 @@ def client(path: Path) -> Any:
     with _quiet():
         needed("mlflow.tracking", "mlflow", path)
     needed("sqlalchemy", "mlflow", path)
-    found = path.stat()
-    return _client(path, found.st_mtime_ns, found.st_size)
+    file = path.stat()
+    return _client(path, file.st_mtime_ns, file.st_size)
 
 
 @lru_cache(maxsize=1)
@@ -120,14 +114,14 @@ def _update(address: str, path: Path) -> None:
 def _quiet() -> Iterator[None]:
     """Without MLflow's messages about a database that the user does not know of."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
-    before = [each.level for each in loggers]
-    for each in loggers:
-        each.setLevel(logging.ERROR)
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for each, level in zip(loggers, before, strict=True):
-            each.setLevel(level)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -159,8 +153,8 @@ def _folder_parts(path: Path) -> list[SourceRun]:
     about = _about(path)
     if about.get("lifecycle_stage") == "deleted":
         return []
-    given = path / "tags" / _NAME
-    name = _text(given).strip() if given.is_file() else about.get("run_name", "")
+    tag = path / "tags" / _NAME
+    name = _text(tag).strip() if tag.is_file() else about.get("run_name", "")
     return [SourceRun(name or path.name)]
 
 
@@ -176,12 +170,12 @@ def _about(run: Path) -> dict[str, str]:
     return {name: text.strip().strip("'\"") for name, _, text in pairs if text.strip() not in ("", "null", "''")}
 
 
-def _read_folder(path: Path, _key: str, told: Anomalies) -> Log:
-    metrics = {name: list(_lines(file, name, told)) for name, file in _files(path / "metrics")}
+def _read_folder(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    metrics = {name: list(_lines(file, name, anomalies)) for name, file in _files(path / "metrics")}
     if not any(metrics.values()):
         raise LogError(f"{path} has no metrics in it")
     config: dict[str, Any] = {name: _text(file) for name, file in _files(path / "params")}
-    return Log(packed(rows_of({name: held for name, held in metrics.items() if held}, told)), config=config)
+    return Log(packed(rows_of({name: points for name, points in metrics.items() if points}, anomalies)), config=config)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -191,7 +185,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(folder).as_posix(), path
 
 
-def _lines(path: Path, name: str, told: Anomalies) -> Iterator[Point]:
+def _lines(path: Path, name: str, anomalies: Anomalies) -> Iterator[Point]:
     """Lines `time value step`, and in some versions the name and digest of a dataset."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
@@ -201,14 +195,14 @@ def _lines(path: Path, name: str, told: Anomalies) -> Iterator[Point]:
                     raise ValueError
                 yield int(cells[0]), int(cells[2]) if len(cells) > 2 else 0, float(cells[1])
             except ValueError:
-                told.note("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
+                anomalies.note("lines that are no point, or cut off", "left out", f"{name}, line {number:,}")
 
 
 # -- the database -----------------------------------------------------------------------------------------------------
 
 
-def _detect(look: FileSample) -> bool:
-    return look.path.is_file() and is_database(look.path)
+def _detect(sample: FileSample) -> bool:
+    return sample.path.is_file() and is_database(sample.path)
 
 
 def _database_parts(path: Path) -> list[SourceRun]:
@@ -221,15 +215,15 @@ def _database_parts(path: Path) -> list[SourceRun]:
 
 def _runs(path: Path) -> list[SourceRun]:
     with readable(path):
-        held = client(path)
-        found: list[SourceRun] = []
-        for experiment in _paged(lambda token: held.search_experiments(page_token=token)):
+        mlflow_client = client(path)
+        source_runs: list[SourceRun] = []
+        for experiment in _paged(lambda token: mlflow_client.search_experiments(page_token=token)):
             ids = [experiment.experiment_id]
-            runs = _paged(lambda token, ids=ids: held.search_runs(ids, page_token=token))
-            found += [SourceRun(run.info.run_name or run.info.run_id, run.info.run_id) for run in runs]
-    if not found:
+            runs = _paged(lambda token, ids=ids: mlflow_client.search_runs(ids, page_token=token))
+            source_runs += [SourceRun(run.info.run_name or run.info.run_id, run.info.run_id) for run in runs]
+    if not source_runs:
         raise LogError(f"{path}: the database of MLflow has no runs in it")
-    return found
+    return source_runs
 
 
 def _paged(ask: Any) -> Iterator[Any]:
@@ -242,28 +236,31 @@ def _paged(ask: Any) -> Iterator[Any]:
             return
 
 
-def _read_database(path: Path, key: str, told: Anomalies) -> Log:
+def _read_database(path: Path, key: str, anomalies: Anomalies) -> Log:
     if not is_database(path):
         raise LogError(f"{path} is not a database of MLflow")
     key = key or _runs(path)[0].key
     with readable(path):
-        held = client(path)
-        run = held.get_run(key)
+        mlflow_client = client(path)
+        run = mlflow_client.get_run(key)
         metrics = {
-            name: [(each.timestamp, each.step, _value(each.value, told)) for each in held.get_metric_history(key, name)]
+            name: [
+                (point.timestamp, point.step, _value(point.value, anomalies))
+                for point in mlflow_client.get_metric_history(key, name)
+            ]
             for name in run.data.metrics
         }
     if not metrics:
         raise LogError(f"{path}: the run {run.info.run_name or key} has no metrics")
-    return Log(packed(rows_of(metrics, told)), config=dict(run.data.params))
+    return Log(packed(rows_of(metrics, anomalies)), config=dict(run.data.params))
 
 
-def _value(held: float, told: Anomalies) -> float:
+def _value(value: float, anomalies: Anomalies) -> float:
     """The database keeps infinity as the largest float."""
-    if abs(held) != sys.float_info.max:
-        return held
-    told.note("values that are the largest float", "read as infinity, which is how MLflow's database keeps it")
-    return math.copysign(math.inf, held)
+    if abs(value) != sys.float_info.max:
+        return value
+    anomalies.note("values that are the largest float", "read as infinity, which is how MLflow's database keeps it")
+    return math.copysign(math.inf, value)
 
 
 # -- one format -------------------------------------------------------------------------------------------------------
@@ -273,8 +270,8 @@ def _parts(path: Path) -> list[SourceRun]:
     return _folder_parts(path) if path.is_dir() else _database_parts(path)
 
 
-def _read(path: Path, key: str, told: Anomalies) -> Log:
-    return _read_folder(path, key, told) if path.is_dir() else _read_database(path, key, told)
+def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
+    return _read_folder(path, key, anomalies) if path.is_dir() else _read_database(path, key, anomalies)
 
 
 FORMAT = Format("mlflow", "MLflow (mlruns/ and mlflow.db)", _detect, _read, _parts, _folder, extra="mlflow")

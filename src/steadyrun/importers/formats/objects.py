@@ -14,22 +14,22 @@ HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
 _NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
 
 
-def row_of(held: Mapping[str, Any], told: Anomalies, where: str = "") -> dict[str, float]:
+def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> dict[str, float]:
     """The numbers of one object, by name."""
     row: dict[str, float] = {}
-    for name, item in _flat(held, "", _DEPTH):
+    for name, item in _flat(entry, "", _DEPTH):
         try:
-            found = value(item)
+            number = value(item)
         except TooLargeError as problem:
-            told.note("numbers larger than any float", "left out", f"{where}: {problem}")
+            anomalies.note("numbers larger than any float", "left out", f"{where}: {problem}")
             continue
-        if found is not None:
-            row[name] = found
-    return _of_split(_long(held, row), held)
+        if number is not None:
+            row[name] = number
+    return _of_split(_long(entry, row), entry)
 
 
-def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    for key, item in held.items():
+def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, item in entry.items():
         name = f"{prefix}{key}"
         if isinstance(item, dict):
             if depth > 1:
@@ -38,21 +38,21 @@ def _flat(held: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[st
             yield name, item
 
 
-def _long(held: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
+def _long(entry: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
     """An object that holds one metric, its name in one field and its value in another."""
-    name = next((held[key] for key in _NAMES if isinstance(held.get(key), str)), None)
+    name = next((entry[key] for key in _NAMES if isinstance(entry.get(key), str)), None)
     field = next((key for key in _VALUES if key in row), None)
     if name is None or field is None:
         return row
     return {key: number for key, number in row.items() if key != field} | {name: row[field]}
 
 
-def _of_split(row: dict[str, float], held: Mapping[str, Any]) -> dict[str, float]:
+def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
-    split = next((str(held[key]).lower() for key in SPLITS if isinstance(held.get(key), str)), "")
+    split = next((str(entry[key]).lower() for key in SPLITS if isinstance(entry.get(key), str)), "")
     if split not in HELD_OUT:
         return row
     return {
-        f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: held
-        for name, held in row.items()
+        f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: number
+        for name, number in row.items()
     }

@@ -13,11 +13,11 @@ from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, FileSample, Format, Log, LogRows
 
 
-def _detect(look: FileSample) -> bool:
-    return look.head.startswith(b"PAR1")
+def _detect(sample: FileSample) -> bool:
+    return sample.head.startswith(b"PAR1")
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as problem:
@@ -26,19 +26,19 @@ def _read(path: Path, _key: str, told: Anomalies) -> Log:
         raise LogError(f"{path} has {len(file.schema_arrow):,} columns: this is no log of a training run")
     if file.metadata.num_rows > MOST_ROWS:
         raise LogError(f"{path} has {file.metadata.num_rows:,} rows: this is no log of a training run")
-    wanted = [field.name for field in file.schema_arrow if _numeric(field.type)]
-    if not wanted:
+    numeric = [field.name for field in file.schema_arrow if _numeric(field.type)]
+    if not numeric:
         raise LogError(f"{path} has no column of numbers")
-    return Log(_rows(file, wanted, path, told))
+    return Log(_rows(file, numeric, path, anomalies))
 
 
-def _rows(file: pq.ParquetFile, wanted: list[str], path: Path, told: Anomalies) -> Iterator[LogRows]:
+def _rows(file: pq.ParquetFile, names: list[str], path: Path, anomalies: Anomalies) -> Iterator[LogRows]:
     size, total = path.stat().st_size, max(1, file.metadata.num_rows)
     done = 0
     try:
-        for batch in file.iter_batches(PACK, columns=wanted):
+        for batch in file.iter_batches(PACK, columns=names):
             done += batch.num_rows
-            told.progress(size * done // total)
+            anomalies.progress(size * done // total)
             columns = {
                 field.name: column.cast(pa.float64(), safe=False)
                 for field, column in zip(batch.schema, batch.columns, strict=True)

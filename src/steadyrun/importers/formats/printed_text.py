@@ -19,12 +19,12 @@ _LONGEST_READ = 20_000  # of a line; what comes after it was not printed for peo
 _STRAY = 0.02  # of the lines with losses: as few may look like another program's by chance
 
 
-def best(look: FileSample) -> Dialect | None:
+def best(sample: FileSample) -> Dialect | None:
     """The dialect that reads most lines of a file; the general one where no other reads more than stray lines."""
-    if binary(look.head):
+    if binary(sample.head):
         return None
-    about = look.path.stat()
-    return _best(look.path, about.st_size, about.st_mtime_ns)
+    about = sample.path.stat()
+    return _best(sample.path, about.st_size, about.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
@@ -33,9 +33,11 @@ def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
     lines = _plain_lines(decoded(_sample(path)))
     counts = {dialect.name: sum(len(dialect.pattern.findall(line)) for line in lines) for dialect in DIALECTS}
     lines_of_losses = max(counts[dialect.name] for dialect in DIALECTS if dialect.last_resort)
-    special = [each for each in DIALECTS if not each.last_resort and counts[each.name] > _STRAY * lines_of_losses]
-    ordered = sorted(special, key=lambda each: -counts[each.name])
-    ordered += [each for each in DIALECTS if each.last_resort and counts[each.name]]
+    special = [
+        dialect for dialect in DIALECTS if not dialect.last_resort and counts[dialect.name] > _STRAY * lines_of_losses
+    ]
+    ordered = sorted(special, key=lambda dialect: -counts[dialect.name])
+    ordered += [dialect for dialect in DIALECTS if dialect.last_resort and counts[dialect.name]]
     return next((dialect for dialect in ordered if dialect.sure(lines)), None)
 
 
@@ -54,24 +56,24 @@ def _sample(path: Path) -> bytes:
     return start
 
 
-def _detect(name: str, look: FileSample) -> bool:
-    found = best(look)
-    return found is not None and found.name == name
+def _detect(name: str, sample: FileSample) -> bool:
+    dialect = best(sample)
+    return dialect is not None and dialect.name == name
 
 
-def _read(dialect: Dialect, path: Path, _key: str, told: Anomalies) -> Log:
+def _read(dialect: Dialect, path: Path, _key: str, anomalies: Anomalies) -> Log:
     log = Log(iter(()), kind=dialect.kind, roles=dict(dialect.roles))
-    log.rows = packed(_checked(dialect, path, told, log))
+    log.rows = packed(_checked(dialect, path, anomalies, log))
     return log
 
 
-def _checked(dialect: Dialect, path: Path, told: Anomalies, log: Log) -> Iterator[Row]:
-    found = False
-    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, told))
-    for row in dialect.rows(read, told, log):
-        found = True
+def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
+    any_row = False
+    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, anomalies))
+    for row in dialect.rows(read, anomalies, log):
+        any_row = True
         yield row
-    if not found:
+    if not any_row:
         raise LogError(f"{path}: no line of it reads as {dialect.title}")
 
 

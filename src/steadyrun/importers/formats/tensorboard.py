@@ -1,6 +1,8 @@
 """TensorBoard: event files through its own reader, all points; a folder with event files is one run.
 
-Some folders belong together: `tensorboard_folders.py` says which, and how their series are called then.
+Three additions: `train/` and `validation/` beside each other (Keras writes them so) are one run; `eval/` below a folder
+with event files belongs to it; and so do the folders that torch's writer makes for `add_scalars` (`loss_train/`) and
+`add_hparams`.
 """
 
 from __future__ import annotations
@@ -16,13 +18,6 @@ from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import absent
 from steadyrun.importers.formats.tensorboard_events import LOADER, Events, Point, first_tags
 from steadyrun.importers.log_rows import FileSample, Format, Log, Row, SourceRun, packed
-
-# Which folders of event files are one run, and how their series are called in it.
-#
-# A folder with event files is a run, with three additions: `train/` and `validation/` beside each other (Keras writes
-# them so) are one; `eval/` below a folder with event files belongs to it; and so do the folders that torch's writer
-# makes for `add_scalars` (`loss_train/`) and `add_hparams`.
-
 
 _TRAIN, _HELD_OUT = "train", {"validation": "val", "valid": "val", "val": "val", "eval": "val", "test": "test"}
 _SPLITS = "train and validation"  # the key of such a run
@@ -46,46 +41,46 @@ def event_files(folder: Path) -> list[Path]:
     """The event files of a folder in the order in which they were begun."""
     if folder.is_symlink() or not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if "tfevents" in path.name and path.is_file() and not path.is_symlink()]
-    return sorted((path for path in found if path.stat().st_size), key=lambda path: (_started(path), path.name))
+    files = [path for path in folder.iterdir() if "tfevents" in path.name and path.is_file() and not path.is_symlink()]
+    return sorted((path for path in files if path.stat().st_size), key=lambda path: (_started(path), path.name))
 
 
 def _started(path: Path) -> int:
-    found = _STARTED.search(path.name)
-    return int(found[1][:18]) if found else 0
+    match = _STARTED.search(path.name)
+    return int(match[1][:18]) if match else 0
 
 
 def take(folder: Path, folders: list[str], files: list[str]) -> list[SourceRun]:
     """The run of a folder; its event files, and the folders that belong to it, are taken out of the lists."""
-    found = []
+    runs = []
     if splits := _splits(folder, folders):
-        folders[:] = [each for each in folders if each not in splits]
-        found.append(SourceRun(folder.resolve().name, _SPLITS))
+        folders[:] = [name for name in folders if name not in splits]
+        runs.append(SourceRun(folder.resolve().name, _SPLITS))
     if any("tfevents" in name for name in files) and event_files(folder):
         files[:] = [name for name in files if "tfevents" not in name]
         mine = _children(folder, folders)
-        folders[:] = [each for each in folders if each not in mine]
-        found.append(SourceRun(folder.resolve().name))
-    return found
+        folders[:] = [name for name in folders if name not in mine]
+        runs.append(SourceRun(folder.resolve().name))
+    return runs
 
 
 def sources(path: Path, key: str) -> list[EventSource]:
     """The files of a run."""
     if path.is_file():
         return [EventSource(path, _as_it_is)]
-    folders = sorted(each.name for each in path.iterdir() if each.is_dir())
+    folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
     splits = _splits(path, folders)
     if key == _SPLITS:
         naming = _of_batches if _has_batches(path) else _of_epochs
         return [
-            EventSource(each, naming(_HELD_OUT.get(split, "")))
+            EventSource(file, naming(_HELD_OUT.get(split, "")))
             for split in splits
-            for each in event_files(path / split)
+            for file in event_files(path / split)
         ]
-    found = [EventSource(each, _as_it_is) for each in event_files(path)]
-    for child, own in _children(path, [each for each in folders if each not in splits]).items():
-        found += [EventSource(each, own) for each in event_files(path / child)]
-    return found
+    event_sources = [EventSource(file, _as_it_is) for file in event_files(path)]
+    for child, own in _children(path, [name for name in folders if name not in splits]).items():
+        event_sources += [EventSource(file, own) for file in event_files(path / child)]
+    return event_sources
 
 
 def _as_it_is(tag: str) -> tuple[str, bool]:
@@ -97,15 +92,15 @@ def _as_it_is(tag: str) -> tuple[str, bool]:
 
 def _splits(folder: Path, folders: list[str]) -> list[str]:
     """`train` and what was held out, where both have event files."""
-    held_out = [each for each in folders if each in _HELD_OUT and event_files(folder / each)]
+    held_out = [name for name in folders if name in _HELD_OUT and event_files(folder / name)]
     return [_TRAIN, *held_out] if held_out and _TRAIN in folders and event_files(folder / _TRAIN) else []
 
 
-def counts_epochs(found: list[EventSource], key: str) -> bool:
+def counts_epochs(event_sources: list[EventSource], key: str) -> bool:
     """Whether the steps of a run are epochs: Keras', where it wrote nothing by batches."""
     if key != _SPLITS:
         return False
-    tags = first_tags(found[0].path)[0]
+    tags = first_tags(event_sources[0].path)[0]
     return bool(tags) and all(tag.startswith("epoch_") for tag in tags)
 
 
@@ -128,8 +123,8 @@ def _of_batches(split: str) -> Naming:
     """Keras' `batch_loss` is `loss`; what it counts by epochs has no step then, and goes where it was written."""
 
     def name(tag: str) -> tuple[str, bool] | None:
-        if found := _ITERATIONS.fullmatch(tag):
-            return f"{split or 'val'}_{found[1]}", True
+        if match := _ITERATIONS.fullmatch(tag):
+            return f"{split or 'val'}_{match[1]}", True
         if tag.startswith("epoch_"):
             plain = tag.removeprefix("epoch_")
             return (f"epoch_{split}_{plain}" if split else plain if plain == "learning_rate" else tag), False
@@ -145,13 +140,13 @@ def _of_batches(split: str) -> Naming:
 def _children(folder: Path, folders: list[str]) -> dict[str, Naming]:
     if absent(LOADER):
         return {}
-    found = {}
+    namings = {}
     for child in sorted(folders):
         files = event_files(folder / child)
         naming = _child(child, files[0]) if files else None
         if naming is not None:
-            found[child] = naming
-    return found
+            namings[child] = naming
+    return namings
 
 
 def _child(folder: str, file: Path) -> Naming | None:
@@ -171,38 +166,38 @@ _STEP, _TIME, _EPOCH = "step", "wall_time", "epoch"
 _OWN = frozenset((_STEP, _TIME))
 
 
-def _detect(look: FileSample) -> bool:
-    return "tfevents" in look.name or b"brain.Event:" in look.head[:64]
+def _detect(sample: FileSample) -> bool:
+    return "tfevents" in sample.name or b"brain.Event:" in sample.head[:64]
 
 
-def _read(path: Path, key: str, told: Anomalies) -> Log:
-    found = sources(path, key)
-    if not found:
+def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
+    event_sources = sources(path, key)
+    if not event_sources:
         raise LogError(f"{path} has no event file in it")
-    by_epochs = counts_epochs(found, key)
+    by_epochs = counts_epochs(event_sources, key)
     log = Log(iter(()), kind="mean of an epoch" if by_epochs else "")
     log.roles = {"time": _TIME} if by_epochs else {"step": _STEP, "time": _TIME}
-    events = [Events(source.path, told, log.config) for source in found]
-    points = [_named(each.points(), source) for each, source in zip(events, found, strict=True)]
+    events = [Events(source.path, anomalies, log.config) for source in event_sources]
+    points = [_named(file.points(), source) for file, source in zip(events, event_sources, strict=True)]
     log.rows = packed(_checked(path, events, points, _EPOCH if by_epochs else _STEP))
     return log
 
 
 def _checked(path: Path, events: list[Events], points: list[Iterator[Point]], axis: str) -> Iterator[Row]:
     """Rows of all files by time; an error where nothing at all could be read."""
-    found = False
+    any_row = False
     merged = points[0] if len(points) == 1 else heapq.merge(*points, key=lambda point: point[0])
     for row in rows_of(merged, axis):
-        found = True
+        any_row = True
         yield row
-    for each in events:
-        each.tell()
-    if found:
+    for file in events:
+        file.tell()
+    if any_row:
         return
     first = events[0]
-    if not any(each.records for each in events):
+    if not any(file.records for file in events):
         raise LogError(f"{first.path}, byte 0: no record of an event file can be read here; it is damaged or cut off")
-    lost = next((each for each in events if each.lost), None)
+    lost = next((file for file in events if file.lost), None)
     where = f"; {lost.path.name} is damaged or cut off at byte {lost.at:,}" if lost else ""
     raise LogError(f"{path} has no scalars in it{where}")
 
@@ -212,8 +207,8 @@ def _named(points: Iterator[Point], source: EventSource) -> Iterator[Point]:
     names: dict[str, tuple[str, bool]] = {}
     for time, step, tag, value in points:
         if tag not in names:
-            found = source.name(tag)
-            names[tag] = ("", False) if found is None else _beside_the_axis(*found)
+            naming = source.name(tag)
+            names[tag] = ("", False) if naming is None else _beside_the_axis(*naming)
         name, counts = names[tag]
         if name:
             yield time, step if counts else None, name, value

@@ -27,12 +27,12 @@ _FIRST = 100  # records that tell what a file is about
 class Events:
     """The points of one event file. What could not be read is known after the last of them."""
 
-    def __init__(self, path: Path, told: Anomalies, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, anomalies: Anomalies, config: dict[str, Any] | None = None) -> None:
         self._loader = needed(LOADER, "tensorboard", path)
         self._event = needed("tensorboard.compat.proto.event_pb2", "tensorboard", path).Event
         self._undecodable = needed("google.protobuf.message", "tensorboard", path).DecodeError
         self._tensors = needed("tensorboard.util.tensor_util", "tensorboard", path)
-        self.path, self.told, self.config = path, told, {} if config is None else config
+        self.path, self.anomalies, self.config = path, anomalies, {} if config is None else config
         self.records = 0
         self.most = sys.maxsize  # records to read
         self.at = 0  # the byte after the last record that was read
@@ -46,7 +46,7 @@ class Events:
             try:
                 event = parse(record)
             except self._undecodable:
-                self.told.note("records that are no event", "left out", f"{self.path.name}, byte {self.at:,}")
+                self.anomalies.note("records that are no event", "left out", f"{self.path.name}, byte {self.at:,}")
                 continue
             if not event.HasField("summary"):
                 continue
@@ -56,9 +56,9 @@ class Events:
                 if kind == "simple_value":
                     yield time, step, value.tag, value.simple_value
                     continue
-                found = self._other(value, kind)
-                if found is not None:
-                    yield time, step, value.tag, found
+                number = self._other(value, kind)
+                if number is not None:
+                    yield time, step, value.tag, number
 
     @property
     def lost(self) -> int:
@@ -73,10 +73,10 @@ class Events:
     def tell(self) -> None:
         """What was passed over, and what is lost."""
         for kind, count in self._passed.items():
-            self.told.note(f"{kind} among the scalars", "left out", count=count)
+            self.anomalies.note(f"{kind} among the scalars", "left out", count=count)
         if self.lost > 0:
             where = f"{self.path.name}, byte {self.at:,}; {self.lost:,} bytes lost"
-            self.told.note("a record that is cut off or damaged", "the file is read up to there", where)
+            self.anomalies.note("a record that is cut off or damaged", "the file is read up to there", where)
 
     def _records(self) -> Iterator[bytes]:
         """TensorBoard's reader ends where a record is cut off or its checksum is wrong; so do we."""
@@ -87,7 +87,7 @@ class Events:
                 self.at += _FRAME + len(record)
                 self.records += 1
                 if not self.records % _EVERY:
-                    self.told.progress(self.at)
+                    self.anomalies.progress(self.at)
                 if self.records >= self.most:
                     return
         except (MemoryError, OverflowError):
@@ -101,9 +101,9 @@ class Events:
             self._keep(value)
             return None
         if kind == "tensor" and plugin in ("", "scalars"):
-            found = self._number(value.tensor)
-            if found is not None:
-                return found
+            number = self._number(value.tensor)
+            if number is not None:
+                return number
         self._passed[_KINDS.get(plugin or str(kind), "values that are no numbers")] += 1
         return None
 
@@ -113,11 +113,11 @@ class Events:
                 return float(tensor.float_val[0])
             if len(tensor.tensor_content) == 4:
                 return float(struct.unpack("<f", tensor.tensor_content)[0])
-        if tensor.dtype not in _NUMBERS or any(each.size != 1 for each in tensor.tensor_shape.dim):
+        if tensor.dtype not in _NUMBERS or any(dimension.size != 1 for dimension in tensor.tensor_shape.dim):
             return None
         try:
-            found = self._tensors.make_ndarray(tensor)
-            return float(found.reshape(-1)[0]) if found.size == 1 else None
+            array = self._tensors.make_ndarray(tensor)
+            return float(array.reshape(-1)[0]) if array.size == 1 else None
         except (ValueError, TypeError, IndexError):
             return None
 
@@ -129,12 +129,12 @@ class Events:
         try:
             started = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
         except (error, self._undecodable):
-            self.told.note("hyperparameters that cannot be read", "left out", self.path.name)
+            self.anomalies.note("hyperparameters that cannot be read", "left out", self.path.name)
             return
-        for name, held in started.hparams.items():
-            kind = held.WhichOneof("kind")
+        for name, hparam in started.hparams.items():
+            kind = hparam.WhichOneof("kind")
             if kind in ("number_value", "string_value", "bool_value"):
-                self.config[name] = getattr(held, kind)
+                self.config[name] = getattr(hparam, kind)
 
 
 _KINDS = {

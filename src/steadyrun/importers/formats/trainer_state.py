@@ -25,8 +25,8 @@ _KEPT = (
 )
 
 
-def _detect(look: FileSample) -> bool:
-    return look.name == NAME or (look.head.lstrip().startswith(b"{") and b'"log_history"' in look.head)
+def _detect(sample: FileSample) -> bool:
+    return sample.name == NAME or (sample.head.lstrip().startswith(b"{") and b'"log_history"' in sample.head)
 
 
 def newest(folder: Path) -> Path | None:
@@ -45,23 +45,23 @@ def whole(folder: Path) -> bool:
     )
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
-    held = loaded(path, told)
-    history = held.get("log_history") if isinstance(held, dict) else None
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    state = loaded(path, anomalies)
+    history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
         raise LogError(f"{path} has no list `log_history`: it is no {NAME}")
-    facts = {name: held[name] for name in _KEPT if isinstance(held.get(name), int | float | str)}
-    return Log(packed(_rows(history, told)), config=facts, kind="mean since the last point")
+    facts = {name: state[name] for name in _KEPT if isinstance(state.get(name), int | float | str)}
+    return Log(packed(_rows(history, anomalies)), config=facts, kind="mean since the last point")
 
 
-def _rows(history: list[Any], told: Anomalies) -> Iterator[Row]:
-    for place, entry in enumerate(history):
+def _rows(history: list[Any], anomalies: Anomalies) -> Iterator[Row]:
+    for index, entry in enumerate(history):
         if not isinstance(entry, dict):
-            told.note("entries of log_history that are no object", "left out", f"entry {place}")
+            anomalies.note("entries of log_history that are no object", "left out", f"entry {index}")
             continue
-        row = row_of(entry, told, f"log_history[{place}]")
+        row = row_of(entry, anomalies, f"log_history[{index}]")
         if "train_runtime" in row:  # the summary at the end: its train_loss is the mean of the whole run
-            row = {name: found for name, found in row.items() if name != "train_loss"}
+            row = {name: value for name, value in row.items() if name != "train_loss"}
         yield row
 
 

@@ -17,12 +17,9 @@ from steadyrun.importers.formats.extras import needed
 from steadyrun.importers.formats.objects import row_of
 from steadyrun.importers.log_rows import LONGEST_NAME, FileSample, Format, Log, Row, SourceRun, packed
 
-# The records of a `.wandb` file.
-#
 # W&B's own reader is its program `wandb-core`, which only uploads; the reader in Python was dropped from the package.
 # So the frame around the records is read here: LevelDB's log format, blocks of 32 KiB with fragments of records in
 # them. What is in a record is read by W&B's own protobuf classes.
-
 
 MAGIC = b":W&B"
 _HEAD = struct.Struct("<4sHB")  # magic, 0xBEE1, version
@@ -33,16 +30,16 @@ _STARTS = {kind: zlib.crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE,
 _LARGEST = 256 * 2**20  # bytes of one record
 
 
-def records(path: Path, told: Anomalies) -> Iterator[Any]:
+def records(path: Path, anomalies: Anomalies) -> Iterator[Any]:
     """W&B's records in the order of the file; where it is damaged, the rest of that block is passed over."""
     _check_start(path)
     parse = needed("wandb.proto.wandb_internal_pb2", "wandb", path).Record.FromString
     undecodable = needed("google.protobuf.message", "wandb", path).DecodeError
-    for at, data in _framed(path, told):
+    for at, data in _framed(path, anomalies):
         try:
             yield parse(data)
         except undecodable:
-            told.note("records that W&B cannot decode", "left out", f"{path.name}, byte {at:,}")
+            anomalies.note("records that W&B cannot decode", "left out", f"{path.name}, byte {at:,}")
 
 
 def _check_start(path: Path) -> None:
@@ -52,55 +49,57 @@ def _check_start(path: Path) -> None:
         raise LogError(f"{path}, byte 0: it does not begin like a file of W&B")
 
 
-def _framed(path: Path, told: Anomalies) -> Iterator[tuple[int, bytes]]:
+def _framed(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, bytes]]:
     """(byte, record); fragments are put together."""
-    held, began = bytearray(), -1
-    for at, kind, data in _fragments(path, told):
+    record, began = bytearray(), -1
+    for at, kind, data in _fragments(path, anomalies):
         if kind in (_WHOLE, _FIRST):
             if began >= 0:
-                _damaged(path, told, began)
-            began, held = at, bytearray()
+                _damaged(path, anomalies, began)
+            began, record = at, bytearray()
         if began < 0:
             continue  # the end of a record whose beginning is lost
-        held += data
-        if len(held) > _LARGEST:
+        record += data
+        if len(record) > _LARGEST:
             raise LogError(f"{path}, byte {began:,}: a record of more than {_LARGEST // 2**20} MB. Is it a log of W&B?")
         if kind in (_WHOLE, _LAST):
-            yield began, bytes(held)
-            held, began = bytearray(), -1
+            yield began, bytes(record)
+            record, began = bytearray(), -1
     if began >= 0:
-        _damaged(path, told, began)
+        _damaged(path, anomalies, began)
 
 
-def _fragments(path: Path, told: Anomalies) -> Iterator[tuple[int, int, bytes]]:
+def _fragments(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, int, bytes]]:
     with path.open("rb") as file:
         start = file.read(_HEAD.size)
         base, block = 0, start + file.read(_BLOCK - _HEAD.size)
-        place = _HEAD.size
+        offset = _HEAD.size
         while block:
-            yield from _in_block(path, block, place, base, told)
-            base, place = base + len(block), 0
-            told.progress(base)
+            yield from _in_block(path, block, offset, base, anomalies)
+            base, offset = base + len(block), 0
+            anomalies.progress(base)
             block = file.read(_BLOCK)
 
 
-def _in_block(path: Path, block: bytes, place: int, base: int, told: Anomalies) -> Iterator[tuple[int, int, bytes]]:
-    while len(block) - place >= _FRAGMENT.size:
-        checksum, length, kind = _FRAGMENT.unpack_from(block, place)
+def _in_block(
+    path: Path, block: bytes, offset: int, base: int, anomalies: Anomalies
+) -> Iterator[tuple[int, int, bytes]]:
+    while len(block) - offset >= _FRAGMENT.size:
+        checksum, length, kind = _FRAGMENT.unpack_from(block, offset)
         if not (checksum or length or kind):
             return  # the rest of a block that was filled up
-        data = block[place + _FRAGMENT.size : place + _FRAGMENT.size + length]
+        data = block[offset + _FRAGMENT.size : offset + _FRAGMENT.size + length]
         if kind not in _STARTS or len(data) < length or zlib.crc32(data, _STARTS[kind]) != checksum:
-            _damaged(path, told, base + place)
+            _damaged(path, anomalies, base + offset)
             return
-        yield base + place, kind, data
-        place += _FRAGMENT.size + length
-    if any(block[place:]):
-        _damaged(path, told, base + place)
+        yield base + offset, kind, data
+        offset += _FRAGMENT.size + length
+    if any(block[offset:]):
+        _damaged(path, anomalies, base + offset)
 
 
-def _damaged(path: Path, told: Anomalies, at: int) -> None:
-    told.note(
+def _damaged(path: Path, anomalies: Anomalies, at: int) -> None:
+    anomalies.note(
         "a record that is cut off or damaged", "left out, with the rest of its block", f"{path.name}, byte {at:,}"
     )
 
@@ -109,16 +108,16 @@ _FOLDER = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-[\w-]+")
 _RECORDS_BEFORE_NAME = 200  # records among which the run says its name
 
 
-def _detect(look: FileSample) -> bool:
-    return look.head.startswith(MAGIC)
+def _detect(sample: FileSample) -> bool:
+    return sample.head.startswith(MAGIC)
 
 
 def _file_of(path: Path) -> Path | None:
     """The `.wandb` file of a run's folder, or the file itself."""
     if path.is_file():
         return path
-    found = sorted(each for each in path.glob("run-*.wandb") if each.is_file() and each.stat().st_size)
-    return found[0] if found else None
+    files = sorted(file for file in path.glob("run-*.wandb") if file.is_file() and file.stat().st_size)
+    return files[0] if files else None
 
 
 def _folder(path: Path) -> bool:
@@ -135,70 +134,74 @@ def _parts(path: Path) -> list[SourceRun]:
 
 def _name(file: Path) -> str:
     try:
-        found = next(
-            (each.run for each in islice(records(file, Anomalies()), _RECORDS_BEFORE_NAME) if each.HasField("run")),
+        run = next(
+            (
+                record.run
+                for record in islice(records(file, Anomalies()), _RECORDS_BEFORE_NAME)
+                if record.HasField("run")
+            ),
             None,
         )
     except LogError:
         return ""  # reading says what is wrong
-    return "" if found is None else str(found.display_name or found.run_id)
+    return "" if run is None else str(run.display_name or run.run_id)
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     file = _file_of(path)
     if file is None:
         raise LogError(f"{path} has no file run-….wandb in it")
     log = Log(iter(()))
-    log.rows = packed(_rows(file, told, log))
+    log.rows = packed(_rows(file, anomalies, log))
     return log
 
 
-def _rows(file: Path, told: Anomalies, log: Log) -> Iterator[Row]:
-    read = found = 0
-    for record in records(file, told):
-        read += 1
+def _rows(file: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
+    record_count = row_count = 0
+    for record in records(file, anomalies):
+        record_count += 1
         if record.HasField("history"):
-            row = row_of(_values(record.history.item, told, file), told, f"record {read:,}")
+            row = row_of(_values(record.history.item, anomalies, file), anomalies, f"record {record_count:,}")
             if not row:
                 continue
-            found += 1
+            row_count += 1
             row.setdefault("_step", float(record.history.step.num))
             yield row
         elif record.HasField("run"):
-            log.config.update(_config(record.run.config.update, told, file))
+            log.config.update(_config(record.run.config.update, anomalies, file))
         elif record.HasField("config"):
-            log.config.update(_config(record.config.update, told, file))
-    if not read:
+            log.config.update(_config(record.config.update, anomalies, file))
+    if not record_count:
         raise LogError(f"{file}, byte 7: no record of W&B can be read here; it is damaged or cut off")
-    if not found:
+    if not row_count:
         raise LogError(f"{file} has no history in it: the run logged nothing, or the file is cut off before it did")
 
 
-def _config(items: Iterable[Any], told: Anomalies, file: Path) -> dict[str, Any]:
-    return {name: held for name, held in _values(items, told, file).items() if name != "_wandb"}
+def _config(items: Iterable[Any], anomalies: Anomalies, file: Path) -> dict[str, Any]:
+    return {name: value for name, value in _values(items, anomalies, file).items() if name != "_wandb"}
 
 
-def _values(items: Iterable[Any], told: Anomalies, file: Path) -> dict[str, Any]:
+def _values(items: Iterable[Any], anomalies: Anomalies, file: Path) -> dict[str, Any]:
     """Names and values of a record; nested names are joined."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     media: list[str] = []
     for item in items:
         name = "/".join(item.nested_key) or item.key
         try:
-            held = json.loads(item.value_json)
+            value = json.loads(item.value_json)
         except (ValueError, RecursionError):
-            told.note("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
+            anomalies.note("values that are no JSON", "left out", f"{file.name}, {name[:80]!r}")
             continue
         if name.endswith("/_type"):
             media.append(name.removesuffix("/_type"))
-        elif isinstance(held, dict) and "_type" in held:
+        elif isinstance(value, dict) and "_type" in value:
             media.append(name)
         else:
-            found[name] = held
-    for each in media:
-        told.note("images, histograms, tables and the like", "left out", repr(each[:80]))
+            values[name] = value
+    for name in media:
+        anomalies.note("images, histograms, tables and the like", "left out", repr(name[:80]))
     folders = frozenset(media)
-    return {name: held for name, held in found.items() if not _within(name, folders)} if media else found
+    return {name: value for name, value in values.items() if not _within(name, folders)} if media else values
 
 
 def _within(name: str, folders: frozenset[str]) -> bool:

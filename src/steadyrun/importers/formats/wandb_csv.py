@@ -16,16 +16,16 @@ def _runs(names: list[str]) -> dict[str, dict[str, str]]:
     """Run, then column to name; without the columns of smallest and largest values."""
     runs: dict[str, dict[str, str]] = {}
     for name in names:
-        found = _COLUMN.fullmatch(name)
-        if found and not found["end"]:
-            runs.setdefault(found["run"], {})[name] = found["name"]
+        match = _COLUMN.fullmatch(name)
+        if match and not match["end"]:
+            runs.setdefault(match["run"], {})[name] = match["name"]
     return runs
 
 
-def _detect(look: FileSample) -> bool:
-    if not detect(look):
+def _detect(sample: FileSample) -> bool:
+    if not detect(sample):
         return False
-    names = names_of(look)
+    names = names_of(sample)
     return bool(_runs(names)) and any(name.endswith(("__MIN", "__MAX")) for name in names)
 
 
@@ -33,16 +33,16 @@ def _parts(path: Path) -> list[SourceRun]:
     return [SourceRun(run, run) for run in _runs(layout(path).names)]
 
 
-def _read(path: Path, key: str, told: Anomalies) -> Log:
+def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
     runs = _runs(table.names)
     mine = runs.get(key) or (next(iter(runs.values())) if len(runs) == 1 else {})
     others = {name for name in table.names if _COLUMN.fullmatch(name) and name not in mine}
     return Log(
         LogRows(
-            each.count, {mine.get(name, name): column for name, column in each.columns.items() if name not in others}
+            block.count, {mine.get(name, name): column for name, column in block.columns.items() if name not in others}
         )
-        for each in rows(path, table, told)
+        for block in rows(path, table, anomalies)
     )
 
 

@@ -19,18 +19,20 @@ def _parts(names: list[str], split: str) -> tuple[str, ...]:
     return parts if len(parts) > 1 else ()
 
 
-def _detect(look: FileSample) -> bool:
-    if not detect(look):
+def _detect(sample: FileSample) -> bool:
+    if not detect(sample):
         return False
-    names = names_of(look)
+    names = names_of(sample)
     return "epoch" in names and bool(_parts(names, "train"))
 
 
-def _read(path: Path, _key: str, told: Anomalies) -> Log:
+def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
     sums = {"loss": _parts(table.names, "train"), "val_loss": _parts(table.names, "val")}
     return Log(
-        rows(path, table, told), sums={role: parts for role, parts in sums.items() if parts}, kind="mean of an epoch"
+        rows(path, table, anomalies),
+        sums={role: parts for role, parts in sums.items() if parts},
+        kind="mean of an epoch",
     )
 
 

@@ -32,14 +32,14 @@ _LOSSES = (
 _LEARN = {*TRAIN, "learn", "validation_0"}
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if not (found := _LINE.match(line)) or not _SURE.match(line):
+        if not (match := _LINE.match(line)) or not _SURE.match(line):
             continue
-        fields = [(name.strip(), text) for name, text in _FIELD.findall(found[2])]
+        fields = [(name.strip(), text) for name, text in _FIELD.findall(match[2])]
         if not log.roles:
             log.roles.update({"step": "round", **_losses([name for name, _ in fields])})
-        yield pairs([("round", found[1]), *fields], told, number)
+        yield pairs([("round", match[1]), *fields], anomalies, number)
 
 
 def _losses(names: list[str]) -> dict[str, str]:
@@ -49,7 +49,7 @@ def _losses(names: list[str]) -> dict[str, str]:
         data, _, metric = name.replace("'s ", "-").rpartition("-")
         if name in ("learn", "test"):  # CatBoost prints no metric; what it learns is its loss
             data, metric = name, "loss"
-        if any(metric.endswith(each) for each in _LOSSES):
+        if any(metric.endswith(loss) for loss in _LOSSES):
             first = data.split("_")[0]
             if data in _LEARN or first in TRAIN:
                 roles["loss"] = name

@@ -16,7 +16,7 @@ _OTHER = re.compile(r"--> |^\s*> (?:EPOCH|TRAINING)")
 _FIELD = re.compile(rf"^\s*\| > ([\w./]+)\s*:\s*({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     """A block is a row; the fields of an evaluation are averages: `avg_loss` of it is the validation loss."""
     block: dict[str, float] = {}
     step, held_out = 0.0, False
@@ -28,9 +28,9 @@ def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
             block.clear()
 
     for number, line in lines:
-        if found := _STEP.search(line):
+        if match := _STEP.search(line):
             yield from ended()
-            said = read(found[1], told, f"line {number:,}")
+            said = read(match[1], anomalies, f"line {number:,}")
             step, held_out = step if said is None else said, False
         elif _EVAL.search(line):
             yield from ended()
@@ -38,8 +38,8 @@ def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
         elif _OTHER.search(line):
             yield from ended()
             held_out = False
-        elif found := _FIELD.search(line):
-            block.update(pairs([(found[1], found[2])], told, number))
+        elif match := _FIELD.search(line):
+            block.update(pairs([(match[1], match[2])], anomalies, number))
     yield from ended()
 
 

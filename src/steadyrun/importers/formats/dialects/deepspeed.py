@@ -21,32 +21,32 @@ _EPOCH = re.compile(rf"Epoch (\d+)/\d+ with loss ({ANY})", re.I)
 _PERPLEXITY = re.compile(rf"^\s*(?:ppl|perplexity): ({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     at, total, scale = 0.0, 0.0, None
     for number, line in lines:
         where = f"line {number:,}"
-        if found := _SCALE.search(line):
-            said = read(found["reduced"] or found["new"] or found["tried"] or "", told, where)
+        if match := _SCALE.search(line):
+            said = read(match["reduced"] or match["new"] or match["tried"] or "", anomalies, where)
             scale = said if said is not None else scale
-        elif found := _STEP.search(line):
-            step, skipped = float(found[1]), float(found[2])
+        elif match := _STEP.search(line):
+            step, skipped = float(match[1]), float(match[2])
             row = {"step": step, "skipped in all": skipped, "skipped share": _share(skipped - total, step - at)}
-            rates = [read(text, told, where) for text in found[3].split(",")]
-            row |= {f"lr/pg{place}": rate for place, rate in enumerate(rates) if rate is not None}
+            rates = [read(text, anomalies, where) for text in match[3].split(",")]
+            row |= {f"lr/pg{group}": rate for group, rate in enumerate(rates) if rate is not None}
             at, total = step, skipped
             yield row | ({"loss scale": scale} if scale is not None else {})
-        elif found := _LOSS.search(line):
-            loss = read(found[2], told, where)
+        elif match := _LOSS.search(line):
+            loss = read(match[2], anomalies, where)
             if loss is not None:
-                yield {"step": float(found[1]), "loss": loss}
-        elif found := _EPOCH.search(line):
-            loss = read(found[2], told, where)
+                yield {"step": float(match[1]), "loss": loss}
+        elif match := _EPOCH.search(line):
+            loss = read(match[2], anomalies, where)
             if loss is not None:
                 yield {"step": at, "mean loss of the epoch": loss}
-        elif found := _PERPLEXITY.search(line):
-            held = read(found[1], told, where)
-            if held is not None:
-                yield {"step": at, "perplexity": held}
+        elif match := _PERPLEXITY.search(line):
+            perplexity = read(match[1], anomalies, where)
+            if perplexity is not None:
+                yield {"step": at, "perplexity": perplexity}
 
 
 def _share(skipped: float, steps: float) -> float:

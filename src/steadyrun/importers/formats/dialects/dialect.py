@@ -31,20 +31,20 @@ class Dialect:
     last_resort: bool = False
 
 
-def read(text: str, told: Anomalies, where: str) -> float | None:
+def read(text: str, anomalies: Anomalies, where: str) -> float | None:
     """A number of a line."""
     try:
         return number(text)
     except TooLargeError as problem:
-        told.note("numbers larger than any float", "left out", f"{where}: {problem}")
+        anomalies.note("numbers larger than any float", "left out", f"{where}: {problem}")
         return None
 
 
-def pairs(found: list[tuple[str, str]], told: Anomalies, line: int) -> dict[str, float]:
+def pairs(matches: list[tuple[str, str]], anomalies: Anomalies, line: int) -> dict[str, float]:
     """Names and numbers out of matches of (name, text)."""
     row: dict[str, float] = {}
-    for name, text in found:
-        held = read(text, told, f"line {line:,}")
-        if held is not None:
-            row[" ".join(name.split())] = held
+    for name, text in matches:
+        value = read(text, anomalies, f"line {line:,}")
+        if value is not None:
+            row[" ".join(name.split())] = value
     return row

@@ -18,16 +18,16 @@ _TEXT = re.compile(rf"{_FRONT}epoch\s++(\d++)\b(?=.*\bloss[ =])(.*\bnum_updates[
 _FIELD = re.compile(rf"\b([a-z]\w*)[ =]({ANY})(?=[\s,|%]|$)", re.I)
 
 
-def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if found := _ENTRY.search(line):
-            held = parsed(found[2])
-            if isinstance(held, dict):
-                yield _named(row_of(held, told, f"line {number:,}"), found[1])
+        if match := _ENTRY.search(line):
+            entry = parsed(match[2])
+            if isinstance(entry, dict):
+                yield _named(row_of(entry, anomalies, f"line {number:,}"), match[1])
             else:
-                told.note("lines that are no JSON object", "left out", f"line {number:,}")
-        elif found := _TEXT.search(line):
-            yield _text_row(line, found[1], found[2], told, number)
+                anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
+        elif match := _TEXT.search(line):
+            yield _text_row(line, match[1], match[2], anomalies, number)
 
 
 def _named(row: dict[str, float], part: str) -> Row:
@@ -37,9 +37,9 @@ def _named(row: dict[str, float], part: str) -> Row:
     return row
 
 
-def _text_row(line: str, epoch: str, rest: str, told: Anomalies, number: int) -> Row:
+def _text_row(line: str, epoch: str, rest: str, anomalies: Anomalies, number: int) -> Row:
     """A line of values since the last one has a place in the epoch (`: 450 / 1891`); one without sums an epoch up."""
-    row = pairs([("epoch", epoch), *_FIELD.findall(rest)], told, number)
+    row = pairs([("epoch", epoch), *_FIELD.findall(rest)], anomalies, number)
     if "valid on" in line:
         prefix = "valid_"
     elif re.match(r":\s*\d+ /|:\s*\d+%", rest):

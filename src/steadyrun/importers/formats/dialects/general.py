@@ -21,9 +21,6 @@ from steadyrun.importers.log_rows import Log, Row
 from steadyrun.importers.number_text import ANY
 from steadyrun.importers.vocabulary import HELD_OUT, LOSS_WORDS, TRAIN
 
-# Names and numbers, epochs and steps, within a line of text that somebody wrote for people.
-
-
 _QUALIFIER = (
     r"(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|total|avg|average|mean|running|lm|cross|ce|nll|loss|"
     r"grad(?:ient)?|global|learning|current|l2|dynamic|smoothed|best|min|max|epoch|batch)"
@@ -88,45 +85,45 @@ def phrase(line: str) -> Phrase:
     if "loss train" in line:
         line = _LITGPT.sub(r"train loss: \1, val loss: \2", line)
     said = Phrase()
-    marks = [(found.start(), found[1].lower() in HELD_OUT) for found in _MARK.finditer(line)]
-    places = [at for at, _ in marks]
-    found = sorted([*_PAIR.finditer(line), *_WORD.finditer(line)], key=lambda each: each.start(1))
-    first = found[0].start() if found else len(line)
-    said.held_out = next((held for at, held in marks if at <= first), False)
+    marks = [(mark.start(), mark[1].lower() in HELD_OUT) for mark in _MARK.finditer(line)]
+    starts = [start for start, _ in marks]
+    matches = sorted([*_PAIR.finditer(line), *_WORD.finditer(line)], key=lambda match: match.start(1))
+    first = matches[0].start() if matches else len(line)
+    said.held_out = next((held_out for start, held_out in marks if start <= first), False)
     _where(line, said)
-    for each in found:
-        before = bisect_left(places, each.start())
-        held = before > 0 and marks[before - 1][1]
-        text = each[2]
-        if held and said.inner is not None and (average := _AVERAGE.match(line, each.end())):
+    for match in matches:
+        before = bisect_left(starts, match.start())
+        held_out = before > 0 and marks[before - 1][1]
+        text = match[2]
+        if held_out and said.inner is not None and (average := _AVERAGE.match(line, match.end())):
             text = average[1]  # of an evaluation the mean over its batches is meant
-        said.pairs.append((_named(_whole(line, each), held), text))
+        said.pairs.append((_named(_whole(line, match), held_out), text))
     return said
 
 
-def _whole(line: str, found: re.Match[str]) -> str:
+def _whole(line: str, match: re.Match[str]) -> str:
     """A name with the words before it that belong to it: `learning rate`, `val loss`."""
-    start = found.start(1)
+    start = match.start(1)
     if start < 3 or line[start - 1] != " " or not line[start - 2].isalpha():
-        return found[1]
+        return match[1]
     before = _BEFORE.search(line, max(0, start - _FAR), start)
-    return f"{before[0]}{found[1]}" if before else found[1]
+    return f"{before[0]}{match[1]}" if before else match[1]
 
 
-def _named(name: str, held: bool) -> str:
+def _named(name: str, held_out: bool) -> str:
     """A name, with `val_` in front where the line is about an evaluation and the name does not say so."""
-    if not held or "loss" not in name.lower() or set(_WORDS.split(name.lower())) & (TRAIN | HELD_OUT):
+    if not held_out or "loss" not in name.lower() or set(_WORDS.split(name.lower())) & (TRAIN | HELD_OUT):
         return name
     return f"val_{name}"
 
 
 def _where(line: str, said: Phrase) -> None:
     low = line.lower()
-    if "epoch:train:" in low and (found := _ESPNET.search(line)):
-        said.epoch, said.step = found[1], found[2]
+    if "epoch:train:" in low and (match := _ESPNET.search(line)):
+        said.epoch, said.step = match[1], match[2]
         return
-    if found := _TUTORIAL.match(line):
-        said.epoch, said.step = found[1], found[2]
+    if match := _TUTORIAL.match(line):
+        said.epoch, said.step = match[1], match[2]
         return
     epoch = _epoch(line, low)
     said.epoch = epoch[1] if epoch else None
@@ -136,7 +133,7 @@ def _where(line: str, said: Phrase) -> None:
         at, of = (group for group in inner.groups() if group is not None)
         said.inner, said.bar = (at, of), bar is not None
         said.done = int(at.replace(",", "")) >= int(of.replace(",", "")) - 1
-    counted = next((found for word, pattern in _COUNTS if word in low and (found := pattern.search(line))), None)
+    counted = next((match for word, pattern in _COUNTS if word in low and (match := pattern.search(line))), None)
     if counted:
         said.step = counted[1]
     elif not epoch and not inner and (front := _FRONT.match(line)):
@@ -144,9 +141,9 @@ def _where(line: str, said: Phrase) -> None:
 
 
 def _epoch(line: str, low: str) -> re.Match[str] | None:
-    found = _EPOCH.search(line) if "ep" in low else None
-    found = found or (_TRAIN.search(line) if "train" in low else None)
-    return found or (_ESPNET_END.search(line) if "epoch results" in low else None)
+    match = _EPOCH.search(line) if "ep" in low else None
+    match = match or (_TRAIN.search(line) if "train" in low else None)
+    return match or (_ESPNET_END.search(line) if "epoch results" in low else None)
 
 
 _LONGEST = 4_000
@@ -163,7 +160,7 @@ _AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_
 class _Reader:
     """What is remembered from line to line."""
 
-    told: Anomalies
+    anomalies: Anomalies
     first: float | None = None  # the first epoch that was named
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
@@ -172,22 +169,22 @@ class _Reader:
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
         """The rows that are whole after this line."""
-        if self.heading and (found := _FIELD.match(line)):
-            self.block.update(pairs([(found[1], found[2])], self.told, number))
+        if self.heading and (match := _FIELD.match(line)):
+            self.block.update(pairs([(match[1], match[2])], self.anomalies, number))
             return
         if self.block:
             yield from self.ended()
         if len(line) > _LONGEST:
-            self.told.note(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
+            self.anomalies.note(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
             return
         if not _HINT.search(line):
             return
-        if '":' in line and isinstance(held := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
-            yield from self._json(held, number)
+        if '":' in line and isinstance(entry := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
+            yield from self._json(entry, number)
             return
         said = phrase(line)
         given = dict(reversed(said.pairs))  # the first of a name counts: totals and averages come later
-        row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.told, number)
+        row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.anomalies, number)
         where = self._where(said, number)
         if not _has_loss(row):
             if where and not said.bar and not _SETTING.search(line):
@@ -213,8 +210,8 @@ class _Reader:
             yield self.bar[1]
             self.bar = None
 
-    def _json(self, held: dict[str, object], number: int) -> Iterator[Row]:
-        row = row_of(held, self.told, f"line {number:,}")
+    def _json(self, entry: dict[str, object], number: int) -> Iterator[Row]:
+        row = row_of(entry, self.anomalies, f"line {number:,}")
         if _has_loss(row):
             yield row
 
@@ -231,14 +228,14 @@ class _Reader:
     def _where(self, said: Phrase, number: int) -> dict[str, float]:
         """Epoch and step of a line; the counters of an evaluation count its own batches."""
         where: dict[str, float] = {}
-        epoch = read(said.epoch, self.told, f"line {number:,}") if said.epoch else None
+        epoch = read(said.epoch, self.anomalies, f"line {number:,}") if said.epoch else None
         if epoch is not None:
             where["epoch"] = epoch
             self.first = epoch if self.first is None else self.first
         if said.step:
-            where.update(pairs([("step", said.step)], self.told, number))
+            where.update(pairs([("step", said.step)], self.anomalies, number))
         elif said.inner and not said.held_out:
-            at, of = (read(text, self.told, f"line {number:,}") or 0.0 for text in said.inner)
+            at, of = (read(text, self.anomalies, f"line {number:,}") or 0.0 for text in said.inner)
             epoch = self.heading.get("epoch") if epoch is None else epoch
             epochs = 0.0 if epoch is None or self.first is None else epoch - min(self.first, 1.0)
             where["step"] = at + max(epochs, 0.0) * of
@@ -254,8 +251,8 @@ def _held_out(name: str) -> str:
     return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
 
 
-def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
-    reader = _Reader(told)
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
+    reader = _Reader(anomalies)
     for number, line in lines:
         yield from reader.rows(number, line)
     yield from reader.ended()
@@ -263,12 +260,12 @@ def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
 
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
-    found = list(islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), 300))
-    kinds = Counter(_kind(row) for row in found)
+    rows = list(islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), 300))
+    kinds = Counter(_kind(row) for row in rows)
     if not kinds:
         return False
     kind, count = kinds.most_common(1)[0]
-    alike = [row for row in found if _kind(row) == kind]
+    alike = [row for row in rows if _kind(row) == kind]
     if count >= 2 and kind[1]:
         return len({(row.get("epoch"), row.get("step")) for row in alike}) >= 2
     return len({tuple(row.values()) for row in alike}) >= 3

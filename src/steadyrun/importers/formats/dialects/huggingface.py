@@ -18,33 +18,35 @@ _TOTAL = re.compile(r"Total optimization steps\s*=\s*(\d[\d,]{0,15})\b")
 _AHEAD, _STALE = 20_000, 0.1
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     """Entries, with steps only where the bars keep up: a bar is drawn now and then, entries come when they come."""
-    entries = _entries(lines, told, log)
+    entries = _entries(lines, anomalies, log)
     ahead = list(islice(entries, _AHEAD))
     steps = [row["step"] for row in ahead if "step" in row and "loss" in row]
     stale = sum(now == before for before, now in pairwise(steps))
     if stale <= _STALE * len(steps):
         yield from chain(ahead, entries)
         return
-    told.note("progress bars that were drawn less often than values were printed", "not used for steps", count=stale)
+    anomalies.note(
+        "progress bars that were drawn less often than values were printed", "not used for steps", count=stale
+    )
     for row in chain(ahead, entries):
         yield {name: value for name, value in row.items() if name != "step"}
 
 
-def _entries(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _entries(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     total: int | None = None
     step: int | None = None
     for number, line in lines:
-        if found := _TOTAL.search(line):
-            total = int(found[1].replace(",", ""))
+        if match := _TOTAL.search(line):
+            total = int(match[1].replace(",", ""))
             log.config["total_steps"] = total
         for bar in _BAR.finditer(line):
             total = int(bar[2]) if total is None else total
             if int(bar[2]) == total:  # the bars of evaluations have other lengths
                 step = int(bar[1])
-        for found in _ENTRY.finditer(line):
-            row = pairs(_PAIR.findall(found[0]), told, number)
+        for match in _ENTRY.finditer(line):
+            row = pairs(_PAIR.findall(match[0]), anomalies, number)
             if "train_runtime" in row:  # the mean of the whole run
                 row.pop("train_loss", None)
             if step is not None and "step" not in row:

@@ -16,21 +16,21 @@ _FIELD = re.compile(rf" - ([\w./-]+): ({ANY})(?=\s|$)", re.I)
 _LINE = re.compile(r"^\s*+\d++/(?:\d++|Unknown) (?:\[[=>. ]*+\]|[━╸╺ -]).* - (?:\w+_)?loss: \S")
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     epoch, last = 0.0, None
     row: dict[str, float] = {}
     for number, line in lines:
-        if found := _EPOCH.match(line):
+        if match := _EPOCH.match(line):
             if row:
                 yield {"epoch": epoch, **row}
-            epoch, row, last = float(found[1]), {}, None
-            log.config.update({"epochs": int(found[2])} if found[2] else {})
-        elif (found := _BAR.match(line)) and (fields := _FIELD.findall(found["rest"])):
-            last = found
-            row = pairs(fields, told, number)
+            epoch, row, last = float(match[1]), {}, None
+            log.config.update({"epochs": int(match[2])} if match[2] else {})
+        elif (match := _BAR.match(line)) and (fields := _FIELD.findall(match["rest"])):
+            last = match
+            row = pairs(fields, anomalies, number)
     if row and last is not None:
         if last["at"] != last["of"]:
-            told.note(
+            anomalies.note(
                 "an epoch that did not end", "its last line is kept: the mean so far", f"{last['at']}/{last['of']}"
             )
         yield {"epoch": epoch, **row}

@@ -19,22 +19,22 @@ _MAIN = re.compile(rf"^\s*s:(\d+) ((?:trl|tel|eval):{ANY}.*)$", re.I)
 _TOKEN = re.compile(rf"\b(\w++):({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     last = "0"
     for number, line in lines:
-        if found := _STEP.search(line):
-            last = found[1]
-            if found[2]:
-                log.config["total_steps"] = int(found[2])
-            yield pairs([("step", last), ("loss", found[3]), *_REST.findall(found[4])], told, number)
-        elif found := _VAL.search(line):
-            yield pairs([("step", last), ("val loss", found[1])], told, number)
+        if match := _STEP.search(line):
+            last = match[1]
+            if match[2]:
+                log.config["total_steps"] = int(match[2])
+            yield pairs([("step", last), ("loss", match[3]), *_REST.findall(match[4])], anomalies, number)
+        elif match := _VAL.search(line):
+            yield pairs([("step", last), ("val loss", match[1])], anomalies, number)
 
 
-def _main_rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _main_rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if found := _MAIN.search(line):
-            yield pairs([("s", found[1]), *_TOKEN.findall(found[2])], told, number)
+        if match := _MAIN.search(line):
+            yield pairs([("s", match[1]), *_TOKEN.findall(match[2])], anomalies, number)
 
 
 DIALECT = Dialect("llm.c", "llm.c log", re.compile(f"{_STEP.pattern}|{_VAL.pattern}", re.I), _rows)

@@ -23,27 +23,27 @@ _VALID = re.compile(
 _WRAPPED = 4  # lines that one entry may be wrapped over
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     entry: list[str] = []  # an entry's lines
     began, last = 0, None
     for number, line in lines:
         starts = _STEP.search(line)
         ends = starts or _VALID.search(line) or "|" not in line or len(entry) >= _WRAPPED
         if entry and ends:
-            row = _finished(" ".join(entry), began, last, told)
+            row = _finished(" ".join(entry), began, last, anomalies)
             last, entry = row["iteration"], []
             yield row
         if starts:
             log.config["total_iterations"] = int(starts[2].replace(",", ""))
             entry, began = [line], number
-        elif found := _VALID.search(line):
-            at, loss = read(found[1], told, f"line {number:,}"), read(found[2], told, f"line {number:,}")
+        elif match := _VALID.search(line):
+            at, loss = read(match[1], anomalies, f"line {number:,}"), read(match[2], anomalies, f"line {number:,}")
             if at is not None and loss is not None:
                 yield {"iteration": at, "validation loss": loss}
         elif entry:
             entry.append(line)
     if entry:
-        yield _finished(" ".join(entry), began, last, told)
+        yield _finished(" ".join(entry), began, last, anomalies)
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
@@ -55,16 +55,16 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             yield name[0], value[1]
 
 
-def _finished(text: str, line: int, last: float | None, told: Anomalies) -> Row:
+def _finished(text: str, line: int, last: float | None, anomalies: Anomalies) -> Row:
     """An entry, and what it means: a norm of 0.000 was not measured, skipped iterations are a share, NaN is told."""
-    found = _STEP.search(text)
-    assert found is not None
-    row = {"iteration": float(found[1].replace(",", "")), **pairs(list(_fields(text[found.end() :])), told, line)}
+    match = _STEP.search(text)
+    assert match is not None
+    row = {"iteration": float(match[1].replace(",", "")), **pairs(list(_fields(text[match.end() :])), anomalies, line)}
     if "lm_loss" in row:  # GPT-NeoX
         row["lm loss"] = row.pop("lm_loss")
     if row.get("grad norm") == 0:
         del row["grad norm"]
-        told.note("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
+        anomalies.note("gradient norms printed as 0.000", "read as not measured", f"line {line:,}")
     steps = max(1.0, row["iteration"] - last if last is not None else 1.0)
     skipped = row.get("number of skipped iterations", math.nan)
     if math.isfinite(skipped):
@@ -75,7 +75,7 @@ def _finished(text: str, line: int, last: float | None, told: Anomalies) -> Row:
     if lost >= steps or (lost and row.get("lm loss") == 0):  # the mean of no losses is printed as zero
         row["lm loss"] = math.nan
     elif lost:
-        told.note(
+        anomalies.note(
             "iterations with a NaN loss, left out of the printed mean", "the mean is kept", f"line {line:,}", int(lost)
         )
     return row

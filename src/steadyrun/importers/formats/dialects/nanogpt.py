@@ -15,41 +15,41 @@ _EVAL = re.compile(rf"^\s*step (\d[\d,]*): train loss ({ANY})[^,]*+, val loss ({
 _REST = re.compile(rf"\b(time|mfu|lr|grad_norm|norm) ({ANY})", re.I)
 
 
-def _rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if found := _ITER.search(line):
+        if match := _ITER.search(line):
             rest = [
-                (name if name != "time" else "time of the step (ms)", text) for name, text in _REST.findall(found[3])
+                (name if name != "time" else "time of the step (ms)", text) for name, text in _REST.findall(match[3])
             ]
-            yield pairs([("iter", found[1]), ("loss", found[2]), *rest], told, number)
-        elif found := _EVAL.search(line):
+            yield pairs([("iter", match[1]), ("loss", match[2]), *rest], anomalies, number)
+        elif match := _EVAL.search(line):
             names = ("iter", "train loss", "val loss")
-            yield pairs(list(zip(names, found.groups(), strict=True)), told, number)
+            yield pairs(list(zip(names, match.groups(), strict=True)), anomalies, number)
 
 
 _PLAIN = re.compile(rf"^(\d+) (train|val|hella) ({ANY})\s*$")
 _PLAIN_NAMES = {"train": "train loss", "val": "val loss", "hella": "hellaswag"}
 
 
-def _plain_rows(lines: Lines, told: Anomalies, _log: Log) -> Iterator[Row]:
+def _plain_rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if found := _PLAIN.search(line):
-            yield pairs([("step", found[1]), (_PLAIN_NAMES[found[2]], found[3])], told, number)
+        if match := _PLAIN.search(line):
+            yield pairs([("step", match[1]), (_PLAIN_NAMES[match[2]], match[3])], anomalies, number)
 
 
 _MODDED = re.compile(r"^\s*+step:(\d{1,15})(?:/(\d{1,15}))?\s++(.*\b(?:train_loss|val_loss):.*)$")
 _TOKEN = re.compile(rf"(?<![\w./])([\w./]++):\s*+({ANY})(?:[a-zµ]*+)", re.I)
 
 
-def _modded_rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _modded_rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     for number, line in lines:
-        if not (found := _MODDED.search(line)):
+        if not (match := _MODDED.search(line)):
             continue
-        if found[2]:
-            log.config["total_steps"] = int(found[2])
-        step = read(found[1], told, f"line {number:,}")
+        if match[2]:
+            log.config["total_steps"] = int(match[2])
+        step = read(match[1], anomalies, f"line {number:,}")
         if step is not None:
-            yield {"step": step, **pairs(_TOKEN.findall(found[3]), told, number)}
+            yield {"step": step, **pairs(_TOKEN.findall(match[3]), anomalies, number)}
 
 
 DIALECT = Dialect("nanogpt", "nanoGPT log", re.compile(f"{_ITER.pattern}|{_EVAL.pattern}", re.I), _rows, "single batch")

@@ -21,7 +21,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _GAP.split(line.strip().strip("|").strip())]
 
 
-def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     header = ""
     for number, line in lines:
         if _HEADER.match(line):
@@ -29,13 +29,13 @@ def _rows(lines: Lines, told: Anomalies, log: Log) -> Iterator[Row]:
         elif header and _ROW.match(line):
             names, cells = _aligned(header, line)
             if not names:
-                told.note("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
+                anomalies.note("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
                 continue
             parts = tuple(name for name in names if name.lower().startswith("loss "))
             if parts:  # spaCy: a loss per component
                 log.sums["loss"] = parts
-            given = [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell]
-            yield pairs(given, told, number)
+            fields = [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell]
+            yield pairs(fields, anomalies, number)
 
 
 def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
@@ -49,7 +49,7 @@ def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
 
 def _sure(lines: list[str]) -> bool:
     """Names alone are no table: rows have to follow."""
-    first = next((place for place, line in enumerate(lines) if _HEADER.match(line)), len(lines))
+    first = next((index for index, line in enumerate(lines) if _HEADER.match(line)), len(lines))
     return any(_ROW.match(line) for line in lines[first + 1 : first + 8])
 
 
