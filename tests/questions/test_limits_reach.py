@@ -113,13 +113,17 @@ def _thresholds(tree: ast.Module) -> Iterator[ast.Call]:
             yield node
 
 
+def _values(tree: ast.Module) -> list[ast.expr]:
+    return [keyword.value for call in _thresholds(tree) for keyword in call.keywords if keyword.arg == "value"]
+
+
 def _declared(tree: ast.Module) -> set[str]:
-    return {node.args[1].id for node in _thresholds(tree) if isinstance(node.args[1], ast.Name)}
+    return {value.id for value in _values(tree) if isinstance(value, ast.Name)}
 
 
 def _used(tree: ast.Module) -> set[str]:
     """Names that are read anywhere but as the value of a threshold."""
-    inside = {id(node.args[1]) for node in _thresholds(tree)}
+    inside = {id(value) for value in _values(tree)}
     return {
         node.id
         for node in ast.walk(tree)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from steadyrun.program.frames import variable, variables
+from steadyrun.program.frames import callers, raised_through, variable, variables
 
 _OURS = str(Path(__file__).resolve().parents[1])
 _TUTOR = str(Path(_OURS) / "tutor")
@@ -19,10 +19,7 @@ _TUTOR = str(Path(_OURS) / "tutor")
 
 def training_frame() -> FrameType | None:
     """The frame of the training loop: the first above us that is not steadyrun's own."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    return next((frame for frame in callers(sys._getframe(1)) if is_users(frame.f_code.co_filename)), None)
 
 
 def is_users(file: str) -> bool:
@@ -113,8 +110,7 @@ class BatchFinder:
 
     def find(self, trace: TracebackType | None) -> Any | None:
         batch = None
-        while trace is not None:
-            frame = trace.tb_frame
+        for frame in raised_through(trace):
             if self._variable is not None and frame.f_code is self._variable[0]:
                 batch = variables(frame).get(self._variable[1], batch)
             elif self._together is not None and frame.f_code is self._together[0]:
@@ -127,5 +123,4 @@ class BatchFinder:
                 index = 2 if self._bound else 1
                 if len(names) > index:
                     return variables(frame).get(names[index], batch)
-            trace = trace.tb_next
         return batch

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from torch import Tensor
 
 from steadyrun.integrations.trainer_intent import TrainerArguments
 from steadyrun.probes.problems import say
-from steadyrun.program.frames import variable
+from steadyrun.program.frames import callers, variable
 from steadyrun.program.torch_compat import Wrapping, wrap
 
 _FRAMES = 20
@@ -151,15 +152,11 @@ class TrainerView:
 
 def trainer_of(callback: object) -> ViewedTrainer | None:
     """The Trainer that is calling this callback, among the callers of this function; None where there is none."""
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
+    for frame in islice(callers(sys._getframe(1)), _FRAMES):
         caller = variable(frame, "self")
         handler = getattr(caller, "callback_handler", None)
         if any(registered is callback for registered in getattr(handler, "callbacks", [])):
             return caller
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return None
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from steadyrun.preflight.batch_arrays import Integers
 from steadyrun.probes.description import is_compiled
 from steadyrun.program.model_parts import clean
+from steadyrun.program.torch_compat import TorchDispatchMode
 from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from steadyrun.program.frames import callers
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.text import counted, listed, shown
@@ -69,15 +70,16 @@ def _another_draw(bench: Bench) -> tuple[_ActiveDropouts, Tensor, list[str]]:
 
     from steadyrun.preflight.token_positions import noting
     from steadyrun.program.model_parts import clean
+    from steadyrun.program.torch_compat import Dropout
 
     dropouts = _ActiveDropouts()
     names = {id(module): clean(path) for path, module in bench.model.named_modules()}
 
     def entered(module: nn.Module, _args: Any) -> None:
-        dropouts.inside += isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0
+        dropouts.inside += isinstance(module, Dropout) and inside[0] > 0
 
     def left(module: nn.Module, _args: Any, _output: Any) -> None:
-        if isinstance(module, nn.modules.dropout._DropoutNd) and inside[0] > 0:
+        if isinstance(module, Dropout) and inside[0] > 0:
             dropouts.inside -= 1
             if module.training and module.p > 0:
                 unregistered = f"a {type(module).__name__} that is no registered module"
@@ -132,10 +134,9 @@ def _trains_in_eval(bench: Bench) -> bool:
 
 def _passes_mode() -> bool:
     """Whether the program's own line that called dropout says `training`; True where its source is not known."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch.", "steadyrun.preflight")):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
+    theirs = ("torch.", "steadyrun.preflight")
+    outer = (frame for frame in callers(sys._getframe(1)) if not frame.f_globals.get("__name__", "").startswith(theirs))
+    if (frame := next(outer, None)) is None:
         return True
     name = frame.f_code.co_filename
     lines = [

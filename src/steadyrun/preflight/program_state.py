@@ -20,6 +20,7 @@ from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.random_state import RandomState, put, take
 from steadyrun.program.reachable_objects import Reached, reached
 from steadyrun.program.task import Task
+from steadyrun.program.torch_compat import scaler_stages
 
 
 class ProgramState:
@@ -208,7 +209,7 @@ def _state_dict(counter: Any) -> Any:
 
 def _put_counter(counter: Any, state: Any) -> None:
     counter.load_state_dict(copy.deepcopy(state))
-    stages = getattr(counter, "_per_optimizer_states", None)
+    stages = scaler_stages(counter)
     if stages is not None:
         stages.clear()
 

@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from steadyrun.preflight.bench import Bench
 from steadyrun.probes import backward_hook, clip_hook
 from steadyrun.probes.clip_hook import ClipCall
-from steadyrun.program.torch_compat import wrapped
+from steadyrun.program.torch_compat import UNSCALE_GRADIENTS
 
 BACKWARD, UNSCALE, CLIP, STEP = "backward", "unscale", "clip", "step"
 
@@ -154,7 +154,7 @@ def _noting(trace: StepTrace, key: int) -> Any:
 @contextmanager
 def _unscaling(trace: StepTrace) -> Iterator[None]:
     """A loss scaler divides gradients in one method, whether `unscale_` or `step` asks for it."""
-    if not hasattr(torch.amp.GradScaler, "_unscale_grads_"):
+    if not UNSCALE_GRADIENTS.exists:
         yield
         return
 
@@ -163,5 +163,5 @@ def _unscaling(trace: StepTrace) -> Iterator[None]:
         trace.events.append(StepEvent(UNSCALE, members, optimizer=id(optimizer)))
         return call(scaler, optimizer, *rest, **options)
 
-    with wrapped(torch.amp.GradScaler, "_unscale_grads_", unscale):
+    with UNSCALE_GRADIENTS.wrapped(unscale):
         yield

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.preflight.guarded_pass import OutOfRange
-from steadyrun.program.torch_compat import wrapped
+from steadyrun.program.torch_compat import GRAD
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 
@@ -38,7 +37,7 @@ def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
         memo["needs gradients"] = True
         return call(*args, **options)
 
-    with wrapped(torch.autograd, "grad", noted):
+    with GRAD.wrapped(noted):
         yield
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor
 
-from steadyrun.program.torch_compat import Wrapping, wrap
+from steadyrun.program.torch_compat import BACKWARD, Wrapping
 
 Observer = Callable[[Tensor | None], None]
 
@@ -21,7 +20,7 @@ _observers: dict[Observer, Wrapping] = {}
 def observe(observer: Observer) -> None:
     """Call `observer` before every backward pass with the scalar it starts from, graph and all; None if it is none."""
     forget(observer)
-    _observers[observer] = wrap(torch.autograd, "backward", partial(_announce, observer))
+    _observers[observer] = BACKWARD.wrap(partial(_announce, observer))
 
 
 def forget(observer: Observer) -> None:

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn.utils import clip_grad as _module
 
-from steadyrun.program.torch_compat import Wrapping, wrap
-
-_NORM, _CLIP = "_get_total_norm", "_clip_grads_with_norm_"
+from steadyrun.program.torch_compat import CLIP_WITH_NORM, TOTAL_NORM, Wrapping
 
 
 @dataclass(frozen=True)
@@ -37,9 +34,9 @@ _observers: dict[Observer, list[Wrapping]] = {}
 def observe(observer: Observer) -> None:
     """Call `observer` after every clipping, until `forget`."""
     forget(observer)
-    if hasattr(_module, _NORM) and hasattr(_module, _CLIP):
+    if TOTAL_NORM.exists and CLIP_WITH_NORM.exists:
         calls = _ClipCalls(observer)
-        _observers[observer] = [wrap(_module, _NORM, calls.norm), wrap(_module, _CLIP, calls.clip)]
+        _observers[observer] = [TOTAL_NORM.wrap(calls.norm), CLIP_WITH_NORM.wrap(calls.clip)]
 
 
 def forget(observer: Observer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.program.model_parts import clean
+from steadyrun.program.torch_compat import is_compiled_module
 
 _MOST_MODULES = 500
 
@@ -45,18 +45,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile wraps the model or any part of it, or Lightning has compiled its steps."""
-    return any(
-        hasattr(module, "_orig_mod")
-        or getattr(module, "_compiled_call_impl", None) is not None
-        or getattr(module, "_compiler_ctx", None) is not None
-        for module in model.modules()
-    )
-
-
-def something_was_compiled() -> bool:
-    """Whether torch.compile has been at work anywhere in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and bool(utils.counters["stats"])
+    return any(is_compiled_module(module) for module in model.modules())
 
 
 def describe_weights(model: nn.Module) -> list[dict[str, Any]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
+
+from steadyrun.program.torch_compat import Dropout
 
 
 class EvaluationProbe:
@@ -64,6 +65,6 @@ class EvaluationProbe:
 
 def is_random_in_training(module: nn.Module) -> bool:
     """Whether a module does something else in training than in evaluation: dropout, batch statistics."""
-    if isinstance(module, _DropoutNd):
+    if isinstance(module, Dropout):
         return bool(module.p > 0)
     return isinstance(module, _BatchNorm)

@@ -27,6 +27,7 @@ from steadyrun.probes.norms import global_norm, norms, whole
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow, Values
+from steadyrun.program.torch_compat import after_backward, backward_id
 
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
 _SAME = 1e-3
@@ -107,12 +108,10 @@ class GradientProbe:
         if self._order is not None:
             self._order.append(index)
         # One callback per backward; a backward that raises drops its own, so it is not a flag that is kept.
-        backward = torch._C._current_graph_task_id()
+        backward = backward_id()
         if self._queued_in != backward:
             self._queued_in = backward
-            # Twice, so that it comes after what others (DDP's all-reduce) queue during this backward.
-            engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: engine.queue_callback(self._backward_ended))
+            after_backward(self._backward_ended)
 
     def _backward_ended(self) -> None:
         self._queued_in = -1

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from steadyrun.probes.attention import VIEWS
+from steadyrun.program.torch_compat import saved
 
 MOST_NODES = 200_000
 _CLOSE = 0.01
@@ -128,7 +129,7 @@ def counting(loss: Tensor) -> list[Counted]:
     counts = []
     for node in _nodes(loss.grad_fn):
         if node.name().startswith("NllLoss"):
-            counted = Counted(_losses(node._saved_self, node._saved_target))
+            counted = Counted(_losses(saved(node, "self"), saved(node, "target")))
             node.register_hook(counted.note)
             counts.append(counted)
     return counts
@@ -165,18 +166,18 @@ def _nodes(first: Node | None) -> Iterator[Any]:
 
 
 def _take_tokens(node: Node, graph: LossGraph) -> None:
-    ids = getattr(node, "_saved_indices", None)
+    ids = saved(node, "indices")
     if isinstance(ids, Tensor) and ids.dim() == 2:
         graph.tokens.append(ids)
 
 
 def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
-    scores, targets = node._saved_self, node._saved_target
+    scores, targets = saved(node, "self"), saved(node, "target")
     labels = Labels(
         targets.squeeze(1) if targets.dim() == 3 and "2D" in node.name() and targets.shape[1] == 1 else targets,
         int(scores.shape[1] if scores.dim() > 1 else scores.shape[0]),
-        _signed(node._saved_ignore_index),
-        {0: "none", 1: "mean", 2: "sum"}.get(int(node._saved_reduction), "none"),
+        _signed(saved(node, "ignore_index")),
+        {0: "none", 1: "mean", 2: "sum"}.get(int(saved(node, "reduction")), "none"),
         _smoothing(root, node),
     )
     graph.labels.append(labels)
@@ -197,7 +198,7 @@ def _smoothing(root: Node | None, node: Node) -> float:
 
 
 def _factor(node: Node) -> float | None:
-    factor = getattr(node, "_saved_other", None) if node.name().startswith("MulBackward1") else None
+    factor = saved(node, "other") if node.name().startswith("MulBackward1") else None
     return float(factor) if isinstance(factor, int | float) else None
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import Protocol
 
 from torch import Tensor
 
-from steadyrun.program.frames import variable
+from steadyrun.program.frames import callers, variable
+from steadyrun.program.torch_compat import scaler_stages
+
+_FRAMES = 12  # above an optimizer's step, in which its scaler is looked for
 
 
 class ScalerLike(Protocol):
@@ -50,7 +54,7 @@ class ScalerView:
         """Whether `unscale_` is still to come in this step."""
         if not self.active:
             return False
-        states = getattr(self.scaler, "_per_optimizer_states", {})
+        states = scaler_stages(self.scaler) or {}
         stages = [getattr(state.get("stage"), "name", "READY") for state in states.values()]
         return not stages or all(stage == "READY" for stage in stages)
 
@@ -59,13 +63,9 @@ class ScalerView:
         if self.scaler is not None or self._searches_left == 0:
             return False
         self._searches_left -= 1
-        frame = sys._getframe(1)
-        for _ in range(12):
-            if frame is None:
-                return False
+        for frame in islice(callers(sys._getframe(1)), _FRAMES):
             caller = variable(frame, "self")
-            if hasattr(caller, "_per_optimizer_states") and hasattr(caller, "get_scale"):
+            if scaler_stages(caller) is not None and hasattr(caller, "get_scale"):
                 self.scaler = caller
                 return True
-            frame = frame.f_back  # type: ignore[assignment]
         return False

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steadyrun.program.torch_compat import foreach_norm
+
 _SMALL_FLOATS = (torch.float16, torch.bfloat16)
 
 
@@ -16,7 +18,7 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
     if any(tensor.dtype in _SMALL_FLOATS for tensor in plain):
         per_tensor = [torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in plain]
     else:
-        per_tensor = list(torch._foreach_norm(plain))
+        per_tensor = list(foreach_norm(plain))
     first = per_tensor[0]
     if any(
         norm.device != first.device or norm.dtype != torch.float32 or type(norm) is not Tensor for norm in per_tensor

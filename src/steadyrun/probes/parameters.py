@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steadyrun.probes.gradients import SampledNorms
 from steadyrun.probes.norms import norms
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
+from steadyrun.program.torch_compat import foreach_sub
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
 
@@ -41,7 +42,7 @@ class ParameterProbe:
             before, self._before = self._before, []
             parts = [_part(parameter) for parameter in self.parameters]
             row.put("stalled", self._stalled(before, parts))
-            moved = norms(torch._foreach_sub(parts, before))
+            moved = norms(foreach_sub(parts, before))
             shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
             row.put_many(torch.stack([moved, sizes]), self._ratio(shares))
 

@@ -11,7 +11,7 @@ from steadyrun.probes.activations import ForwardProbe, magnitude_counts
 from steadyrun.probes.adam_check import UpdateProbe
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.dead_units import find_units
-from steadyrun.probes.description import named_parameters, something_was_compiled
+from steadyrun.probes.description import named_parameters
 from steadyrun.probes.evaluation_mode import EvaluationProbe
 from steadyrun.probes.forward_sample import by_names, histogram_names, learn, put_forward
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
@@ -26,6 +26,7 @@ from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of
+from steadyrun.program.torch_compat import something_was_compiled
 
 FORWARD_PROBES = ("activations", "dead_units", "attention", "modes", "histograms", "objective")
 _MISSES = 3  # sampled steps in a row without a training forward pass, before it is given up

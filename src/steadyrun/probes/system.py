@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from steadyrun.probes.row_queue import Values
+from steadyrun.program.torch_compat import observe_out_of_memory
 
 _STATM = Path("/proc/self/statm")
 _MIB = 2.0**20
@@ -65,12 +66,8 @@ def _physical(device: int) -> int:
 
 def on_out_of_memory(tell: Callable[[dict[str, float]], None]) -> bool:
     """Call `tell` whenever the CUDA allocator gives up, also where the training loop catches the error."""
-    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-    if attach is None or not torch.cuda.is_available():
-        return False
 
     def observer(device: int, size: int, allocated: int, free: int) -> None:
         tell({"device": device, "asked_mib": size / _MIB, "allocated_mib": allocated / _MIB, "free_mib": free / _MIB})
 
-    attach(observer)
-    return True
+    return observe_out_of_memory(observer)

@@ -1,4 +1,4 @@
-"""Read the variables of a running function, and leave nothing in it.
+"""The frames of running functions: who called whom, and their variables, read without leaving anything in them.
 
 Up to Python 3.12 `frame.f_locals` of a function fills a dict that stays with the frame: everything that its variables
 held at that moment then lives until the function returns, a step's logits among it. So the variables are taken out of
@@ -12,11 +12,27 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 _OUR_REFERENCES = 3  # the frame's, the variable here, the argument of `getrefcount`
+
+
+def callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame, the one that called it, and so on outwards."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def raised_through(failure: BaseException | TracebackType | None) -> Iterator[FrameType]:
+    """The frames that an exception went through, the outermost first."""
+    trace = failure.__traceback__ if isinstance(failure, BaseException) else failure
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
 
 
 def variables(frame: FrameType) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from steadyrun.errors import UsageError
+from steadyrun.program.torch_compat import COMPILED, PATH_PARTS
 
 _MOST = 128
-_WRAPPER_NAMES = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 _MODULE_WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "FullyShardedDataParallel")
 
 
@@ -32,7 +32,7 @@ class Block:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own model inside torch.compile, DDP and their like."""
-    inner = model._modules.get("_orig_mod")
+    inner = model._modules.get(COMPILED)
     if inner is None and type(model).__name__ in _MODULE_WRAPPERS:
         inner = model._modules.get("module")
     return model if inner is None else unwrapped(inner)
@@ -40,7 +40,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def clean(path: str) -> str:
     """A path without the names that torch.compile and FSDP put into the middle of a model."""
-    return ".".join(part for part in path.split(".") if part not in _WRAPPER_NAMES)
+    return ".".join(part for part in path.split(".") if part not in PATH_PARTS)
 
 
 def find_blocks(model: nn.Module, patterns: Sequence[str] | None = None) -> list[Block]:

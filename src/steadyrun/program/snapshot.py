@@ -13,6 +13,7 @@ from steadyrun.errors import UsageError
 from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.packing import Packed, arrived, pack, unpack
 from steadyrun.program.tensor_files import damage
+from steadyrun.program.torch_compat import foreach_copy_, foreach_norm, scaler_stages
 
 _SHOWN = 3
 
@@ -49,7 +50,7 @@ class Pool:
         self._buffers = kept
         on_cpu = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
         if on_cpu:
-            torch._foreach_copy_([kept[name] for name in on_cpu], [tensors[name] for name in on_cpu])
+            foreach_copy_([kept[name] for name in on_cpu], [tensors[name] for name in on_cpu])
         for name, tensor in tensors.items():
             if tensor.device.type != "cpu":
                 kept[name].copy_(tensor, non_blocking=tensor.device.type == "cuda")
@@ -128,7 +129,7 @@ def is_finite(packed: Packed, *, parameters_only: bool = False) -> bool:
 def all_finite(parameters: Sequence[Tensor]) -> bool:
     """Whether no number is NaN or infinite. The norm in float64: in float32 it overflows where the numbers do not."""
     looked_at = [held.detach() for held in parameters if held.is_floating_point() and held.numel()]
-    norms = torch._foreach_norm(looked_at, 2, torch.float64) if looked_at else ()
+    norms = foreach_norm(looked_at, 2, torch.float64) if looked_at else ()
     return all(bool(torch.isfinite(norm)) for norm in norms)
 
 
@@ -252,7 +253,7 @@ def _load_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 def _load_scaler(scaler: Any, saved: dict[str, Any]) -> None:
     scaler.load_state_dict({name: each.item() if isinstance(each, Tensor) else each for name, each in saved.items()})
-    stages = getattr(scaler, "_per_optimizer_states", None)
+    stages = scaler_stages(scaler)
     if stages is not None:  # a step that was left in the middle
         stages.clear()
 

@@ -170,7 +170,9 @@ GRAD = PatchPoint(torch.autograd, "grad")  # 2.11, 2.13
 TOTAL_NORM = PatchPoint(clip_grad, "_get_total_norm")  # 2.11, 2.13: the two halves of clip_grad_norm_
 CLIP_WITH_NORM = PatchPoint(clip_grad, "_clip_grads_with_norm_")  # 2.11, 2.13
 ENTER_AUTOCAST = PatchPoint(torch.autocast, "__enter__")  # 2.11, 2.13
-UNSCALE = PatchPoint(torch.amp.GradScaler, "_unscale_grads_")  # 2.11, 2.13: whether unscale_ or step asks for it
+UNSCALE_GRADIENTS = PatchPoint(
+    torch.amp.GradScaler, "_unscale_grads_"
+)  # 2.11, 2.13: whether unscale_ or step asks for it
 
 # Arithmetic on many tensors at once.
 foreach_norm = torch._foreach_norm  # 2.11, 2.13

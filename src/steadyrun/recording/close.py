@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from steadyrun.errors import FaultFound
-from steadyrun.program.frames import variables
+from steadyrun.program.frames import raised_through, variables
 from steadyrun.store.manifest import read_manifest
 from steadyrun.store.writer import RunWriter
 
@@ -23,13 +23,11 @@ _EMBEDDING, _LOSSES = "embedding", ("cross_entropy", "nll_loss")
 
 def describe_crash(failure: BaseException) -> dict[str, Any]:
     """Facts for the manifest; empty where the frames show nothing."""
-    trace: TracebackType | None = failure.__traceback__
-    found: dict[str, Any] = {}
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__") == "torch.nn.functional":
-            found = _facts(trace.tb_frame) or found
-        trace = trace.tb_next
-    return found
+    facts: dict[str, Any] = {}
+    for frame in raised_through(failure):
+        if frame.f_globals.get("__name__") == "torch.nn.functional":
+            facts = _facts(frame) or facts
+    return facts
 
 
 def _facts(frame: FrameType) -> dict[str, Any]:

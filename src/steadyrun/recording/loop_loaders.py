@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from types import FrameType
 from typing import Any
 
-from steadyrun.program.frames import variables
+from steadyrun.program.frames import callers, variables
 
 _FRAMES = 8
 
@@ -33,13 +34,10 @@ def describe_loader(loader: Any) -> dict[str, Any] | None:
 
 def loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
     """The data loaders among the variables of the calling functions, each once; nothing is called, only looked at."""
-    found: dict[int, dict[str, Any]] = {}
-    for _ in range(_FRAMES):
-        if frame is None:
-            break
-        for value in variables(frame).values():
-            described = None if id(value) in found else describe_loader(value)
+    loaders: dict[int, dict[str, Any]] = {}
+    for caller in islice(callers(frame), _FRAMES):
+        for value in variables(caller).values():
+            described = None if id(value) in loaders else describe_loader(value)
             if described is not None:
-                found[id(value)] = described
-        frame = frame.f_back
-    return list(found.values())
+                loaders[id(value)] = described
+    return list(loaders.values())
