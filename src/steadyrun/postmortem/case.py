@@ -64,14 +64,14 @@ class Case:
             return True
         model = self.signals.about("model")
         modules = entries(model, "modules")
-        embeds = any("Embed" in text(each, "class") for each in modules)
+        embeds = any("Embed" in text(module, "class") for module in modules)
         return self.signals.has("tokens") and (embeds or not modules or bool(model.get("modules_left_out")))
 
     @property
     def trouble(self) -> int:
         """The step that broke, where a replay found it; else the incident's own."""
-        found = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
-        return self.moment.step if found is None else found
+        first_bad = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
+        return self.moment.step if first_bad is None else first_bad
 
     @property
     def clean_until(self) -> int:

@@ -53,37 +53,39 @@ def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tup
     gravest = proofs.gravest(run)
     if gravest is not None and not _only_noise(gravest, report):
         return _of_incident(gravest, signals, report), gravest
-    found = _of_walk(signals, report)
-    if found is None:
+    moment = _of_walk(signals, report)
+    if moment is None:
         raise UsageError(
             f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
             f"(verdict: {report.verdict}); choose a moment with --step N"
         )
-    folder = proofs.folders(run).get(found.step)
-    return found, Proofs() if folder is None else proofs.read(folder)
+    folder = proofs.folders(run).get(moment.step)
+    return moment, Proofs() if folder is None else proofs.read(folder)
 
 
 def _at(run: Path, signals: Signals, report: Report, step: int) -> tuple[Moment, Proofs]:
     folder = proofs.folders(run).get(step)
-    if folder is not None and (held := proofs.read(folder)).incident:
-        return _of_incident(held, signals, report), held
+    if folder is not None and (captured := proofs.read(folder)).incident:
+        return _of_incident(captured, signals, report), captured
     if report.last_step is None or not 0 <= step <= report.last_step:
         raise UsageError(f"{run} has no step {step}; its last step is {report.last_step}")
     return _named(step, CHOSEN, f"step {step} was asked for", signals, report), Proofs()
 
 
-def _only_noise(held: Proofs, report: Report) -> bool:
+def _only_noise(incident_proofs: Proofs, report: Report) -> bool:
     """Whether an incident is a mere spike of a run in which spikes are noise."""
     cause = next((asked for asked in report.walk.path if asked.question.code == "D2.3"), None)
     noise = cause is not None and cause.answer.outcome in _NOISE
-    return report.leaf is None and noise and text(held.incident, "kind") == SPIKE
+    return report.leaf is None and noise and text(incident_proofs.incident, "kind") == SPIKE
 
 
-def _of_incident(held: Proofs, signals: Signals, report: Report) -> Moment:
-    step = proofs.to_step(held.incident.get("step"))
-    assert held.folder is not None
-    at = int(held.folder.name.partition("-")[2]) if step is None else step
-    return _named(at, text(held.incident, "kind") or CHOSEN, text(held.incident, "why"), signals, report)
+def _of_incident(incident_proofs: Proofs, signals: Signals, report: Report) -> Moment:
+    step = proofs.to_step(incident_proofs.incident.get("step"))
+    assert incident_proofs.folder is not None
+    at = int(incident_proofs.folder.name.partition("-")[2]) if step is None else step
+    return _named(
+        at, text(incident_proofs.incident, "kind") or CHOSEN, text(incident_proofs.incident, "why"), signals, report
+    )
 
 
 def _of_walk(signals: Signals, report: Report) -> Moment | None:
@@ -120,8 +122,8 @@ def _code_of(why: str, report: Report) -> str:
 def _spike_at(signals: Signals, step: int, limit: Limits) -> Spike | None:
     """The spike that a step belongs to; of several the highest."""
     try:
-        found = find_spikes(signals, limit)
+        spikes = find_spikes(signals, limit)
     except MissingSignal:
         return None
-    near = [each for each in found if each.start_step - _NEAR <= step <= each.peak_step + _NEAR]
-    return max(near, key=lambda each: each.sigmas, default=None)
+    near = [spike for spike in spikes if spike.start_step - _NEAR <= step <= spike.peak_step + _NEAR]
+    return max(near, key=lambda spike: spike.sigmas, default=None)

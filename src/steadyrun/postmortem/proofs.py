@@ -86,12 +86,12 @@ class Proofs:
     @property
     def examples(self) -> list[Mapping[str, Any]]:
         """The rows of the batch that are not finite, or that fail by themselves: `row`, `dataset_index`, `file`."""
-        return [each for each in entries(self.culprit, "examples") if to_step(each.get("row")) is not None]
+        return [example for example in entries(self.culprit, "examples") if to_step(example.get("row")) is not None]
 
     @property
     def token_losses(self) -> list[float]:
-        found = self.batch.get("token_losses")
-        values = [to_number(each) for each in found] if isinstance(found, list) else []
+        losses = self.batch.get("token_losses")
+        values = [to_number(loss) for loss in losses] if isinstance(losses, list) else []
         return [value for value in values if value is not None]
 
 
@@ -108,37 +108,37 @@ def folders(run: Path) -> dict[int, Path]:
     """The incident folders of a run by their step."""
     root = run / "incidents"
     named = [(path, _NAME.fullmatch(path.name)) for path in root.iterdir()] if root.is_dir() else []
-    found = {int(name[1]): path for path, name in named if name is not None and (path / "incident.json").is_file()}
-    return dict(sorted(found.items()))
+    by_step = {int(name[1]): path for path, name in named if name is not None and (path / "incident.json").is_file()}
+    return dict(sorted(by_step.items()))
 
 
 def gravest(run: Path) -> Proofs | None:
     """The incident that matters most, of those the first; None where the run has none."""
-    found = [read(path) for path in folders(run).values()]
-    readable = [each for each in found if each.incident]
+    every = [read(path) for path in folders(run).values()]
+    readable = [proofs for proofs in every if proofs.incident]
     return min(readable, key=_gravity, default=None)
 
 
-def _gravity(each: Proofs) -> tuple[int, float, int]:
-    step = to_step(each.incident.get("step"))
-    return gravity(each.incident.get("kind"), each.incident.get("severity"), -1 if step is None else step)
+def _gravity(proofs: Proofs) -> tuple[int, float, int]:
+    step = to_step(proofs.incident.get("step"))
+    return gravity(proofs.incident.get("kind"), proofs.incident.get("severity"), -1 if step is None else step)
 
 
 def text(content: Mapping[str, Any], key: str) -> str:
     """A string of a JSON object, "" where it is none."""
-    found = content.get(key)
-    return found if isinstance(found, str) else ""
+    value = content.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def entries(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The objects of a list in a JSON object; none where it is no list."""
-    found = content.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    value = content.get(key)
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def to_number(value: Any) -> float | None:
@@ -159,20 +159,20 @@ def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
     try:
         if not path.exists():
             return {}
-        found = read_json(path)
-        if not isinstance(found, dict):
+        content = read_json(path)
+        if not isinstance(content, dict):
             raise ValueError("it holds no object")
     except (OSError, ValueError) as problem:
         damaged.append(f"{path.name} could not be read: {problem}")
         return {}
-    return found
+    return content
 
 
 def _experiments(content: Mapping[str, Any]) -> ExperimentRecord | None:
     if not text(content, "verdict"):
         return None
     table = content.get("table")
-    rows = [_factor(each) for each in table if isinstance(each, dict)] if isinstance(table, list) else []
+    rows = [_factor(row) for row in table if isinstance(row, dict)] if isinstance(table, list) else []
     baseline = to_number(part(content, "baseline").get("peak_loss"))
     verdict, why, together = (text(content, key) for key in ("verdict", "why", "interaction"))
     return ExperimentRecord(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
@@ -193,5 +193,5 @@ def _factor(row: Mapping[str, Any]) -> TriedFactor:
 
 def _tried_from(starts: Any) -> str:
     """The steps from which on a change was tried, the last first; "" where it was one."""
-    steps = [step for each in starts if (step := to_step(each)) is not None] if isinstance(starts, list) else []
+    steps = [step for start in starts if (step := to_step(start)) is not None] if isinstance(starts, list) else []
     return f"from step {', '.join(map(str, steps))} on" if len(steps) > 1 else ""
