@@ -60,9 +60,9 @@ def root_at_zero(x: Tensor) -> Tensor:
     return x + (x * 0).sqrt()
 
 
-def named(found: Culprit | None) -> tuple[str, ...]:
-    assert found is not None
-    return found.stage, found.module, found.operation, found.cause
+def named(culprit: Culprit | None) -> tuple[str, ...]:
+    assert culprit is not None
+    return culprit.stage, culprit.module, culprit.operation, culprit.cause
 
 
 DIVISION = ("forward", "1.0", "div", "division-by-zero")

@@ -21,17 +21,17 @@ Named = namedtuple("Named", ["images", "image_idx", "file_name"])
 
 
 def with_nan(rows: list[int], size: int = 6) -> Tensor:
-    held = torch.zeros(size, 2, 3)
-    held[rows, 1, 1] = math.nan
-    return held
+    tensor = torch.zeros(size, 2, 3)
+    tensor[rows, 1, 1] = math.nan
+    return tensor
 
 
 X = with_nan([2, 4])
-FILES = [f"{place}.png" for place in range(6)]
+FILES = [f"{index}.png" for index in range(6)]
 
 
 @pytest.mark.parametrize(
-    ("batch", "entry", "parts", "found"),
+    ("batch", "entry", "parts", "expected"),
     [
         (X, "batch", 1, [Example(2), Example(4)]),
         ([X, torch.zeros(6)], "0", 1, [Example(2), Example(4)]),
@@ -51,8 +51,8 @@ FILES = [f"{place}.png" for place in range(6)]
         ({"y": torch.zeros(6)}, "x", 1, []),
     ],
 )
-def test_rows_that_are_not_finite(batch: Any, entry: str, parts: int, found: list[Example]) -> None:
-    assert list(not_finite(batch, entry, parts)) == found
+def test_rows_that_are_not_finite(batch: Any, entry: str, parts: int, expected: list[Example]) -> None:
+    assert list(not_finite(batch, entry, parts)) == expected
 
 
 def test_rows_that_show_it_alone() -> None:
@@ -67,7 +67,7 @@ def test_words() -> None:
     assert str(Example(3)) == "row 3 of the batch"
     assert str(Example(3, 41, "cat.png", 1)) == "row 3 of micro-batch 1 (dataset index 41, cat.png)"
     assert in_words([Example(3)]) == "row 3 of the batch"
-    assert in_words([Example(each) for each in range(7)]) == "rows 0, 1, 2, 3, 4 and 2 more of the batch"
+    assert in_words([Example(row) for row in range(7)]) == "rows 0, 1, 2, 3, 4 and 2 more of the batch"
     known = "row 1 of the batch (dataset index 6), row 3 of the batch (dataset index 4)"
     assert in_words([Example(1, 6), Example(3, 4)]) == known
 

@@ -34,7 +34,7 @@ def backwards_at(rows: dict[int, int]):
 
     def spoil(now: int, part: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         count = rows.get(now, 0)
-        return {name: torch.cat([held[:count].flip(1), held[count:]]) for name, held in part.items()}
+        return {name: torch.cat([tensor[:count].flip(1), tensor[count:]]) for name, tensor in part.items()}
 
     return spoil
 
@@ -101,8 +101,8 @@ def test_a_larger_spike_takes_the_place_of_a_smaller_one(tmp_path: Path) -> None
     spoil = backwards_at({160: 3, 280: 6})
     run = rnn(spoil=spoil, watch={"capture": {"incidents": 1}}).run(tmp_path / "run", 340)
     assert [incident.step for incident in incidents_of(run)] == [280]
-    told = [event.step for event in steadyrun.open_run(run).events("incident")]
-    assert told == [160, 280]
+    steps = [event.step for event in steadyrun.open_run(run).events("incident")]
+    assert steps == [160, 280]
 
 
 def test_an_exception_in_the_loss_function_keeps_its_batch(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_running_out_of_memory(tmp_path: Path) -> None:
         watched(run, loop.task)
         loop.one(run, 0)
         raise torch.OutOfMemoryError("no memory")
-    assert [each.kind for each in incidents_of(tmp_path / "run")] == ["out-of-memory"]
+    assert [incident.kind for incident in incidents_of(tmp_path / "run")] == ["out-of-memory"]
 
 
 def test_a_fault_of_the_monitor(tmp_path: Path) -> None:
@@ -214,13 +214,13 @@ def test_a_state_that_is_too_large_is_said(tmp_path: Path) -> None:
 
 def test_checkpoints_are_few_and_the_last_good_one_stays(tmp_path: Path) -> None:
     loop = cnn(watch={"capture": {"every": 20}}, spoil=nan_at(130))
-    seen = set()
+    counts = set()
     with steadyrun.record(tmp_path / "run") as run:
         watched(run, loop.task, **loop.watch)
         for step in range(180):
             loop.one(run, step)
-            seen.add(len(list((tmp_path / "run/incidents/rolling").glob("step-*.json"))))
-    assert max(seen) <= checkpoints.KEPT + 2  # one that is not finite, and one that is being replaced
+            counts.add(len(list((tmp_path / "run/incidents/rolling").glob("step-*.json"))))
+    assert max(counts) <= checkpoints.KEPT + 2  # one that is not finite, and one that is being replaced
     (left,) = (tmp_path / "run/incidents/rolling").glob("*.json")
     assert json.loads(left.read_text())["finite"] is True
     assert choose(tmp_path / "run").first_step < 130
@@ -243,21 +243,23 @@ def test_a_full_disk_costs_an_event_and_training_goes_on(tmp_path: Path, monkeyp
 
 def test_a_really_full_disk(tmp_path: Path) -> None:
     """A filesystem of 2 MiB: where it cannot be mounted, the test says so."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", place], capture_output=True, check=False)
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mounting a small filesystem is not allowed here")
     try:
         from steadyrun.tutor.faults import load_recipe
         from steadyrun.tutor.train import train_recorded
 
-        result = train_recorded(load_recipe(steps=30), place / "run")
+        result = train_recorded(load_recipe(steps=30), folder / "run")
         assert len(result.losses) == 30
-        events = steadyrun.open_run(place / "run").events("probe-failed")
+        events = steadyrun.open_run(folder / "run").events("probe-failed")
         assert any(event.fields["probe"] == "a rolling checkpoint" for event in events)
     finally:
-        subprocess.run(["umount", place], check=True)  # which fails where a file is still open
+        subprocess.run(["umount", folder], check=True)  # which fails where a file is still open
 
 
 _KILLED = """
@@ -318,7 +320,7 @@ def test_several_incidents_and_which_is_the_gravest(tmp_path: Path) -> None:
 
     loop.one = one  # type: ignore[method-assign]
     run = loop.run(tmp_path / "run", 330)
-    assert {(each.step, each.kind) for each in incidents_of(run)} == {(150, "spike"), (300, "non-finite")}
+    assert {(incident.step, incident.kind) for incident in incidents_of(run)} == {(150, "spike"), (300, "non-finite")}
     assert choose(run).step == 300
     with pytest.raises(steadyrun.UsageError, match=r"no incident at step 7; it has: 150 \(spike\), 300 \(non-finite\)"):
         choose(run, 7)

@@ -28,7 +28,9 @@ def task_with(loss_fn: Callable[..., Tensor], rate: float = 0.1) -> steadyrun.Ta
     return steadyrun.Task(model, torch.optim.SGD(model.parameters(), rate), loss_fn)
 
 
-def train(path: Path, task: steadyrun.Task, each: Callable[[steadyrun.Run, int], None], factor: float = 1.0) -> Path:
+def train(
+    path: Path, task: steadyrun.Task, after_step: Callable[[steadyrun.Run, int], None], factor: float = 1.0
+) -> Path:
     with steadyrun.record(path) as run:
         run.watch(task.model, task.optimizer, loss_fn=task.loss_fn, monitor=False)
         for step in range(30):
@@ -38,7 +40,7 @@ def train(path: Path, task: steadyrun.Task, each: Callable[[steadyrun.Run, int],
             task.optimizer.step()
             task.optimizer.zero_grad()
             run.step(loss, batch=batch)
-            each(run, step)
+            after_step(run, step)
     return path
 
 

@@ -37,8 +37,8 @@ def test_anomaly_detection_loses_nothing() -> None:
             return plain_step(task, batch)
 
     with pytest.warns(UserWarning, match="Anomaly Detection|Error detected|nan"):
-        found = hunted(root_at_zero, step)
-    assert named(found) == ROOT
+        culprit = hunted(root_at_zero, step)
+    assert named(culprit) == ROOT
 
 
 def test_an_error_with_nothing_found_is_the_programs_own() -> None:
@@ -84,8 +84,8 @@ def test_a_mask_in_the_batch_is_legal_until_a_row_is_all_masked() -> None:
     mask = torch.full((6, 6), -math.inf).triu(1)
     x = torch.randn(4, 6, WIDTH)
     assert hunted(loss=attending, batch={"x": x, "mask": mask}) is None
-    found = hunted(loss=attending, batch={"x": x, "mask": torch.full((6, 6), -math.inf)})
-    assert named(found) == ("loss", "", "softmax", "fully-masked-row")
+    culprit = hunted(loss=attending, batch={"x": x, "mask": torch.full((6, 6), -math.inf)})
+    assert named(culprit) == ("loss", "", "softmax", "fully-masked-row")
 
 
 def test_a_tensor_from_outside_of_the_step() -> None:
@@ -95,10 +95,10 @@ def test_a_tensor_from_outside_of_the_step() -> None:
     def weighted(model: nn.Module, batch: Any) -> Tensor:
         return functional.cross_entropy(model(batch).flatten(0, 1), targets, weight=weights)
 
-    found = hunted(loss=weighted)
-    assert found is not None
-    assert (found.stage, found.cause) == ("data", "non-finite-input")
-    assert "from outside of the step" in found.message
+    culprit = hunted(loss=weighted)
+    assert culprit is not None
+    assert (culprit.stage, culprit.cause) == ("data", "non-finite-input")
+    assert "from outside of the step" in culprit.message
 
 
 def test_a_compiled_model_is_hunted_as_it_is_written() -> None:
@@ -113,10 +113,10 @@ def test_a_compiled_model_is_hunted_as_it_is_written() -> None:
 
 def test_a_loss_module_is_no_part_of_the_model() -> None:
     criterion = Spot(lambda x: torch.log(x * 0).mean())
-    found = hunted(loss=lambda model, batch: criterion(model(batch)))
-    assert named(found) == ("loss", "", "log", "log-of-zero")
-    assert found is not None
-    assert found.module_type == "Spot"
+    culprit = hunted(loss=lambda model, batch: criterion(model(batch)))
+    assert named(culprit) == ("loss", "", "log", "log-of-zero")
+    assert culprit is not None
+    assert culprit.module_type == "Spot"
 
 
 def test_a_failure_of_the_checker_is_not_the_programs_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +127,6 @@ def test_a_failure_of_the_checker_is_not_the_programs_problem(monkeypatch: pytes
 
     monkeypatch.setattr(dispatch_mode, "describe", broken)
     assert hunted() is None
-    found = hunted(over_nothing)
-    assert found is not None
-    assert (found.stage, found.cause) == ("loss", "unknown")
+    culprit = hunted(over_nothing)
+    assert culprit is not None
+    assert (culprit.stage, culprit.cause) == ("loss", "unknown")

@@ -167,36 +167,36 @@ INNOCENT: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 
 def arrived(loss: Tensor, model: nn.Module) -> bool:
-    held = [loss, *model.parameters(), *(each.grad for each in model.parameters())]
-    return not all(torch.isfinite(each).all() for each in held)
+    tensors = [loss, *model.parameters(), *(parameter.grad for parameter in model.parameters())]
+    return not all(torch.isfinite(tensor).all() for tensor in tensors)
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_faulty_operation_is_named(name: str) -> None:
     *expected, function = FAULTS[name]
-    found, loss, model = hunted(function)
+    culprit, loss, model = hunted(function)
     assert arrived(loss, model)
-    assert found is not None
-    assert [found.stage, found.operation, found.cause] == expected
-    assert found.module == "1.0"
-    assert found.where.startswith("test_hunt_operations.py")
+    assert culprit is not None
+    assert [culprit.stage, culprit.operation, culprit.cause] == expected
+    assert culprit.module == "1.0"
+    assert culprit.where.startswith("test_hunt_operations.py")
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_faulty_part_of_torch_is_named(name: str) -> None:
     operation, cause, part, function = PARTS[name]
-    found, loss, model = hunted(function, part)
+    culprit, loss, model = hunted(function, part)
     assert arrived(loss, model)
-    assert found is not None
-    assert (found.stage, found.module) == ("forward", "1.0.part")
-    assert (found.operation, found.cause) == (operation, cause)
+    assert culprit is not None
+    assert (culprit.stage, culprit.module) == ("forward", "1.0.part")
+    assert (culprit.operation, culprit.cause) == (operation, cause)
 
 
 @pytest.mark.parametrize("name", INNOCENT)
 def test_an_innocent_operation_is_not(name: str) -> None:
-    found, loss, model = hunted(INNOCENT[name])
+    culprit, loss, model = hunted(INNOCENT[name])
     assert not arrived(loss, model)
-    assert found is None
+    assert culprit is None
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -220,8 +220,8 @@ def test_in_a_random_model_the_faulty_layer_is_named(seed: int) -> None:
     for _ in range(8):
         layers += [nn.Linear(WIDTH, WIDTH), Spot(harmless[pick(len(harmless))], None)]
     stage, operation, cause, function = list(FAULTS.values())[pick(len(FAULTS))]
-    place = 2 * pick(8) + 1
-    layers[place] = Spot(function, None)
+    index = 2 * pick(8) + 1
+    layers[index] = Spot(function, None)
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Sequential(*layers))
     task = Task(model, torch.optim.AdamW(model.parameters()), lambda model, batch: model(batch).pow(2).mean())
@@ -234,8 +234,13 @@ def test_in_a_random_model_the_faulty_layer_is_named(seed: int) -> None:
         task.optimizer.step()
         return losses[0].detach()
 
-    found = hunt(task, execute, batch)
-    if found is None:  # a later layer has stopped the gradient or the value
+    culprit = hunt(task, execute, batch)
+    if culprit is None:  # a later layer has stopped the gradient or the value
         assert not arrived(losses[0], model)
     else:
-        assert (found.module, found.stage, found.operation, found.cause) == (f"1.{place}", stage, operation, cause)
+        assert (culprit.module, culprit.stage, culprit.operation, culprit.cause) == (
+            f"1.{index}",
+            stage,
+            operation,
+            cause,
+        )

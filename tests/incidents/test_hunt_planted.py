@@ -17,10 +17,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:std\\(\\)")
 @pytest.mark.parametrize("name", CULPRITS)
 def test_the_origin_is_named(name: str) -> None:
     case = CULPRITS[name]
-    found = hunt(*build(name))
-    assert found is not None
-    assert (found.stage, found.module) == (case.stage, case.module)
-    assert (found.operation, found.cause) == (case.operation, case.cause)
+    culprit = hunt(*build(name))
+    assert culprit is not None
+    assert (culprit.stage, culprit.module) == (case.stage, case.module)
+    assert (culprit.operation, culprit.cause) == (case.operation, case.cause)
 
 
 @pytest.mark.parametrize("name", INNOCENTS)
@@ -30,9 +30,9 @@ def test_the_innocent_are_left_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in CULPRITS.items() if case.kind != "rnn" and not case.half])
 def test_in_bfloat16_the_same_modules_are_named(name: str) -> None:
-    found = hunt(*build(name, dtype="bf16"))
-    assert found is not None
-    assert (found.stage, found.module) == (CULPRITS[name].stage, CULPRITS[name].module)
+    culprit = hunt(*build(name, dtype="bf16"))
+    assert culprit is not None
+    assert (culprit.stage, culprit.module) == (CULPRITS[name].stage, CULPRITS[name].module)
 
 
 def test_the_table_covers_every_stage_on_every_kind_of_model() -> None:
@@ -58,51 +58,51 @@ def test_hunting_changes_nothing(name: str) -> None:
 
 def _state(task):
     model = task.model
-    held = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    of_model = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
     moments = [value for state in task.optimizer.state.values() for value in state.values()]
     # A NaN has many bit patterns, and which one comes out is not defined.
-    tensors = [each.detach() for each in [*held, *moments] if isinstance(each, torch.Tensor)]
-    cleaned = [each.nan_to_num(nan=7.0) if each.is_floating_point() else each for each in tensors]
-    return [each.contiguous().reshape(-1) for each in cleaned]
+    tensors = [tensor.detach() for tensor in [*of_model, *moments] if isinstance(tensor, torch.Tensor)]
+    cleaned = [tensor.nan_to_num(nan=7.0) if tensor.is_floating_point() else tensor for tensor in tensors]
+    return [tensor.contiguous().reshape(-1) for tensor in cleaned]
 
 
 def test_a_culprit_is_plain_data() -> None:
-    found = hunt(*build("log of a softmax"))
-    assert found is not None
-    told = json.loads(json.dumps(dataclasses.asdict(found)))
-    assert told["module_type"] == "LogOfProbability"
-    assert told["value"] == "-inf"
-    assert told["dtype"] == "float32"
-    assert told["where"].startswith("plants.py:")
-    assert told["where"].endswith("in log_of_probability")
-    (held,) = told["inputs"]
-    assert held["low"] == 0.0
-    assert held["high"] == pytest.approx(1.0)
-    assert 0 < held["zeros"] < 1
+    culprit = hunt(*build("log of a softmax"))
+    assert culprit is not None
+    form = json.loads(json.dumps(dataclasses.asdict(culprit)))
+    assert form["module_type"] == "LogOfProbability"
+    assert form["value"] == "-inf"
+    assert form["dtype"] == "float32"
+    assert form["where"].startswith("plants.py:")
+    assert form["where"].endswith("in log_of_probability")
+    (operand,) = form["inputs"]
+    assert operand["low"] == 0.0
+    assert operand["high"] == pytest.approx(1.0)
+    assert 0 < operand["zeros"] < 1
 
 
 def test_the_message_has_the_numbers_and_the_fix() -> None:
-    found = hunt(*build("Adam in half"))
-    assert found is not None
-    assert "eps is 1e-08, which is zero in float16" in found.message
-    assert "1e-8 is zero in float16" in found.fix
+    culprit = hunt(*build("Adam in half"))
+    assert culprit is not None
+    assert "eps is 1e-08, which is zero in float16" in culprit.message
+    assert "1e-8 is zero in float16" in culprit.fix
 
 
 def test_a_hidden_branch_names_the_operation_behind_the_where() -> None:
-    found = hunt(*build("where over 0/0"))
-    assert found is not None
-    assert found.where.endswith("in guarded_afterwards")
-    assert found.parameter
-    assert "divided by zero" in found.message
+    culprit = hunt(*build("where over 0/0"))
+    assert culprit is not None
+    assert culprit.where.endswith("in guarded_afterwards")
+    assert culprit.parameter
+    assert "divided by zero" in culprit.message
 
 
 def test_ranges_leave_out_what_is_not_finite() -> None:
-    found = hunt(*build("an embedding row"))
-    assert found is not None
-    (held,) = found.inputs
-    assert math.isfinite(held.low)
-    assert math.isfinite(held.high)
-    assert held.nonfinite == pytest.approx(1 / 32)
+    culprit = hunt(*build("an embedding row"))
+    assert culprit is not None
+    (operand,) = culprit.inputs
+    assert math.isfinite(operand.low)
+    assert math.isfinite(operand.high)
+    assert operand.nonfinite == pytest.approx(1 / 32)
 
 
 def test_every_cause_has_a_meaning_and_a_fix() -> None:

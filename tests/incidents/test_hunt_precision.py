@@ -28,9 +28,9 @@ def step(task: Task, batch: Any) -> Any:
 
 
 def tensors(task: Task) -> list[torch.Tensor]:
-    state = [each for held in task.optimizer.state.values() for each in held.values()]
-    gradients = [each.grad for each in task.model.parameters()]
-    return [each for each in [*task.model.state_dict().values(), *state, *gradients] if each is not None]
+    state = [moment for moments in task.optimizer.state.values() for moment in moments.values()]
+    gradients = [parameter.grad for parameter in task.model.parameters()]
+    return [tensor for tensor in [*task.model.state_dict().values(), *state, *gradients] if tensor is not None]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -40,10 +40,10 @@ def test_everything_is_as_it_was_afterwards(dtype: torch.dtype, steps_before: in
     for _ in range(steps_before):
         step(task, batch)
     parameters = list(task.model.parameters())
-    before = [each.clone() for each in tensors(task)]
+    before = [tensor.clone() for tensor in tensors(task)]
     with fp32(task):
-        assert {each.dtype for each in task.model.parameters()} == {torch.float32}
-        assert {each.dtype for each in tensors(task) if each.is_floating_point()} == {torch.float32}
+        assert {parameter.dtype for parameter in task.model.parameters()} == {torch.float32}
+        assert {tensor.dtype for tensor in tensors(task) if tensor.is_floating_point()} == {torch.float32}
         step(task, as_float32(batch))
     assert all(mine is theirs for mine, theirs in zip(parameters, task.model.parameters(), strict=True))
     for mine, theirs in zip(before, tensors(task), strict=True):
@@ -57,7 +57,7 @@ def test_everything_is_as_it_was_after_an_error() -> None:
     task = small_task(torch.float16)
     with pytest.raises(RuntimeError, match="stop"), fp32(task):
         raise RuntimeError("stop")
-    assert {each.dtype for each in task.model.parameters()} == {torch.float16}
+    assert {parameter.dtype for parameter in task.model.parameters()} == {torch.float16}
     assert torch.autocast.__enter__.__module__ == "torch.amp.autocast_mode"
 
 

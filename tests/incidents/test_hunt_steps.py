@@ -58,10 +58,10 @@ def test_scaling_by_hand_that_skips_is_no_culprit(size: float) -> None:
     def step(task: Task, batch: Any) -> Any:
         loss = task.loss_fn(task.model, batch)
         (loss * 1e30).backward()
-        gradients = [each.grad for each in task.model.parameters()]
-        if all(torch.isfinite(each).all() for each in gradients):
-            for each in gradients:
-                each.div_(1e30)
+        gradients = [parameter.grad for parameter in task.model.parameters()]
+        if all(torch.isfinite(gradient).all() for gradient in gradients):
+            for gradient in gradients:
+                gradient.div_(1e30)
             task.optimizer.step()
         return loss.detach()
 
@@ -71,14 +71,14 @@ def test_scaling_by_hand_that_skips_is_no_culprit(size: float) -> None:
 def test_clipping_by_hand_over_a_zero_norm() -> None:
     def step(task: Task, batch: Any) -> Any:
         (loss := task.loss_fn(task.model, batch)).backward()
-        norm = torch.stack([each.grad.norm() for each in task.model.parameters()]).norm()
-        for each in task.model.parameters():
-            each.grad.div_(norm)
+        norm = torch.stack([parameter.grad.norm() for parameter in task.model.parameters()]).norm()
+        for parameter in task.model.parameters():
+            parameter.grad.div_(norm)
         task.optimizer.step()
         return loss.detach()
 
-    found = hunted(step=step, loss=lambda model, batch: model(batch).sum() * 0)
-    assert named(found) == ("update", "0.weight", "div", "division-by-zero")
+    culprit = hunted(step=step, loss=lambda model, batch: model(batch).sum() * 0)
+    assert named(culprit) == ("update", "0.weight", "div", "division-by-zero")
 
 
 def test_gradients_that_are_taken_by_hand() -> None:
@@ -101,10 +101,10 @@ def test_a_gradient_hook_of_the_programs_own() -> None:
         handle.remove()
         return loss
 
-    found = hunted(step=step)
-    assert found is not None
-    assert (found.stage, found.module, found.parameter) == ("backward", "2", "2.bias")
-    assert found.where.startswith("test_hunt_steps.py")
+    culprit = hunted(step=step)
+    assert culprit is not None
+    assert (culprit.stage, culprit.module, culprit.parameter) == ("backward", "2", "2.bias")
+    assert culprit.where.startswith("test_hunt_steps.py")
 
 
 def test_a_penalty_on_gradients() -> None:
@@ -124,7 +124,7 @@ def test_a_penalty_on_gradients() -> None:
 
 def test_an_optimizer_that_steps_in_backward() -> None:
     model = network()
-    optimizers = [torch.optim.Adam([each], eps=0.0) for each in model.parameters()]
+    optimizers = [torch.optim.Adam([parameter], eps=0.0) for parameter in model.parameters()]
     for parameter, optimizer in zip(model.parameters(), optimizers, strict=True):
         parameter.register_post_accumulate_grad_hook(lambda _, own=optimizer: own.step())
     task = Task(model, optimizers, lambda model, batch: model[2](model[0](batch)).sum() * 0)
@@ -135,9 +135,9 @@ def test_an_optimizer_that_steps_in_backward() -> None:
         loss.backward()
         return loss.detach()
 
-    found = hunt(task, execute, batch)
-    assert found is not None
-    assert (found.stage, found.operation, found.cause) == ("update", "addcdiv", "optimizer-epsilon")
+    culprit = hunt(task, execute, batch)
+    assert culprit is not None
+    assert (culprit.stage, culprit.operation, culprit.cause) == ("update", "addcdiv", "optimizer-epsilon")
 
 
 def test_an_optimizer_with_a_closure() -> None:
@@ -152,14 +152,14 @@ def test_an_optimizer_with_a_closure() -> None:
 
     assert hunted(step=closing) is None
     assert named(hunted(root_at_zero, closing)) == ROOT
-    found = hunted(step=closing, loss=lambda model, batch: (model(batch) * 0).log().mean())
-    assert named(found) == ("loss", "", "log", "log-of-zero")
+    culprit = hunted(step=closing, loss=lambda model, batch: (model(batch) * 0).log().mean())
+    assert named(culprit) == ("loss", "", "log", "log-of-zero")
 
 
 def test_moments_that_overflow_are_named_though_the_parameter_stands_still() -> None:
     model = network()
     task = Task(model, torch.optim.Adam(model.parameters()), lambda model, batch: (model(batch) * 1e12).pow(2).mean())
     batch = torch.randn(4, 6, WIDTH)
-    found = hunt(task, lambda: plain_step(task, batch), batch)
-    assert found is not None
-    assert (found.stage, found.module, found.cause) == ("update", "0.weight", "float32-overflow")
+    culprit = hunt(task, lambda: plain_step(task, batch), batch)
+    assert culprit is not None
+    assert (culprit.stage, culprit.module, culprit.cause) == ("update", "0.weight", "float32-overflow")

@@ -13,7 +13,7 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.flo
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
-    ("held", "bad"),
+    ("values", "bad"),
     [
         ([1.0, 0.0], Bad.NONE),
         ([1.0, math.nan], Bad.NAN),
@@ -22,8 +22,8 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.flo
         ([-math.inf, math.nan, math.inf], Bad.NAN | Bad.INF),
     ],
 )
-def test_floats_of_every_size(dtype: torch.dtype, held: list[float], bad: Bad) -> None:
-    assert bad_values(torch.tensor(held).to(dtype)) == bad
+def test_floats_of_every_size(dtype: torch.dtype, values: list[float], bad: Bad) -> None:
+    assert bad_values(torch.tensor(values).to(dtype)) == bad
 
 
 def test_the_largest_float16_is_finite() -> None:
@@ -39,13 +39,13 @@ def test_other_layouts() -> None:
 
 
 def test_what_cannot_be_looked_at_is_finite() -> None:
-    for held in (torch.ones(2, dtype=torch.long), torch.empty(0), torch.empty(3, device="meta"), None, "text"):
-        assert not bad_values(held)
+    for value in (torch.ones(2, dtype=torch.long), torch.empty(0), torch.empty(3, device="meta"), None, "text"):
+        assert not bad_values(value)
 
 
 def test_a_range_is_over_finite_values() -> None:
-    held = measure("x", torch.tensor([0.0, -2.0, math.inf, 5.0]))
-    assert (held.low, held.high, held.nonfinite, held.zeros) == (-2.0, 5.0, 0.25, 0.25)
+    span = measure("x", torch.tensor([0.0, -2.0, math.inf, 5.0]))
+    assert (span.low, span.high, span.nonfinite, span.zeros) == (-2.0, 5.0, 0.25, 0.25)
     assert measure("x", torch.tensor([math.nan])).low is None
     assert measure("x", torch.empty(0, 3)).empty
     assert measure("n", torch.tensor([3, 0])).zeros == 0.5
@@ -54,10 +54,10 @@ def test_a_range_is_over_finite_values() -> None:
 
 def test_a_huge_tensor_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finite_range, "_MOST_ELEMENTS", 10)
-    held = torch.arange(64.0).reshape(16, 4)
-    held[15, 3] = -math.inf
-    assert bad_values(held) == Bad.DOWN
-    assert measure("x", held) == finite_range.Range("x", "float32", (16, 4), 0.0, 62.0, 1 / 64, 1 / 64)
+    tensor = torch.arange(64.0).reshape(16, 4)
+    tensor[15, 3] = -math.inf
+    assert bad_values(tensor) == Bad.DOWN
+    assert measure("x", tensor) == finite_range.Range("x", "float32", (16, 4), 0.0, 62.0, 1 / 64, 1 / 64)
 
 
 def test_names_in_a_batch() -> None:

@@ -47,10 +47,10 @@ def train(path: Path, steps: int = 8, fails_at: int | None = None, scale: float 
 
 def change(path: Path, keys: list[Any], value: Any) -> None:
     content = json.loads(path.read_text())
-    held = content
+    node = content
     for key in keys[:-1]:
-        held = held[key]
-    held[keys[-1]] = value
+        node = node[key]
+    node[keys[-1]] = value
     path.write_text(json.dumps(content))
 
 
@@ -92,7 +92,7 @@ def test_one_damaged_incident_does_not_hide_the_other(tmp_path: Path) -> None:
 def test_the_list_as_json(tmp_path: Path) -> None:
     run = train(tmp_path / "run")
     shown = json.loads(CliRunner().invoke(app, ["replay", str(run), "--list", "--json"]).stdout)
-    assert [each["step"] for each in shown["incidents"]] == [3, 6]
+    assert [incident["step"] for incident in shown["incidents"]] == [3, 6]
 
 
 def test_a_second_attempt_that_fails_at_the_same_step(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from steadyrun.program.random_state import from_tensors, put, take, to_tensors
 Pair = namedtuple("Pair", ["x", "y"])
 
 
-def round_trip(held: object) -> object:
-    packed = pack(held)
+def round_trip(value: object) -> object:
+    packed = pack(value)
     return unpack(json.loads(json.dumps(packed.tree)), packed.tensors)
 
 

@@ -157,7 +157,7 @@ def test_a_module_that_is_not_deterministic_is_named(tmp_path: Path) -> None:
     result = steadyrun.replay(recorded(Loop(restless_task(), programs.images(1)), tmp_path / "run"), restless_task)
     assert result.proof.verdict == "not-reproducible"
     assert "nondeterminism" in kinds(result)
-    assert any("first in the output of noisy" in each.message for each in result.proof.differences)
+    assert any("first in the output of noisy" in difference.message for difference in result.proof.differences)
 
 
 def test_another_learning_rate_in_the_tasks_own_step(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_versions_of_the_run(tmp_path: Path) -> None:
 
     result = steadyrun.replay(run, factory)
     assert result.proof.verdict == "within-tolerance"
-    assert any("torch 2.1.0 then" in each.message for each in result.proof.differences)
+    assert any("torch 2.1.0 then" in difference.message for difference in result.proof.differences)
 
 
 @pytest.mark.parametrize(

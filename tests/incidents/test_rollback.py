@@ -44,7 +44,7 @@ class Guarded:
             loss = task.loss_fn(task.model, batch)
             if not torch.isfinite(loss):
                 self.returned.append(run.rollback())
-                self.after.append({name: held.clone() for name, held in task.model.state_dict().items()})
+                self.after.append({name: tensor.clone() for name, tensor in task.model.state_dict().items()})
                 continue
             loss.backward()
             task.optimizer.step()
@@ -83,8 +83,8 @@ def test_the_state_is_that_of_the_checkpoint_bit_for_bit(tmp_path: Path) -> None
         for name, buffer in loop.task.model.named_buffers():
             assert torch.equal(buffer, tensors[f"buffers.{name}"])
         momentum = loop.task.optimizer.state_dict()["state"]
-        assert all(torch.equal(held["momentum_buffer"], tensors[f"optimizers.0.state.{number}.momentum_buffer"])
-                   for number, held in momentum.items())  # fmt: skip
+        assert all(torch.equal(moments["momentum_buffer"], tensors[f"optimizers.0.state.{number}.momentum_buffer"])
+                   for number, moments in momentum.items())  # fmt: skip
         assert loop.task.scheduler.last_epoch == 40
         assert [group["lr"] for group in loop.task.optimizer.param_groups] != before
         assert not torch.equal(torch.get_rng_state(), random)  # dropout of the step that was given up
@@ -182,7 +182,7 @@ def test_after_a_step_that_broke_the_weights(tmp_path: Path) -> None:
     (event,) = view.events("rollback")
     assert (event.step, event.fields["from_step"], event.fields["skipped_batches"]) == (56, 55, 16)
     assert math.isfinite(view.series("loss").values[-1])
-    assert [each.kind for each in incidents_of(tmp_path / "run")] == ["non-finite"]
+    assert [incident.kind for incident in incidents_of(tmp_path / "run")] == ["non-finite"]
 
 
 def test_an_older_checkpoint_can_be_asked_for(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def tutor(path: Path, bad: set[int], steps: int = 400) -> steadyrun.Report:
 def test_the_check_finds_nothing_strange(tmp_path: Path, bad: set[int]) -> None:
     """Back to step 0 in the warmup and after it, back in the decay, and several times."""
     report = tutor(tmp_path / "run", bad)
-    told = {asked.question.code: asked.answer for asked in report.walk.path}
-    assert [(code, each.message) for code, each in told.items() if each.kind == "fault"] == []
-    assert (told["C2.1"].kind, told["C2.2"].kind, told["C6.2"].kind) == ("pass", "pass", "pass")
-    assert "optimizer-begins-again" not in {each.outcome for each in told.values()}
+    answers = {asked.question.code: asked.answer for asked in report.walk.path}
+    assert [(code, answer.message) for code, answer in answers.items() if answer.kind == "fault"] == []
+    assert (answers["C2.1"].kind, answers["C2.2"].kind, answers["C6.2"].kind) == ("pass", "pass", "pass")
+    assert "optimizer-begins-again" not in {answer.outcome for answer in answers.values()}
     assert report.verdict == "healthy"
     assert steadyrun.open_run(tmp_path / "run").events("fault") == []

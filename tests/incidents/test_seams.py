@@ -99,7 +99,7 @@ def test_an_attempt_that_never_came_to_a_step_loses_nothing(tmp_path: Path) -> N
 def test_incidents_soon_after_a_resume_have_the_state_before_it(tmp_path: Path) -> None:
     loop, path = cnn(), tmp_path / "run"
     go_on(loop, path, 30)
-    before = {name: held.detach().clone() for name, held in loop.task.model.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in loop.task.model.named_parameters()}
     with steadyrun.record(path) as run:
         run.watch(loop.task.model, loop.task.optimizer, scheduler=loop.task.scheduler, loss_fn=loop.task.loss_fn)
         for step in range(30, 260):
@@ -128,15 +128,15 @@ def test_a_first_attempt_has_no_seam(tmp_path: Path) -> None:
 
 def test_the_moments_that_a_resume_forgot_are_there(tmp_path: Path) -> None:
     train_recorded(load_recipe("optimizer-reset", seed=1, steps=200), tmp_path / "run")
-    incident = next(each for each in incidents_of(tmp_path / "run") if each.kind == "fault")
+    incident = next(incident for incident in incidents_of(tmp_path / "run") if incident.kind == "fault")
     assert incident.content["found"]["outcome"] == "optimizer-reset"
     assert incident.content["before_seam"] == 100
     assert incident.before_seam is not None
     tree, tensors = incident.before_seam
     kept = unpack(tree, tensors, torch.device("cpu"))["optimizers"][0]["state"]
     after = unpack(*incident.state, torch.device("cpu"))["optimizers"][0]["state"]
-    assert {float(held["step"]) for held in kept.values()} == {100.0}
-    assert all(float(held["step"]) < 100 for held in after.values())
+    assert {float(moments["step"]) for moments in kept.values()} == {100.0}
+    assert all(float(moments["step"]) < 100 for moments in after.values())
 
 
 _KILLED = """

@@ -29,12 +29,12 @@ class Slotted:
 
 
 @pytest.mark.parametrize(
-    ("held", "back"),
+    ("value", "back"),
     [(Number.ONE, 1), (Word.A, "a"), (np.str_("b"), "b")],
     ids=["number", "word", "text"],
 )
-def test_an_enum_is_what_it_stands_for(held: Any, back: Any) -> None:
-    packed = pack({"a": held})
+def test_an_enum_is_what_it_stands_for(value: Any, back: Any) -> None:
+    packed = pack({"a": value})
     assert unpack(packed.tree, packed.tensors) == {"a": back}
     assert not packed.lost
 

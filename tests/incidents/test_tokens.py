@@ -23,7 +23,7 @@ class Words:
         return 41
 
     def decode(self, ids: list[int]) -> str:
-        return " ".join(f"w{each}" for each in ids)
+        return " ".join(f"w{token}" for token in ids)
 
 
 def test_a_token_never_seen_before_is_named(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_the_tokens_of_the_batch_itself_do_not_count_as_seen() -> None:
     counts.add(torch.full((4, 50), 2))
     batch = torch.full((2, 5), 7)
     counts.add(batch)
-    found = describe(pack({"ids": batch}), counts, counts.before(), own=1)
-    assert found["unusual_tokens"][0]["before"] == 0
+    facts = describe(pack({"ids": batch}), counts, counts.before(), own=1)
+    assert facts["unusual_tokens"][0]["before"] == 0
 
 
 @given(st.integers(0, 30), st.floats(0.01, 20))
@@ -77,22 +77,22 @@ def test_the_chance_of_so_many(count: int, expected: float) -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_losses_per_token_of_a_loss_that_is_reduced(reduction: str) -> None:
     logits, targets = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 1, 2, 3, 4, -100])
-    with TokenLosses() as seen:
+    with TokenLosses() as tokens:
         loss = torch.nn.functional.cross_entropy(logits, targets, reduction=reduction)
     expected = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    assert seen.found() == expected.tolist()
+    assert tokens.losses() == expected.tolist()
     assert torch.equal(loss, torch.nn.functional.cross_entropy(logits, targets, reduction=reduction))
 
 
 def test_losses_per_token_of_modules_and_others() -> None:
     x, y = torch.randn(4, 3), torch.rand(4, 3)
-    with TokenLosses() as seen:
+    with TokenLosses() as tokens:
         torch.nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))(x, y)
         torch.nn.functional.mse_loss(x, y)
-    assert len(seen.found() or []) == 24
+    assert len(tokens.losses() or []) == 24
     with TokenLosses() as nothing:
         (x - y).abs().mean()
-    assert nothing.found() is None
+    assert nothing.losses() is None
 
 
 def test_given_losses_per_token_are_kept(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_jump_of_the_rate_in_a_program_that_is_not_the_tutor(tmp_path: Path) -
 
 def test_a_strange_batch_in_a_program_that_is_not_the_tutor(tmp_path: Path) -> None:
     def spoil(step: int, part: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: held.flip(1) for name, held in part.items()} if step == 180 else part
+        return {name: tensor.flip(1) for name, tensor in part.items()} if step == 180 else part
 
     result = explained(rnn(spoil=spoil).run(tmp_path / "run", 260), programs.rnn_task)
     assert result.why is not None

@@ -121,10 +121,10 @@ def test_a_rate_that_helps_only_long_before_the_bad_loss(tmp_path: Path, task: A
     assert f"gone (from step {early} on)" in str(result)
     assert f"the learning rate divided by 3 from step {early} on, {moment - early} steps before" in result.why.why
     assert "no smaller learning rate" not in result.why.why
-    held = json.loads((result.incident.folder / "experiments.json").read_text())
-    row = next(each for each in held["table"] if each["factor"] == "lr/3")
+    experiments = json.loads((result.incident.folder / "experiments.json").read_text())
+    row = next(factor_row for factor_row in experiments["table"] if factor_row["factor"] == "lr/3")
     assert (row["starts"], row["before"]) == ([late, early], [1, moment - early])
-    assert json.loads((result.incident.folder / "replay.json").read_text())["experiments"] == held
+    assert json.loads((result.incident.folder / "replay.json").read_text())["experiments"] == experiments
 
 
 def test_rates_that_do_not_help_are_tried_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_no_update_before_the_bad_step_means_not_tested(tmp_path: Path, task: An
     assert result.why.verdict == "model"
     assert "removes it" not in result.why.why
     assert "not tested" in result.why.why
-    held = json.loads((result.incident.folder / "experiments.json").read_text())
-    assert [row["gone"] for row in held["table"]] == [None, None, None]
+    experiments = json.loads((result.incident.folder / "experiments.json").read_text())
+    assert [row["gone"] for row in experiments["table"]] == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_starting_points(near: int, earlier: int, farthest: int, moment: int, st
 
 def row(name: str, gone: bool | None, *before: int) -> FactorRow:
     note = "not tested: no update" if gone is None else ""
-    return FactorRow(name, "", name, 1.0, 1.0, gone, note, tuple(100 - each for each in before), before)
+    return FactorRow(name, "", name, 1.0, 1.0, gone, note, tuple(100 - steps for steps in before), before)
 
 
 def culprit(stage: str, cause: str) -> Culprit:

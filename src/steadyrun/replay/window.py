@@ -50,7 +50,7 @@ class TokenLosses(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._hashes: list[Tensor] = []
+        self._losses: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,16 +58,16 @@ class TokenLosses(TorchFunctionMode):
             self._note(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def found(self) -> list[float] | None:
+    def losses(self) -> list[float] | None:
         """The noted losses in order; None where no loss function of torch was called."""
-        flat = [losses.reshape(-1).float().cpu() for losses in self._hashes]
+        flat = [losses.reshape(-1).float().cpu() for losses in self._losses]
         return torch.cat(flat)[:_MOST].tolist() if flat else None
 
     def _note(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> None:
         try:
             with torch.no_grad():
                 plain = {name: value for name, value in kwargs.items() if name not in {"size_average", "reduce"}}
-                self._hashes.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
+                self._losses.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
         except Exception:  # an unusual call is simply not noted: the step itself must go on as it is
             return
 
@@ -135,7 +135,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
                 result.first_bad, result.before_bad = step, before
                 break
             if isinstance(tokens, TokenLosses):
-                result.token_losses = tokens.found()
+                result.token_losses = tokens.losses()
             result.losses[step] = value = float(loss)
             run.step(loss, batch=session.incident.batch(step, session.device), step=step)
             if different is None and step in recorded and not _same(value, recorded[step]):
