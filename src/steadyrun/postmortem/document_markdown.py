@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
 from steadyrun.postmortem.document import OUTSIDE_TABLE, Document, WeighedEvidence
 from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
-from steadyrun.postmortem.proofs import ExperimentRecord
 from steadyrun.postmortem.remedies import NEXT
 from steadyrun.report import phrases
 from steadyrun.report.markdown import code, escape
+from steadyrun.store.incident_files import ExperimentRecord
 from steadyrun.text import shown
 
 _TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fault", "exception": "Exception"}

@@ -11,9 +11,9 @@ import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measurements import RECENT, Numbers, against
-from steadyrun.postmortem.proofs import entries, part, text, to_number, to_step
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import phrases
+from steadyrun.store.incident_files import entries, part, text, to_number, to_step
 from steadyrun.text import shown
 
 REPLAY, EXPERIMENT, PANEL, WALK, BATCH, RECORD = "replay", "experiment", "panel", "walk", "batch", "record"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from steadyrun.postmortem.expectations import seed_of
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
 from steadyrun.records import Series
 from steadyrun.report.kept_answers import REPLAYED
@@ -17,6 +16,7 @@ from steadyrun.report.report import Report
 from steadyrun.signals import around_moment
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import Floats
+from steadyrun.store.incident_files import text, to_number
 from steadyrun.text import shown
 
 HOLDS, FAILS, CANNOT, SKIPPED = "pass", "fail", "cannot-tell", "skipped"

@@ -9,9 +9,9 @@ import numpy as np
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.postmortem.proofs import to_step
 from steadyrun.signals.smoothing import Floats
 from steadyrun.signals.suggested_clip import suggested_clip
+from steadyrun.store.incident_files import to_step
 from steadyrun.text import shown
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"

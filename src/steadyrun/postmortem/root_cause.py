@@ -12,8 +12,8 @@ from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Grounds, Hypothesis
 from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
 from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY
-from steadyrun.postmortem.proofs import text
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.store.incident_files import text
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
 _ARTICLES = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measurements import Numbers, against
-from steadyrun.postmortem.proofs import text
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.store.incident_files import text
 from steadyrun.text import shown
 
 _MOST = 8  # unusual tokens that are named

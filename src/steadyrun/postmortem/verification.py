@@ -12,9 +12,9 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.report import limits
 from steadyrun.report.report import examined
+from steadyrun.store.incident_files import text, to_number
 
 SCHEMA = 1
 

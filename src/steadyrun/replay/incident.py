@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyrun.capture.incident_folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
+from steadyrun.capture.incident_folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, RAISED, REPLAY
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import unpack
 from steadyrun.program.random_state import RandomState, from_tensors
+from steadyrun.store.incident_files import captured
 from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunReader, open_run
-
-_NAME = re.compile(r"step-(\d{7,})")
 
 
 class Incident:
@@ -175,13 +174,11 @@ def incidents_of(run: Path) -> list[Incident]:
 def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
     """Those that can be read, and what is wrong with the others: one damaged file does not hide the rest."""
     incidents, damaged = [], []
-    root = run / INCIDENTS
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if _NAME.fullmatch(path.name) and (path / INCIDENT).is_file():
-            try:
-                incidents.append(Incident(path))
-            except RunDirectoryError as problem:
-                damaged.append(problem)
+    for path in sorted(captured(run).values()):
+        try:
+            incidents.append(Incident(path))
+        except RunDirectoryError as problem:
+            damaged.append(problem)
     return incidents, damaged
 
 

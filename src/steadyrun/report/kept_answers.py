@@ -23,12 +23,11 @@ from steadyrun.questions.form import (
     Question,
     Threshold,
 )
-from steadyrun.store.jsonio import number, read_json
+from steadyrun.store.incident_files import IN_REPORTS, IncidentFiles, read
+from steadyrun.store.jsonio import number
 from steadyrun.trees.walker import Asked
 
 _KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
-_LARGEST = 4 * 2**20  # bytes of a replay's JSON that is still read
-REPRODUCED = ("bit-equal", "within-tolerance")
 REPLAYED = "R"  # codes of what replays have found begin with it
 _FOLLOWS = ("C", "D", "S", "A3.8")
 
@@ -127,25 +126,14 @@ def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
 def replayed(root: Path) -> list[Asked]:
     """The origins that replays of this run have found, of those that reproduced what was recorded."""
     folders = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
-    found = [_culprit(json_object(path)) for path in folders]
+    found = [_culprit(read(path.parent, ("replay",), IN_REPORTS)) for path in folders]
     return [each for each in found if each is not None]
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of an incident; empty where it is absent, damaged, far too large or no plain file."""
-    try:
-        held = read_json(path, _LARGEST)
-    except (OSError, ValueError):
-        return {}
-    return held if isinstance(held, dict) else {}
-
-
-def _culprit(replay: dict[str, Any]) -> Asked | None:
-    culprit, proof = replay.get("culprit"), replay.get("proof")
-    if not isinstance(culprit, dict) or not isinstance(proof, dict) or proof.get("verdict") not in REPRODUCED:
-        return None
+def _culprit(files: IncidentFiles) -> Asked | None:
+    culprit = files.culprit
     cause, message = culprit.get("cause"), culprit.get("message")
-    if not isinstance(cause, str) or not isinstance(message, str):
+    if not files.reproduced or not isinstance(cause, str) or not isinstance(message, str):
         return None
     step = culprit.get("step")
     fix = str(culprit.get("fix", ""))

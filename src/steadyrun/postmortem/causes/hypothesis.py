@@ -9,9 +9,9 @@ from typing import Any
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.evidence import Observation, Observations
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.postmortem.proofs import part, text, to_step
 from steadyrun.postmortem.remedies import Remedy
 from steadyrun.questions.form import FAULT
+from steadyrun.store.incident_files import part, text, to_step
 
 PROVES, FAVOURS, AGAINST, RULES_OUT, UNTESTED = "proves", "favours", "speaks against", "rules out", "does not test"
 PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"

@@ -15,8 +15,8 @@ from steadyrun.postmortem.causes.hypothesis import (
     examples,
     raised_at,
 )
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip, tried_clip
+from steadyrun.store.incident_files import text, to_number
 from steadyrun.text import shown
 
 _CLEARLY, _HARDLY = 5.0, 1.5  # times the mean before: of a gradient that stands out, and of one that does not

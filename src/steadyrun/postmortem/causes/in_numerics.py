@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign, examples
-from steadyrun.postmortem.proofs import part, text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy
+from steadyrun.store.incident_files import part, text, to_number
 
 _PROGRAM = frozenset({"forward", "loss", "backward", "update", "state"})
 _GROWN_NUMBERS = frozenset({"float32-overflow", "bf16-overflow"})  # where it struck; why they grew is another matter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign
-from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
 from steadyrun.questions.form import FAULT
+from steadyrun.store.incident_files import part, text
 from steadyrun.text import shown
 
 _JUMP = 0.2  # of the peak: D2.3 calls it a jump from there

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Grounds, Sign, raised_at
-from steadyrun.postmortem.proofs import text
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.report import phrases
 from steadyrun.report.kept_answers import REPLAYED
 from steadyrun.signals.run_signals import Signals
+from steadyrun.store.incident_files import text
 from steadyrun.trees.walker import Asked
 
 # The change that a fault of the walk asks for, as a line of code or configuration.

@@ -1,16 +1,23 @@
-"""What an incident folder holds, as plain data: nothing is executed; what is damaged is told and counts as absent."""
+"""The JSON of an incident folder as plain data, for reports and post-mortems.
+
+Nothing is executed; a damaged file is reported and counts as absent. A replay is stricter: see `replay.incident`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from steadyrun.store.incident_order import gravity
-from steadyrun.store.jsonio import number, read_json
+from steadyrun.store.jsonio import LARGEST, number, read_json
 
+IN_REPORTS = 4 * 2**20  # bytes of a file that is read for a report
+REPRODUCED = ("bit-equal", "within-tolerance")
+_FILES = ("incident", "batch", "replay", "experiments")
 _NAME = re.compile(r"step-(\d{7,})")
 _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "model"})
 
@@ -49,14 +56,14 @@ class ExperimentRecord:
 
 
 @dataclass(frozen=True)
-class Proofs:
+class IncidentFiles:
     """The JSON files of one incident folder; those that are not there are empty."""
 
     folder: Path | None = None
     incident: Mapping[str, Any] = field(default_factory=dict)
     batch: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
-    experiments: ExperimentRecord | None = None
+    tried: Mapping[str, Any] = field(default_factory=dict)  # experiments.json
     damaged: tuple[str, ...] = ()
 
     @property
@@ -72,11 +79,15 @@ class Proofs:
 
     @property
     def reproduced(self) -> bool:
-        return self.proof in {"bit-equal", "within-tolerance"}
+        return self.proof in REPRODUCED
 
     @property
     def culprit(self) -> Mapping[str, Any]:
         return part(self.replay, "culprit")
+
+    @cached_property
+    def experiments(self) -> ExperimentRecord | None:
+        return experiment_record(self.tried)
 
     @property
     def unusual(self) -> list[Mapping[str, Any]]:
@@ -95,33 +106,36 @@ class Proofs:
         return [value for value in values if value is not None]
 
 
-def read(folder: Path) -> Proofs:
-    """Everything an incident folder tells without executing anything."""
-    damaged: list[str] = []
-    incident, batch, replay, experiments = (
-        _load(folder / f"{name}.json", damaged) for name in ("incident", "batch", "replay", "experiments")
-    )
-    return Proofs(folder, incident, batch, replay, _experiments(experiments), tuple(damaged))
-
-
-def folders(run: Path) -> dict[int, Path]:
-    """The incident folders of a run by their step."""
+def folders(run: Path) -> list[tuple[int, Path]]:
+    """All that are named as incident folders of a run, in the order of their steps."""
     root = run / "incidents"
-    named = [(path, _NAME.fullmatch(path.name)) for path in root.iterdir()] if root.is_dir() else []
-    by_step = {int(name[1]): path for path, name in named if name is not None and (path / "incident.json").is_file()}
-    return dict(sorted(by_step.items()))
+    named = [(_NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
+    return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
-def gravest(run: Path) -> Proofs | None:
+def captured(run: Path) -> dict[int, Path]:
+    """The folders that hold an incident, by step."""
+    return {step: path for step, path in folders(run) if (path / "incident.json").is_file()}
+
+
+def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) -> IncidentFiles:
+    """Everything that these files of an incident folder say; one of more than `largest` bytes counts as damaged."""
+    damaged: list[str] = []
+    incident, batch, replay, tried = (
+        _load(folder / f"{name}.json", largest, damaged) if name in files else {} for name in _FILES
+    )
+    return IncidentFiles(folder, incident, batch, replay, tried, tuple(damaged))
+
+
+def gravest(run: Path) -> IncidentFiles | None:
     """The incident that matters most, of those the first; None where the run has none."""
-    every = [read(path) for path in folders(run).values()]
-    readable = [proofs for proofs in every if proofs.incident]
-    return min(readable, key=_gravity, default=None)
+    every = map(read, captured(run).values())
+    return min((files for files in every if files.incident), key=_gravity, default=None)
 
 
-def _gravity(proofs: Proofs) -> tuple[int, float, int]:
-    step = to_step(proofs.incident.get("step"))
-    return gravity(proofs.incident.get("kind"), proofs.incident.get("severity"), -1 if step is None else step)
+def _gravity(files: IncidentFiles) -> tuple[int, float, int]:
+    step = to_step(files.incident.get("step"))
+    return gravity(files.incident.get("kind"), files.incident.get("severity"), -1 if step is None else step)
 
 
 def text(content: Mapping[str, Any], key: str) -> str:
@@ -155,11 +169,11 @@ def to_step(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
+def _load(path: Path, largest: int, damaged: list[str]) -> Mapping[str, Any]:
     try:
         if not path.exists():
             return {}
-        content = read_json(path)
+        content = read_json(path, largest)
         if not isinstance(content, dict):
             raise ValueError("it holds no object")
     except (OSError, ValueError) as problem:
@@ -168,11 +182,11 @@ def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
     return content
 
 
-def _experiments(content: Mapping[str, Any]) -> ExperimentRecord | None:
+def experiment_record(content: Mapping[str, Any]) -> ExperimentRecord | None:
+    """What experiments.json says; None where it has no verdict."""
     if not text(content, "verdict"):
         return None
-    table = content.get("table")
-    rows = [_factor(row) for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+    rows = [_factor(row) for row in entries(content, "table")]
     baseline = to_number(part(content, "baseline").get("peak_loss"))
     verdict, why, together = (text(content, key) for key in ("verdict", "why", "interaction"))
     return ExperimentRecord(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
