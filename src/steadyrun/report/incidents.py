@@ -53,7 +53,7 @@ class IncidentCard:
             "cause": self.cause or None,
             "removed_by": list(self.removed_by),
             "fix": self.fix,
-            "examples": [dict(each) for each in self.examples],
+            "examples": [dict(example) for example in self.examples],
         }
 
     def sentence(self, run: str) -> str:
@@ -81,8 +81,8 @@ class IncidentCard:
 
 def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
-    found = [_incident(step, path) for step, path in folders(root) if step < _LARGEST_STEP]
-    return tuple(incident for incident in found if incident is not None)
+    cards = [_incident(step, path) for step, path in folders(root) if step < _LARGEST_STEP]
+    return tuple(card for card in cards if card is not None)
 
 
 def _incident(step: int, folder: Path) -> IncidentCard | None:
