@@ -16,14 +16,14 @@ def run(story: Callable[[Feed], Awaitable[None]], **bounds: int) -> None:
 
 
 async def take(feed: Feed, since: str, count: int) -> list[FeedEvent]:
-    found = []
+    events = []
     stream = feed.follow(since)
     async for event in stream:
-        found.append(event)
-        if len(found) == count:
+        events.append(event)
+        if len(events) == count:
             break
     await stream.aclose()  # type: ignore[attr-defined]
-    return found
+    return events
 
 
 def test_every_reader_gets_every_event_after_the_one_it_has_seen() -> None:
@@ -51,7 +51,7 @@ def test_a_reader_that_is_too_far_behind_begins_again() -> None:
         assert (event.kind, event.id) == ("refresh", feed.position)
         assert len(feed._events) == 3
         feed.publish("patch", "10")
-        assert [each.data for each in await take(feed, event.id, 1)] == ["10"]
+        assert [missed.data for missed in await take(feed, event.id, 1)] == ["10"]
 
     run(story, most=3)
 

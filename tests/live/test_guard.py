@@ -46,8 +46,8 @@ def client(root: Path, token: str | None = None, host: str = "127.0.0.1", base: 
 
 @pytest.fixture(scope="module")
 def locked(root: Path) -> Iterator[TestClient]:
-    with client(root, TOKEN) as found:
-        yield found
+    with client(root, TOKEN) as browser:
+        yield browser
 
 
 def test_the_lists_above_are_all_routes(root: Path) -> None:

@@ -38,11 +38,11 @@ def test_rows_fill_up_and_the_newest_is_first(tmp_path: Path) -> None:
     made(tmp_path / "old", 3.0, 2.0, 1.5)
     made(tmp_path / "sub/new", 3.0, float("nan"))
     with client(tmp_path) as browser:
-        found = eventually(lambda: all(row["verdict"] for row in listed(browser).values()) and listed(browser))
-    assert list(found) == ["sub/new", "old"]
-    assert (found["old"]["step"], found["old"]["loss"], found["old"]["state"]) == (2, "1.5", "finished")
-    assert (found["sub/new"]["loss"], found["sub/new"]["ends_badly"]) == ("nan", True)
-    assert found["old"]["line"].count(",") == 3
+        rows = eventually(lambda: all(row["verdict"] for row in listed(browser).values()) and listed(browser))
+    assert list(rows) == ["sub/new", "old"]
+    assert (rows["old"]["step"], rows["old"]["loss"], rows["old"]["state"]) == (2, "1.5", "finished")
+    assert (rows["sub/new"]["loss"], rows["sub/new"]["ends_badly"]) == ("nan", True)
+    assert rows["old"]["line"].count(",") == 3
 
 
 def test_the_recorded_verdict_needs_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +52,8 @@ def test_the_recorded_verdict_needs_no_walk(tmp_path: Path, monkeypatch: pytest.
         file.write('{"kind": "verdict", "step": 0, "time": 1, "verdict": "fault", "leaf": "D1.3"}\n')
     monkeypatch.setattr(run_row, "check_with", lambda *_: pytest.fail("walked"))
     with client(tmp_path) as browser:
-        found = eventually(lambda: (row := listed(browser)["run"])["verdict"] and row)
-    assert (found["verdict"], found["leaf"]) == ("fault", "D1.3")
+        listed_row = eventually(lambda: (row := listed(browser)["run"])["verdict"] and row)
+    assert (listed_row["verdict"], listed_row["leaf"]) == ("fault", "D1.3")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_one_broken_run_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer/manifest.json").write_text('{"schema": 99}')
     with client(tmp_path) as browser:
-        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
-    assert {name: row["state"] for name, row in found.items()} == {
+        rows = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+    assert {name: row["state"] for name, row in rows.items()} == {
         "good": "finished",
         "bad": "unreadable",
         "newer": "unreadable",
@@ -108,9 +108,9 @@ def test_one_strange_run_hides_no_other(tmp_path: Path, make: Callable[[Path], N
     made(tmp_path / "odd", 1.0)
     make(tmp_path / "odd")
     with client(tmp_path) as browser:
-        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+        rows = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
         figures = browser.get("/metrics")
-    assert set(found) == {"good", "odd"}
+    assert set(rows) == {"good", "odd"}
     assert figures.status_code == 200
     assert 'run="good"' in figures.text
 
@@ -120,15 +120,15 @@ def test_an_error_that_nobody_expected_is_that_run_s_own(tmp_path: Path, monkeyp
     made(tmp_path / "odd", 1.0)
     first = run_row.first
 
-    def broken(place: RunPlace) -> run_row.RunRow:
-        if place.name == "odd":
+    def broken(run: RunPlace) -> run_row.RunRow:
+        if run.name == "odd":
             raise RecursionError
-        return first(place)
+        return first(run)
 
     monkeypatch.setattr(run_row, "first", broken)
     with client(tmp_path) as browser:
-        found = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
-    assert found["odd"]["state"] == "unreadable"
+        rows = eventually(lambda: (known := listed(browser))["good"]["loss"] and known)
+    assert rows["odd"]["state"] == "unreadable"
 
 
 def test_five_hundred_runs_are_listed(tmp_path: Path) -> None:

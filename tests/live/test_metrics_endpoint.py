@@ -27,32 +27,32 @@ _UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 def parse(text: str) -> Samples:
     """Metrics by name and labels. Everything that the format does not allow is an error."""
-    found: Samples = {}
+    samples: Samples = {}
     assert text.endswith("\n")
     for line in text[:-1].split("\n"):
         if line.startswith("# HELP "):
             name = line.split()[2]
-            assert name not in found, f"{name} comes twice"
-            found[name] = {}
+            assert name not in samples, f"{name} comes twice"
+            samples[name] = {}
         elif line.startswith("# TYPE "):
             assert line == f"# TYPE {name} gauge"
         else:
             read, labels, value = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\S+)", line).groups()  # type: ignore[union-attr]
             assert read == name, "samples stand below their own name"
             key = parse_labels(labels or "")
-            assert key not in found[name], f"{line} comes twice"
+            assert key not in samples[name], f"{line} comes twice"
             assert value in {"NaN", "+Inf", "-Inf"} or re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", value)
-            found[name][key] = float(value)
-    return found
+            samples[name][key] = float(value)
+    return samples
 
 
 def parse_labels(text: str) -> tuple[tuple[str, str], ...]:
-    labels, place = [], 0
-    while place < len(text):
-        match = _LABEL.match(text, place)
-        assert match is not None, text[place:]
-        labels.append((match[1], re.sub(r'\\["\\n]', lambda found: _UNESCAPED[found[0]], match[2])))
-        place = match.end()
+    labels, position = [], 0
+    while position < len(text):
+        match = _LABEL.match(text, position)
+        assert match is not None, text[position:]
+        labels.append((match[1], re.sub(r'\\["\\n]', lambda escaped: _UNESCAPED[escaped[0]], match[2])))
+        position = match.end()
     return tuple(labels)
 
 
@@ -76,20 +76,20 @@ def test_what_prometheus_reads_of_a_run(tmp_path: Path) -> None:
     me = ("run", "sub/run")
     with client(tmp_path) as browser:
         first = scraped(browser)
-        found = eventually(lambda: (now := scraped(browser))["steadyrun_run_verdict"] and now)
+        samples = eventually(lambda: (now := scraped(browser))["steadyrun_run_verdict"] and now)
     assert first["steadyrun_runs"] == {(): 1.0}
     assert first["steadyrun_run_loss"] == {(me,): pytest.approx(1.6)}  # it is there with the first answer
-    assert found["steadyrun_run_last_step"] == {(me,): 4.0}
-    assert found["steadyrun_run_learning_rate"] == {(me,): 0.1}
-    assert found["steadyrun_run_grad_norm"] == {(me,): 1.5}
-    assert found["steadyrun_run_val_loss"] == {(me,): 1.75}
-    assert 0 <= found["steadyrun_run_last_point_age_seconds"][(me,)] <= time.time() - began
-    states = {dict(key)["state"]: value for key, value in found["steadyrun_run_state"].items()}
+    assert samples["steadyrun_run_last_step"] == {(me,): 4.0}
+    assert samples["steadyrun_run_learning_rate"] == {(me,): 0.1}
+    assert samples["steadyrun_run_grad_norm"] == {(me,): 1.5}
+    assert samples["steadyrun_run_val_loss"] == {(me,): 1.75}
+    assert 0 <= samples["steadyrun_run_last_point_age_seconds"][(me,)] <= time.time() - began
+    states = {dict(key)["state"]: value for key, value in samples["steadyrun_run_state"].items()}
     assert states["finished"] == 1.0
     assert sum(states.values()) == 1.0
-    verdicts = {dict(key)["verdict"]: value for key, value in found["steadyrun_run_verdict"].items()}
+    verdicts = {dict(key)["verdict"]: value for key, value in samples["steadyrun_run_verdict"].items()}
     assert sum(verdicts.values()) == 1.0
-    assert found["steadyrun_run_fault"] == {(me, ("leaf", "")): 0.0}
+    assert samples["steadyrun_run_fault"] == {(me, ("leaf", "")): 0.0}
 
 
 def test_a_fault_is_one(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_fault_is_one(tmp_path: Path) -> None:
     with (tmp_path / "bad/events/rank-00000.jsonl").open("a") as file:
         file.write('{"kind": "verdict", "step": 0, "time": 1, "verdict": "fault", "leaf": "D1.3"}\n')
     with client(tmp_path) as browser:
-        found = scraped(browser)
-    assert found["steadyrun_run_fault"] == {(("run", "bad"), ("leaf", "D1.3")): 1.0}
+        samples = scraped(browser)
+    assert samples["steadyrun_run_fault"] == {(("run", "bad"), ("leaf", "D1.3")): 1.0}
 
 
 def test_it_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,33 +149,33 @@ def test_a_broken_run_is_unreadable_and_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/manifest.json").write_text("{")
     with client(tmp_path) as browser:
-        found = scraped(browser)
-    assert found["steadyrun_run_state"][("run", "bad"), ("state", "unreadable")] == 1.0
-    assert list(found["steadyrun_run_loss"]) == [(("run", "good"),)]
+        samples = scraped(browser)
+    assert samples["steadyrun_run_state"][("run", "bad"), ("state", "unreadable")] == 1.0
+    assert list(samples["steadyrun_run_loss"]) == [(("run", "good"),)]
 
 
 def test_the_number_of_runs_is_bounded() -> None:
-    rows = [RunRow(str(place), str(place), "running", step=place) for place in range(3)]
-    found = parse(exposition(rows, 40, 0.0))
-    assert found["steadyrun_runs"] == {(): 43.0}
-    assert found["steadyrun_runs_left_out"] == {(): 40.0}
-    assert len(found["steadyrun_run_last_step"]) == 3
+    rows = [RunRow(str(number), str(number), "running", step=number) for number in range(3)]
+    samples = parse(exposition(rows, 40, 0.0))
+    assert samples["steadyrun_runs"] == {(): 43.0}
+    assert samples["steadyrun_runs_left_out"] == {(): 40.0}
+    assert len(samples["steadyrun_run_last_step"]) == 3
 
 
 def test_names_that_are_shown_alike_stay_apart() -> None:
     rows = [RunRow("a%0A", "a\\n", "running", step=1), RunRow("a%5Cn", "a\\n", "running", step=2)]
-    found = parse(exposition(rows, 0, 0.0))
-    assert set(found["steadyrun_run_last_step"]) == {(("run", "/run/a%0A"),), (("run", "/run/a%5Cn"),)}
+    samples = parse(exposition(rows, 0, 0.0))
+    assert set(samples["steadyrun_run_last_step"]) == {(("run", "/run/a%0A"),), (("run", "/run/a%5Cn"),)}
 
 
 @given(st.text(st.characters(), max_size=30), st.text(max_size=20), st.floats())
 def test_any_name_is_one_label(name: str, leaf: str, value: float) -> None:
     row = RunRow("key", name, "finished", step=3, verdict="fault", leaf=leaf, figures=Figures(loss=value, at=value))
-    found = parse(exposition([row], 0, 5.0))
+    samples = parse(exposition([row], 0, 5.0))
     shown = name.encode("utf-8", "backslashreplace").decode()
-    assert list(found["steadyrun_run_last_step"]) == [(("run", shown),)]
-    assert [key[1] for key in found["steadyrun_run_fault"]] == [("leaf", leaf)]
-    (loss,) = found["steadyrun_run_loss"].values()
+    assert list(samples["steadyrun_run_last_step"]) == [(("run", shown),)]
+    assert [key[1] for key in samples["steadyrun_run_fault"]] == [("leaf", leaf)]
+    (loss,) = samples["steadyrun_run_loss"].values()
     assert loss == value or (math.isnan(loss) and math.isnan(value))
 
 

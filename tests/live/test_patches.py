@@ -29,31 +29,31 @@ class Page:
     """What live.js keeps."""
 
     def __init__(self, data: str) -> None:
-        found = decoded(json.loads(data))
-        self.figures = {panel["number"]: panel["figure"] for panel in found["panels"]}
-        self.parts, self.span = found["parts"], found["span"]
+        content = decoded(json.loads(data))
+        self.figures = {panel["number"]: panel["figure"] for panel in content["panels"]}
+        self.parts, self.span = content["parts"], content["span"]
         self.added = self.replaced = 0
 
     def take(self, data: str) -> None:
-        found = decoded(json.loads(data))
-        self.span = found["span"]
-        self.parts |= found["parts"]
-        for panel in found["panels"]:
+        content = decoded(json.loads(data))
+        self.span = content["span"]
+        self.parts |= content["parts"]
+        for panel in content["panels"]:
             if "figure" in panel:
                 self.figures[panel["number"]] = panel["figure"]
                 continue
             figure = self.figures[panel["number"]]
-            for place, change in panel["traces"].items():
-                self._change(figure["data"], int(place), change)
+            for index, change in panel["traces"].items():
+                self._change(figure["data"], int(index), change)
             figure["layout"] = panel.get("layout", figure["layout"])
 
-    def _change(self, traces: list[Any], place: int, change: Any) -> None:
+    def _change(self, traces: list[Any], index: int, change: Any) -> None:
         if "trace" in change:
-            traces[place] = change["trace"]
+            traces[index] = change["trace"]
             self.replaced += 1
         else:
             for key in ("x", "y"):
-                traces[place][key] = traces[place][key] + change["add"][key]
+                traces[index][key] = traces[index][key] + change["add"][key]
             self.added += 1
 
 

@@ -35,8 +35,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(root: Path) -> Iterator[TestClient]:
-    with TestClient(application(Live(root, {})), base_url="http://localhost", follow_redirects=False) as found:
-        yield found
+    with TestClient(application(Live(root, {})), base_url="http://localhost", follow_redirects=False) as browser:
+        yield browser
 
 
 def test_the_run_page_says_what_the_static_page_says(browser: TestClient, root: Path) -> None:

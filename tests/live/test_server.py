@@ -43,13 +43,13 @@ def numbers(array: dict[str, str]) -> list[float]:
 
 def added(reader: Reader) -> list[float]:
     """The training losses that the patches brought, in order."""
-    found: list[float] = []
+    losses: list[float] = []
     for kind, _, data in list(reader.events):
         for panel in json.loads(data)["panels"] if kind == "patch" else []:
             if panel["number"] == 1 and "0" in panel.get("traces", {}):
                 change = panel["traces"]["0"]
-                found = found + numbers(change["add"]["y"]) if "add" in change else numbers(change["trace"]["y"])
-    return found
+                losses = losses + numbers(change["add"]["y"]) if "add" in change else numbers(change["trace"]["y"])
+    return losses
 
 
 def test_new_points_arrive_and_none_is_missed(served: tuple[Server, Path]) -> None:
@@ -206,7 +206,7 @@ def test_a_request_that_is_never_finished_is_let_go(tmp_path: Path, monkeypatch:
 
 
 def _until_the_end(connection: socket.socket) -> bytes:
-    found = b""
+    received = b""
     while piece := connection.recv(65536):
-        found += piece
-    return found
+        received += piece
+    return received

@@ -51,10 +51,10 @@ def test_all_who_watch_share_one_follower_until_the_last_has_left(root: Path) ->
         async with tailers.watching("run", start) as one, tailers.watching("run", start) as other:
             assert one is other
             assert one.whole() is other.whole()
-            seen: list[object] = []
+            looks: list[object] = []
             look = started[0].look
-            started[0].look = lambda: seen.append(look()) or seen[-1]  # type: ignore[method-assign,assignment]
-            while len(seen) < 5:
+            started[0].look = lambda: looks.append(look()) or looks[-1]  # type: ignore[method-assign,assignment]
+            while len(looks) < 5:
                 await asyncio.sleep(0.01)
             assert len(tailers) == len(started) == 1
         await gone(tailers)

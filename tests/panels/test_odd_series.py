@@ -27,8 +27,8 @@ NAN, INF = float("nan"), float("inf")
 HEALTHY = report()
 
 
-def board(found: Report = HEALTHY, **parts: Any) -> Board:
-    return build(Signals(Synthetic(**parts)), found)
+def board(report: Report = HEALTHY, **parts: Any) -> Board:
+    return build(Signals(Synthetic(**parts)), report)
 
 
 def drawn_everywhere(made: Board) -> None:

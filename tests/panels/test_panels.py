@@ -32,11 +32,11 @@ def _two_trees() -> Iterator[None]:
         yield
 
 
-def matches(golden: Path, found: str) -> bool:
+def matches(golden: Path, drawing: str) -> bool:
     """To accept a change: run with ACCEPT=1 in the environment, and look at the difference."""
     if os.environ.get("ACCEPT"):
-        golden.write_text(found + "\n")
-    return found + "\n" == golden.read_text()
+        golden.write_text(drawing + "\n")
+    return drawing + "\n" == golden.read_text()
 
 
 FEW = {"healthy", "bad-init"}  # the others are drawn by `make bench`
@@ -93,5 +93,5 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_panels_of_given_series(name: str) -> None:
     signals = Signals(given(**SYNTHETIC[name]))
-    found = walk(QUESTIONS, signals, {}, go_on=True)
-    assert matches(HERE / f"{name}.txt", outline(build(signals, report(*found.path))))
+    walked = walk(QUESTIONS, signals, {}, go_on=True)
+    assert matches(HERE / f"{name}.txt", outline(build(signals, report(*walked.path))))

@@ -122,10 +122,10 @@ def test_a_resumed_run_is_drawn_where_the_plan_is_known(tmp_path: Path) -> None:
     train(tmp_path, make, 20, resume=state, steps=60)
     [line] = planned(tmp_path)
     kept = used(tmp_path)
-    place = np.isin(kept.steps, line.steps)
+    planned_too = np.isin(kept.steps, line.steps)
     assert line.steps[-1] == STEPS - 1
     assert line.steps[0] > 40
-    assert line.values == pytest.approx(kept.values[place], abs=CLOSE)
+    assert line.values == pytest.approx(kept.values[planned_too], abs=CLOSE)
 
 
 def test_a_run_recorded_before_the_beginning_was_kept(tmp_path: Path) -> None:

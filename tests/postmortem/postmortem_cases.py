@@ -20,7 +20,7 @@ from steadyrun.trees.walker import walk
 def examined(source: Synthetic, name: str = "run") -> tuple[Signals, Report]:
     """The signals and the whole walk over made-up series."""
     signals = Signals(source)
-    ends = [int(source.series(each).steps[-1]) for each in source.names() if len(source.series(each))]
+    ends = [int(source.series(name).steps[-1]) for name in source.names() if len(source.series(name))]
     return signals, Report(name, walk(QUESTIONS, signals, {}, go_on=True), source.state, max(ends, default=None))
 
 

@@ -174,8 +174,8 @@ def _metric(fixed: bool) -> tuple[nn.Module, float, LossFn]:
 
 
 PROGRAMS = {
-    each.name: each
-    for each in (
+    program.name: program
+    for program in (
         Program("nan-picture", _cnn, _pictures),
         Program("log-of-zero", _mlp, _points),
         Program("rate-too-high", _lstm, _sequences),

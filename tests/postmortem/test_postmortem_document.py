@@ -36,9 +36,9 @@ def sections(text: str) -> dict[str, str]:
 def whole(document: Document) -> None:
     """All seven sections are there and say something, in both forms."""
     text = markdown(document, "step.json", None)
-    found = sections(text)
-    assert [name for name in SECTIONS if any(title.startswith(name) for title in found)] == list(SECTIONS)
-    assert all(len(body) > 10 for body in found.values()), found
+    bodies = sections(text)
+    assert [name for name in SECTIONS if any(title.startswith(name) for title in bodies)] == list(SECTIONS)
+    assert all(len(body) > 10 for body in bodies.values()), bodies
     form = json.loads(dumps(to_dict(document)))
     for key in ("symptoms", "hypotheses", "evidence", "remediation", "lesson", "checklist"):
         assert form[key], key
@@ -46,7 +46,8 @@ def whole(document: Document) -> None:
     assert form["root_cause"]["sentence"]
     assert form["root_cause"]["known"] or form["root_cause"]["would_decide"]
     assert all(
-        each["supported_by"] or each["contradicted_by"] or each["standing"] == "open" for each in form["hypotheses"]
+        hypothesis["supported_by"] or hypothesis["contradicted_by"] or hypothesis["standing"] == "open"
+        for hypothesis in form["hypotheses"]
     )
 
 
@@ -61,7 +62,7 @@ def top(document: Document) -> str:
 
 
 def standing(document: Document, key: str) -> str:
-    return next(each.standing for each in document.hypotheses if each.cause.key == key)
+    return next(hypothesis.standing for hypothesis in document.hypotheses if hypothesis.cause.key == key)
 
 
 def test_a_spike_without_any_proof_has_no_cause(tmp_path: Path) -> None:
@@ -69,10 +70,10 @@ def test_a_spike_without_any_proof_has_no_cause(tmp_path: Path) -> None:
     assert not document.root.known
     assert document.root.sentence.startswith("Not known yet")
     assert top(document) == "unusual-batch"
-    assert any("run.watch the loss function" in each for each in document.root.would_decide)
+    assert any("run.watch the loss function" in step for step in document.root.would_decide)
     assert "No replay was made" in markdown(document, "x.json", None)
     assert document.case.moment.peak == 200
-    symptom = {each.key: each for each in document.symptoms}
+    symptom = {shown_symptom.key: shown_symptom for shown_symptom in document.symptoms}
     assert symptom["peak_loss"].value == 5.0
     assert symptom["grad_norm"].value == 47.2
     assert 2.0 < symptom["pre_loss"].value < 2.4
@@ -81,7 +82,7 @@ def test_a_spike_without_any_proof_has_no_cause(tmp_path: Path) -> None:
 
 def test_numbers_only_in_the_symptoms(tmp_path: Path) -> None:
     document = document_of(tmp_path, spiky())
-    words = " ".join(f"{each.label} {each.words}" for each in document.symptoms)
+    words = " ".join(f"{symptom.label} {symptom.words}" for symptom in document.symptoms)
     assert not re.search(r"\b(cause|because|likely|probably|suspect|bug)\b", words)
 
 
@@ -103,25 +104,25 @@ def test_experiments_decide(tmp_path: Path, verdict: str, cause: str) -> None:
     assert f"only another {verdict}" in document.root.sentence
     assert document.remedies[0].purpose in {"fix", "containment"}
     others = {"unusual-batch", "learning-rate", "optimizer-state", "precision"} - {cause}
-    assert {standing(document, each) for each in others} == {"ruled out"}
+    assert {standing(document, cause) for cause in others} == {"ruled out"}
     assert "| another data | data |" in markdown(document, "x.json", None)
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "sentence"),
     [
         ({"verdict": "undecided", "why": "two factors help."}, "two factors help."),
         ({"interaction": "the batch and the learning rate together."}, "the batch and the learning rate together."),
         ({"verdict": "not-reproducible", "why": "it does not come back."}, "it does not come back."),
     ],
 )
-def test_what_experiments_leave_open_is_said(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+def test_what_experiments_leave_open_is_said(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:
     incident(tmp_path, 200, replay=replayed(), experiments=experiments("data") | changed)
     document = document_of(tmp_path, spiky())
     assert not document.root.known
     assert document.root.sentence.startswith("Not known yet")
-    assert told in document.root.sentence
-    assert not [each for each in document.remedies if each.purpose == "fix"]
+    assert sentence in document.root.sentence
+    assert not [remedy for remedy in document.remedies if remedy.purpose == "fix"]
 
 
 def jumping() -> Synthetic:
@@ -188,7 +189,7 @@ def test_one_change_of_a_group_that_helps_is_enough(tmp_path: Path) -> None:
     tests["table"].append({"factor": "lr/3", "group": "learning-rate", "words": "a third of it", "gone": False})
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
     document = document_of(tmp_path, spiky())
-    rate = next(each for each in document.hypotheses if each.cause.key == "learning-rate")
+    rate = next(hypothesis for hypothesis in document.hypotheses if hypothesis.cause.key == "learning-rate")
     assert rate.standing == "proved"
     assert not [sign for sign in rate.signs if "a third" in sign.observation.text]
 
@@ -206,7 +207,7 @@ def test_the_rate_is_lowered_as_far_as_helped(tmp_path: Path, factor: str, chang
 
 
 def culprit(**parts: Any) -> dict[str, Any]:
-    found = {
+    defaults = {
         "stage": "loss",
         "module": "",
         "operation": "log",
@@ -215,7 +216,7 @@ def culprit(**parts: Any) -> dict[str, Any]:
         "message": "In the loss function, log of zero.",
         "fix": "Use log_softmax.",
     }
-    return found | parts
+    return defaults | parts
 
 
 def broken(steps: int = 300, at: int = 200) -> Synthetic:
@@ -240,7 +241,7 @@ def test_the_hunt_proves_a_cause(tmp_path: Path) -> None:
     assert "wrote a non-finite value into a parameter" in text
     assert "head.weight is destroyed" in text
     assert "did not recover: NaN" in text
-    assert any("incidents/step-0000200/checkpoint.safetensors" in each.change for each in document.remedies)
+    assert any("incidents/step-0000200/checkpoint.safetensors" in remedy.change for remedy in document.remedies)
 
 
 def test_examples_that_are_not_finite_are_named_and_left_out(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_a_checkpoint_of_torn_weights_is_not_clean(tmp_path: Path, violent: int 
     incident(tmp_path, 200, "non-finite", replay=replayed(culprit=culprit(), violent=change))
     source = broken()
     source._events += [Event("checkpoint", step, 0.0, fields={"path": f"ckpt-{step}.pt"}) for step in (140, 180)]
-    changes = [each.change for each in document_of(tmp_path, source).remedies]
+    changes = [remedy.change for remedy in document_of(tmp_path, source).remedies]
     assert f"resume from: ckpt-{180 if violent is None else 140}.pt" in changes
 
 
@@ -304,8 +305,8 @@ def test_nan_without_anything_captured(tmp_path: Path) -> None:
     document = document_of(tmp_path, broken())
     assert document.case.moment.non_finite
     assert not document.root.known
-    assert any("lr_max: 0.0003 -> 0.0001" in each.change for each in document.remedies), document.remedies
-    assert {"destructive-update"} <= {each.cause.key for each in document.hypotheses}
+    assert any("lr_max: 0.0003 -> 0.0001" in remedy.change for remedy in document.remedies), document.remedies
+    assert {"destructive-update"} <= {hypothesis.cause.key for hypothesis in document.hypotheses}
 
 
 def test_the_most_recent_clean_checkpoint_is_named(tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ def test_the_most_recent_clean_checkpoint_is_named(tmp_path: Path) -> None:
     source._events += saved
     incident(tmp_path, 200, "non-finite")
     document = document_of(tmp_path, source)
-    assert any("ckpt-150.pt" in each.change for each in document.remedies)
+    assert any("ckpt-150.pt" in remedy.change for remedy in document.remedies)
 
 
 def test_a_repeated_batch_is_ruled_out_by_hashes(tmp_path: Path) -> None:
@@ -328,32 +329,32 @@ def test_a_repeated_batch_is_ruled_out_by_hashes(tmp_path: Path) -> None:
 
 
 def test_an_exception(tmp_path: Path) -> None:
-    told = {
+    account = {
         "step": 200,
         "kind": "exception",
         "why": "IndexError: index out of range",
         "code": {"file": "t.py", "line": 3},
     }
-    incident(tmp_path, 200, incident=told, replay=replayed(raised="IndexError: index out of range", first_bad=200))
+    incident(tmp_path, 200, incident=account, replay=replayed(raised="IndexError: index out of range", first_bad=200))
     document = document_of(tmp_path, spiky(height=2.2))
     assert document.root.cause == "exception"
     assert document.remedies[0].change == "t.py:3"
     assert "at t.py:3 ended the run" in document.lesson
-    incident(tmp_path, 200, incident=told, experiments=experiments("data"))
+    incident(tmp_path, 200, incident=account, experiments=experiments("data"))
     document = document_of(tmp_path, spiky(height=2.2))
     assert document.root.cause == "unusual-batch"
     assert document.remedies[0].change.startswith("t.py:3: check what the batch holds")
-    assert not [each for each in document.remedies if each.change.startswith("clip")]
+    assert not [remedy for remedy in document.remedies if remedy.change.startswith("clip")]
 
 
 def test_a_fault_that_says_it_more_sharply_is_no_contradiction(tmp_path: Path) -> None:
     source = spiky(steps=200, at=150, height=2.4)
     shown = {"what": "label", "smallest": 0, "largest": 3, "size": 3}
     source.manifest |= {"failure": {"type": "IndexError", "message": "out", "shown": shown}, "last_step": 199}
-    told = {"step": 200, "kind": "exception", "why": "IndexError: out"}
+    account = {"step": 200, "kind": "exception", "why": "IndexError: out"}
     raised = replayed(raised="IndexError: out", first_bad=200)
     for tests in ({}, {"experiments": experiments("data")}):
-        incident(tmp_path, 200, incident=told, replay=raised, **tests)
+        incident(tmp_path, 200, incident=account, replay=raised, **tests)
         document = document_of(tmp_path, source)
         assert document.root.cause == "walk-fault"
         assert document.root.sentence.startswith("A label is outside of the classes")
@@ -466,13 +467,13 @@ def test_any_run_makes_a_whole_document(tmp_path: Path, data: st.DataObject) -> 
 
 def test_hostile_strings_are_only_shown(tmp_path: Path) -> None:
     token = {"text": HOSTILE, "in_batch": 3, "before": 0, "expected": 0.0}
-    told = {"step": 200, "kind": "spike", "why": HOSTILE, "checkpoint": 1}
+    account = {"step": 200, "kind": "spike", "why": HOSTILE, "checkpoint": 1}
     tests = experiments("data", why=HOSTILE)
     tests["table"][0]["words"] = tests["table"][0]["note"] = HOSTILE
     incident(
         tmp_path,
         200,
-        incident=told,
+        incident=account,
         batch={"unusual_tokens": [token]},
         replay=replayed(culprit=culprit(message=HOSTILE, where=HOSTILE, fix=HOSTILE, operation=HOSTILE)),
         experiments=tests,
@@ -522,14 +523,14 @@ def test_the_clip_threshold_comes_from_the_norms(
 def test_a_lower_clip_is_offered_with_a_data_cause(tmp_path: Path) -> None:
     incident(tmp_path, 200, replay=replayed(), experiments=experiments("data"))
     document = document_of(tmp_path, spiky())
-    assert any(each.change.startswith("clip: 1 -> 0.") for each in document.remedies)
+    assert any(remedy.change.startswith("clip: 1 -> 0.") for remedy in document.remedies)
 
 
 def test_a_clip_that_an_experiment_found_useless_is_not_advised(tmp_path: Path) -> None:
     tests = experiments("data")
     tests["table"].append({"factor": "clip-0.5", "group": "clip", "words": "clipped to 0.5", "gone": False})
     incident(tmp_path, 200, replay=replayed(), experiments=tests)
-    assert not [each for each in document_of(tmp_path, spiky()).remedies if each.change.startswith("clip")]
+    assert not [remedy for remedy in document_of(tmp_path, spiky()).remedies if remedy.change.startswith("clip")]
 
 
 def test_what_is_rare_is_spread_and_other_batches_are_looked_at(tmp_path: Path) -> None:
@@ -551,8 +552,8 @@ def test_tokens_are_spoken_of_where_there_are_tokens(tmp_path: Path, classes: tu
     source = spiky(tokens=np.full(400, 64.0))
     source.manifest["model"] = {"modules": [{"path": str(at), "class": name} for at, name in enumerate(classes)]}
     document = document_of(tmp_path, source)
-    assert ("unusual_tokens" in {each.key for each in document.symptoms}) == asked
-    assert any("tokenizer" in each for each in document.root.would_decide) == asked
+    assert ("unusual_tokens" in {symptom.key for symptom in document.symptoms}) == asked
+    assert any("tokenizer" in step for step in document.root.would_decide) == asked
 
 
 def test_no_lesson_without_a_cause(tmp_path: Path) -> None:

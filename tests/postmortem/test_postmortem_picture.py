@@ -25,7 +25,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_any_run(name: str, tmp_path: Path) -> None:
     source = ODD[name]
-    last = max(int(source.series(each).steps[-1]) for each in source.names())
+    last = max(int(source.series(name).steps[-1]) for name in source.names())
     assert png(compose(case_of(source, tmp_path, min(last, 200)))).startswith(b"\x89PNG")
 
 

@@ -64,7 +64,7 @@ def test_the_fix_follows_the_cause(case: tuple[str, Path, dict[str, Any]]) -> No
 
 def test_what_was_learned(case: tuple[str, Path, dict[str, Any]]) -> None:
     name, path, document = case
-    (line,) = [each for each in (path.parents[2] / "lessons.md").read_text().splitlines() if each.startswith("- ")]
+    (line,) = [text for text in (path.parents[2] / "lessons.md").read_text().splitlines() if text.startswith("- ")]
     assert f"broken, step {document['incident']['step']}: " in line
     assert EXPECTED[name].learned in line
 
@@ -72,12 +72,12 @@ def test_what_was_learned(case: tuple[str, Path, dict[str, Any]]) -> None:
 def test_the_broken_run_fails_and_the_repaired_one_passes(case: tuple[str, Path, dict[str, Any]]) -> None:
     name, path, document = case
     broken, repaired = path.parents[1], PROGRAMS[name].record(path.parents[2] / "repaired", fixed=True)
-    asked = {each["kind"]: each for each in document["verification"]["expectations"]}
+    asked = {expectation["kind"]: expectation for expectation in document["verification"]["expectations"]}
     assert asked["gets_past"]["holds_here"] is False
     assert asked["gets_past"]["step"] == document["incident"]["step"]
     assert verify(path, broken).verdict == "fail"
-    found = verify(path, repaired)
-    assert found.verdict == "pass", [each for each in found.checked if each.verdict != "pass"]
+    verification = verify(path, repaired)
+    assert verification.verdict == "pass", [checked for checked in verification.checked if checked.verdict != "pass"]
 
 
 def test_a_repair_that_only_hides_the_bug_fails(tmp_path: Path) -> None:
@@ -86,5 +86,5 @@ def test_a_repair_that_only_hides_the_bug_fails(tmp_path: Path) -> None:
     with steadyrun.record(tmp_path / "hidden", config={"seed": 0}) as hidden:
         for step in range(60):
             hidden.step(1.0 if step <= BAD else 1e9)  # as a loss is after nan_to_num
-    found = {each.kind: each.verdict for each in verify(path, tmp_path / "hidden").checked}
-    assert (found["gets_past"], found["median_at_most"]) == ("pass", "fail")
+    verdicts = {checked.kind: checked.verdict for checked in verify(path, tmp_path / "hidden").checked}
+    assert (verdicts["gets_past"], verdicts["median_at_most"]) == ("pass", "fail")

@@ -92,17 +92,17 @@ def test_expectations(expected: dict[str, Any], run: dict[str, Any], verdict: st
 def test_what_cannot_arise_says_so() -> None:
     run = examined(Synthetic(loss=[1.0, 2.0]))
     for code, why in (("D1.3", "nothing that was recorded is non-finite"), ("R1.1", "nothing to replay")):
-        found = hold({"kind": "question_passes", "code": code, "was": "x"}, *run)
-        assert found.measured == "does not arise"
-        assert "cannot arise in the new run" in found.why
-        assert why in found.why
+        checked = hold({"kind": "question_passes", "code": code, "was": "x"}, *run)
+        assert checked.measured == "does not arise"
+        assert "cannot arise in the new run" in checked.why
+        assert why in checked.why
 
 
 def test_a_run_that_ends_with_an_exception_does_not_get_past_it() -> None:
     run = Synthetic(loss=[1.0, 2.0])
     run.manifest["failure"] = {"type": "IndexError", "message": "x"}
-    found = hold(PAST, *examined(run))
-    assert (found.verdict, found.measured) == (FAILS, "ended after step 1 with IndexError")
+    checked = hold(PAST, *examined(run))
+    assert (checked.verdict, checked.measured) == (FAILS, "ended after step 1 with IndexError")
 
 
 @pytest.mark.parametrize("non_finite", [False, True])
@@ -114,16 +114,20 @@ def test_the_broken_run_fails_and_a_repaired_one_passes(tmp_path: Path, non_fini
     document = compose(case_of(broken, tmp_path))
     assert document.telling
     signals, report = examined(repaired)
-    found = Verification("d", "r", tuple(hold(each, signals, report) for each in document.expectations))
-    assert found.verdict == HOLDS, [each for each in found.checked if each.verdict != HOLDS]
+    verification = Verification(
+        "d", "r", tuple(hold(expectation, signals, report) for expectation in document.expectations)
+    )
+    assert verification.verdict == HOLDS, [checked for checked in verification.checked if checked.verdict != HOLDS]
     asked = {"gets_past", "median_at_most"} if non_finite else {"loss_at_most", "max_in_window"}
-    assert {"seed", "finite"} | asked <= {each.kind for each in found.checked}
+    assert {"seed", "finite"} | asked <= {checked.kind for checked in verification.checked}
 
 
 def test_one_failure_outweighs_what_cannot_be_told() -> None:
     def made(*kinds: str) -> Verification:
         return Verification(
-            "d", "r", tuple(hold(each, *examined(Synthetic(config={"seed": 1}))) for each in wanted(kinds))
+            "d",
+            "r",
+            tuple(hold(expectation, *examined(Synthetic(config={"seed": 1}))) for expectation in wanted(kinds)),
         )
 
     def wanted(kinds: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -136,7 +140,7 @@ def test_one_failure_outweighs_what_cannot_be_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{", "cannot be read"),
         ("[]", "no post-mortem"),
@@ -148,8 +152,8 @@ def test_one_failure_outweighs_what_cannot_be_told() -> None:
         ({"verification": {"expectations": [{"kind": "finite", "until": 3}]}}, "needs 'series'"),
     ],
 )
-def test_what_is_no_post_mortem(tmp_path: Path, content: Any, told: str) -> None:
+def test_what_is_no_post_mortem(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         read_expectations(path)

@@ -21,17 +21,17 @@ Named = namedtuple("Named", ["images", "image_idx", "file_name"])
 
 
 def with_nan(rows: list[int], size: int = 6) -> Tensor:
-    images = torch.zeros(size, 2, 3)
-    images[rows, 1, 1] = math.nan
-    return images
+    tensor = torch.zeros(size, 2, 3)
+    tensor[rows, 1, 1] = math.nan
+    return tensor
 
 
 X = with_nan([2, 4])
-FILES = [f"{row}.png" for row in range(6)]
+FILES = [f"{index}.png" for index in range(6)]
 
 
 @pytest.mark.parametrize(
-    ("batch", "entry", "parts", "examples"),
+    ("batch", "entry", "parts", "expected"),
     [
         (X, "batch", 1, [Example(2), Example(4)]),
         ([X, torch.zeros(6)], "0", 1, [Example(2), Example(4)]),
@@ -51,8 +51,8 @@ FILES = [f"{row}.png" for row in range(6)]
         ({"y": torch.zeros(6)}, "x", 1, []),
     ],
 )
-def test_rows_that_are_not_finite(batch: Any, entry: str, parts: int, examples: list[Example]) -> None:
-    assert list(not_finite(batch, entry, parts)) == examples
+def test_rows_that_are_not_finite(batch: Any, entry: str, parts: int, expected: list[Example]) -> None:
+    assert list(not_finite(batch, entry, parts)) == expected
 
 
 def test_rows_that_show_it_alone() -> None:

@@ -252,10 +252,10 @@ def test_a_script_that_does_not_show_it_is_not_kept(tmp_path: Path, program: str
 
 def test_the_fewest_rows() -> None:
     batch = {"x": torch.arange(16), "y": [torch.arange(16) * 2]}
-    part, (kept, total) = smallest(batch, lambda rows: bool((rows["x"] == 11).any()))
+    part, (kept, total) = smallest(batch, lambda batch: bool((batch["x"] == 11).any()))
     assert (kept, total) == (1, 16)
     assert part["y"][0].tolist() == [22]
-    same, (kept, total) = smallest(batch, lambda rows: len(rows["x"]) == 16)
+    same, (kept, total) = smallest(batch, lambda batch: len(batch["x"]) == 16)
     assert same is batch
     assert (kept, total) == (16, 16)
     assert smallest({"x": torch.ones(2), "y": torch.ones(3)}, lambda _: True)[1] == (1, 1)

@@ -58,10 +58,10 @@ def test_hunting_changes_nothing(name: str) -> None:
 
 def _state(task):
     model = task.model
-    own = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    of_model = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
     moments = [value for state in task.optimizer.state.values() for value in state.values()]
     # A NaN has many bit patterns, and which one comes out is not defined.
-    tensors = [tensor.detach() for tensor in [*own, *moments] if isinstance(tensor, torch.Tensor)]
+    tensors = [tensor.detach() for tensor in [*of_model, *moments] if isinstance(tensor, torch.Tensor)]
     cleaned = [tensor.nan_to_num(nan=7.0) if tensor.is_floating_point() else tensor for tensor in tensors]
     return [tensor.contiguous().reshape(-1) for tensor in cleaned]
 
@@ -69,16 +69,16 @@ def _state(task):
 def test_a_culprit_is_plain_data() -> None:
     culprit = hunt(*build("log of a softmax"))
     assert culprit is not None
-    fields = json.loads(json.dumps(dataclasses.asdict(culprit)))
-    assert fields["module_type"] == "LogOfProbability"
-    assert fields["value"] == "-inf"
-    assert fields["dtype"] == "float32"
-    assert fields["where"].startswith("plants.py:")
-    assert fields["where"].endswith("in log_of_probability")
-    (measured,) = fields["inputs"]
-    assert measured["low"] == 0.0
-    assert measured["high"] == pytest.approx(1.0)
-    assert 0 < measured["zeros"] < 1
+    form = json.loads(json.dumps(dataclasses.asdict(culprit)))
+    assert form["module_type"] == "LogOfProbability"
+    assert form["value"] == "-inf"
+    assert form["dtype"] == "float32"
+    assert form["where"].startswith("plants.py:")
+    assert form["where"].endswith("in log_of_probability")
+    (operand,) = form["inputs"]
+    assert operand["low"] == 0.0
+    assert operand["high"] == pytest.approx(1.0)
+    assert 0 < operand["zeros"] < 1
 
 
 def test_the_message_has_the_numbers_and_the_fix() -> None:
@@ -99,10 +99,10 @@ def test_a_hidden_branch_names_the_operation_behind_the_where() -> None:
 def test_ranges_leave_out_what_is_not_finite() -> None:
     culprit = hunt(*build("an embedding row"))
     assert culprit is not None
-    (measured,) = culprit.inputs
-    assert math.isfinite(measured.low)
-    assert math.isfinite(measured.high)
-    assert measured.nonfinite == pytest.approx(1 / 32)
+    (operand,) = culprit.inputs
+    assert math.isfinite(operand.low)
+    assert math.isfinite(operand.high)
+    assert operand.nonfinite == pytest.approx(1 / 32)
 
 
 def test_every_cause_has_a_meaning_and_a_fix() -> None:

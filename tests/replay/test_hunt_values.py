@@ -13,7 +13,7 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.flo
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
-    ("numbers", "bad"),
+    ("values", "bad"),
     [
         ([1.0, 0.0], Bad.NONE),
         ([1.0, math.nan], Bad.NAN),
@@ -22,8 +22,8 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.flo
         ([-math.inf, math.nan, math.inf], Bad.NAN | Bad.INF),
     ],
 )
-def test_floats_of_every_size(dtype: torch.dtype, numbers: list[float], bad: Bad) -> None:
-    assert bad_values(torch.tensor(numbers).to(dtype)) == bad
+def test_floats_of_every_size(dtype: torch.dtype, values: list[float], bad: Bad) -> None:
+    assert bad_values(torch.tensor(values).to(dtype)) == bad
 
 
 def test_the_largest_float16_is_finite() -> None:
@@ -44,8 +44,8 @@ def test_what_cannot_be_looked_at_is_finite() -> None:
 
 
 def test_a_range_is_over_finite_values() -> None:
-    measured = measure("x", torch.tensor([0.0, -2.0, math.inf, 5.0]))
-    assert (measured.low, measured.high, measured.nonfinite, measured.zeros) == (-2.0, 5.0, 0.25, 0.25)
+    span = measure("x", torch.tensor([0.0, -2.0, math.inf, 5.0]))
+    assert (span.low, span.high, span.nonfinite, span.zeros) == (-2.0, 5.0, 0.25, 0.25)
     assert measure("x", torch.tensor([math.nan])).low is None
     assert measure("x", torch.empty(0, 3)).empty
     assert measure("n", torch.tensor([3, 0])).zeros == 0.5

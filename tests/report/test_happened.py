@@ -117,7 +117,7 @@ def test_the_page_shows_it_and_the_live_page_comes_to_show_it(tmp_path: Path) ->
     watch = Watch(root, "run")
     first = watch.look()
     assert first is not None
-    assert "Not replayed yet" in first.incidents[0].found
+    assert "Not replayed yet" in first.incidents[0].outcome
     assert watch.look() is None
     why = "<img src=x onerror=alert(1)> holds NaN"
     put(root, 71, replay=proof(culprit=CULPRIT | {"message": why}), experiments=TABLE)

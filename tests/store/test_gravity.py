@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.postmortem import proofs
 from steadyrun.replay import incident
+from steadyrun.store.incident_files import gravest
 from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import dumps
 
@@ -37,7 +37,7 @@ def test_replay_and_post_mortem_choose_the_same_incident(incidents: dict[int, tu
         run = Path(folder)
         for step, (kind, severity) in incidents.items():
             write(run, step, kind, severity)
-        chosen = proofs.gravest(run)
+        chosen = gravest(run)
         assert chosen is not None
         assert incident.choose(run).step == chosen.incident["step"]
 

@@ -66,16 +66,16 @@ class Live:
         self.index.close()
         self.tailers.close()
 
-    def place(self, name: str) -> RunPlace:
-        found = self.root.find(name)
-        if found is None:
+    def find_run(self, name: str) -> RunPlace:
+        run = self.root.find(name)
+        if run is None:
             raise HTTPException(404, "There is no such run.")
-        return found
+        return run
 
     @asynccontextmanager
-    async def following(self, place: RunPlace) -> AsyncIterator[Tailer]:
+    async def following(self, run: RunPlace) -> AsyncIterator[Tailer]:
         try:
-            async with self.tailers.watching(place.key, lambda: Watch(place.path, place.name, self._changes)) as tailer:
+            async with self.tailers.watching(run.key, lambda: Watch(run.path, run.name, self._changes)) as tailer:
                 yield tailer
         except (SteadyrunError, OSError) as problem:
             raise HTTPException(409, one_line(f"This run cannot be read: {problem}")) from problem
@@ -95,19 +95,19 @@ class Live:
         return Response(prometheus.exposition(rows, left_out, time.time()), headers={"Content-Type": prometheus.KIND})
 
     async def run_page(self, request: Request) -> Response:
-        place = self.place(request.path_params["run"])
-        async with self.following(place) as tailer:
-            return HTMLResponse(await self.workers.do(pages.run_page, await tailer.ready(), place))
+        run = self.find_run(request.path_params["run"])
+        async with self.following(run) as tailer:
+            return HTMLResponse(await self.workers.do(pages.run_page, await tailer.ready(), run))
 
     async def run_data(self, request: Request) -> Response:
-        async with self.following(self.place(request.path_params["run"])) as tailer:
+        async with self.following(self.find_run(request.path_params["run"])) as tailer:
             return _json(tailer.whole())
 
     async def run_events(self, request: Request) -> Response:
-        place = self.place(request.path_params["run"])
+        run = self.find_run(request.path_params["run"])
 
         async def events() -> AsyncIterator[Any]:
-            async with self.following(place) as tailer:
+            async with self.following(run) as tailer:
                 async for event in tailer.feed.follow(_since(request)):
                     yield event
 
@@ -115,7 +115,7 @@ class Live:
 
     async def run_panel(self, request: Request) -> Response:
         number, (first, last) = _panel(request), _range(request)
-        async with self.following(self.place(request.path_params["run"])) as tailer:
+        async with self.following(self.find_run(request.path_params["run"])) as tailer:
             board = await tailer.ready()
             panel = await self.workers.do(tailer.watch.panel, number, first, last)
             echo = board.leaf.step if board.leaf else None
@@ -139,11 +139,11 @@ class Live:
         query = request.scope["query_string"].decode("latin-1")
         fields = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape")
         names = dict.fromkeys(value for name, value in fields if name == "run")
-        places = [self.place(name) for name in names]
+        runs = [self.find_run(name) for name in names]
         async with AsyncExitStack() as stack:
-            tailers = [await stack.enter_async_context(self.following(place)) for place in places]
+            tailers = [await stack.enter_async_context(self.following(run)) for run in runs]
             try:
-                yield ComparePage(places, [(tailer.watch, await tailer.ready()) for tailer in tailers])
+                yield ComparePage(runs, [(tailer.watch, await tailer.ready()) for tailer in tailers])
             except SteadyrunError as problem:
                 raise HTTPException(400, str(problem)) from problem
 

@@ -19,10 +19,10 @@ from steadyrun.store.layout import ENDED
 class ComparePage:
     """The runs, in the order in which they were named."""
 
-    def __init__(self, places: Sequence[RunPlace], followed: Sequence[tuple[Watch, Board]]) -> None:
-        if not 2 <= len(places) <= MOST:
+    def __init__(self, runs: Sequence[RunPlace], followed: Sequence[tuple[Watch, Board]]) -> None:
+        if not 2 <= len(runs) <= MOST:
             raise UsageError(f"Choose two to {MOST} runs to compare: /compare?run=one&run=other")
-        self._places = places
+        self._runs = runs
         self._watches = [watch for watch, _ in followed]
         self._boards = [board for _, board in followed]
 
@@ -32,8 +32,8 @@ class ComparePage:
         return min(first for first, _ in spans), max(last for _, last in spans)
 
     def page(self) -> str:
-        query = urlencode([("run", unquote_to_bytes(place.key)) for place in self._places])
-        return pages.compare_page(self._places, self._panels(), self._parts(), query)
+        query = urlencode([("run", unquote_to_bytes(run.key)) for run in self._runs])
+        return pages.compare_page(self._runs, self._panels(), self._parts(), query)
 
     def data(self) -> str:
         """Everything there is to show now, as JSON; `ended` says that nothing more is to be expected."""
@@ -60,13 +60,13 @@ class ComparePage:
         return [self._overlaid(number, [board.panels[number - 1] for board in self._boards]) for number in COMPARED]
 
     def _overlaid(self, number: int, of_runs: Sequence[Panel]) -> Panel:
-        names = [place.name for place in self._places]
+        names = [run.name for run in self._runs]
         return overlaid(number, dict(zip(names, of_runs, strict=True)))
 
     def _parts(self) -> dict[str, str]:
-        manifests = {place.name: watch.manifest for place, watch in zip(self._places, self._watches, strict=True)}
-        found = differences(manifests)
-        return pages.compare_parts(self._places, self._boards, self._panels(), found)
+        manifests = {run.name: watch.manifest for run, watch in zip(self._runs, self._watches, strict=True)}
+        different = differences(manifests)
+        return pages.compare_parts(self._runs, self._boards, self._panels(), different)
 
     def _drawn(self, panel: Panel) -> dict[str, object]:
         return {"number": panel.number, "figure": encoded(outline(panel, self.span))}

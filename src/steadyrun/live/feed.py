@@ -58,19 +58,19 @@ class Feed:
         """Every event after the id `since`; a refresh where some of them are gone, or the id is not one of ours."""
         self.readers += 1
         try:
-            seen = self._number(since)
+            last_read = self._number(since)
             while not self._closed:
                 news = self._news
-                for event in self._after(seen):
+                for event in self._after(last_read):
                     yield event
-                    seen = self._number(event.id)
-                if seen == self._last:
+                    last_read = self._number(event.id)
+                if last_read == self._last:
                     await news.wait()
         finally:
             self.readers -= 1
 
-    def _after(self, seen: int) -> list[FeedEvent]:
-        missed = self._last - seen
+    def _after(self, last_read: int) -> list[FeedEvent]:
+        missed = self._last - last_read
         if missed > len(self._events) or missed < 0:
             return [FeedEvent(self.position, REFRESH, "{}")]
         return list(self._events)[len(self._events) - missed :]

@@ -68,10 +68,10 @@ class Guard:
             return PlainTextResponse("Only GET.", 405, {"Allow": "GET"})
         if self._token is None:
             return None
-        given, rest = _token_in(scope["query_string"])
-        if given and self._is_token(given):
+        token, rest = _token_in(scope["query_string"])
+        if token and self._is_token(token):
             return self._with_cookie(scope, rest)
-        if any(self._is_token(each) for each in (_bearer(headers), self._in_cookie(headers))):
+        if any(self._is_token(presented) for presented in (_bearer(headers), self._in_cookie(headers))):
             return None
         said = "Unauthorized: open the address with the token that `steadyrun serve` printed."
         return PlainTextResponse(said, 401, {"WWW-Authenticate": "Bearer"})
@@ -92,10 +92,10 @@ class Guard:
 
     def _in_cookie(self, headers: Headers) -> str:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
         except CookieError:
             return ""
-        return "" if found is None else found.value
+        return "" if cookie is None else cookie.value
 
     def _with_cookie(self, scope: Scope, rest: str) -> Response:
         """Keep the token in a cookie and go to the same address without it."""

@@ -83,9 +83,9 @@ def _figure_patch(number: int, before: Figure | None, now: Figure) -> dict[str, 
     if before is None or len(before["data"]) != len(now["data"]):
         return {"number": number, "figure": encoded(now)}
     traces = {}
-    for place, (old, new) in enumerate(zip(before["data"], now["data"], strict=True)):
+    for index, (old, new) in enumerate(zip(before["data"], now["data"], strict=True)):
         if (change := _trace_patch(old, new)) is not None:
-            traces[str(place)] = change
+            traces[str(index)] = change
     layout = {} if before["layout"] == now["layout"] else {"layout": encoded(now["layout"])}
     return {"number": number, "traces": traces, **layout} if traces or layout else None
 

@@ -38,25 +38,23 @@ def index_page(root: str) -> str:
     return _rendered("index.html.j2", root=root)
 
 
-def run_page(board: Board, place: RunPlace) -> str:
-    return _rendered("run.html.j2", **context(board), place=place)
+def run_page(board: Board, run: RunPlace) -> str:
+    return _rendered("run.html.j2", **context(board), run=run)
 
 
-def compare_page(places: Sequence[RunPlace], panels: Sequence[Panel], parts: dict[str, str], query: str) -> str:
-    return _rendered(
-        "compare.html.j2", places=places, panels=panels, legends=_legends(panels), parts=parts, query=query
-    )
+def compare_page(runs: Sequence[RunPlace], panels: Sequence[Panel], parts: dict[str, str], query: str) -> str:
+    return _rendered("compare.html.j2", runs=runs, panels=panels, legends=_legends(panels), parts=parts, query=query)
 
 
 def compare_parts(
-    places: Sequence[RunPlace], boards: Sequence[Board], panels: Sequence[Panel], found: list[SettingDifference]
+    runs: Sequence[RunPlace], boards: Sequence[Board], panels: Sequence[Panel], differences: list[SettingDifference]
 ) -> dict[str, str]:
     """The parts of the page that change while the runs go on."""
-    colours = [drawing.COLOURS[number % len(drawing.COLOURS)] for number in range(len(places))]
-    runs = list(zip(places, boards, colours, strict=True))
+    colours = [drawing.COLOURS[number % len(drawing.COLOURS)] for number in range(len(runs))]
+    cards = list(zip(runs, boards, colours, strict=True))
     parts = {
-        "verdict": _rendered("verdicts.html.j2", runs=runs, symbols=SYMBOLS),
-        "differences": _rendered("differences.html.j2", places=places, differences=found),
+        "verdict": _rendered("verdicts.html.j2", runs=cards, symbols=SYMBOLS),
+        "differences": _rendered("differences.html.j2", runs=runs, differences=differences),
     }
     for panel in panels:
         parts[f"panel-{panel.number}"] = _rendered("panel.html.j2", panel=panel, legends=_legends([panel]))

@@ -22,26 +22,30 @@ def exposition(rows: Sequence[RunRow], left_out: int, now: float) -> str:
     """All metrics. What is not known has no sample; NaN is a measured value."""
     named = list(zip(_names(rows), rows, strict=True))
 
-    def each(value: Callable[[RunRow], float | None]) -> list[Sample]:
-        return [({"run": name}, found) for name, row in named if (found := value(row)) is not None]
+    def samples(value: Callable[[RunRow], float | None]) -> list[Sample]:
+        return [({"run": name}, number) for name, row in named if (number := value(row)) is not None]
 
     parts = [
         _family("steadyrun_runs", "Runs below the folder that is served.", [({}, float(len(rows) + left_out))]),
         _family("steadyrun_runs_left_out", f"Runs beyond the newest {MEASURED}, not in here.", [({}, float(left_out))]),
         _family("steadyrun_run_state", "1 for the state that the run is in.", _set(named, "state", _STATES, _state)),
-        _family("steadyrun_run_last_step", "The last recorded step.", each(lambda row: row.step)),
-        _family("steadyrun_run_loss", "The last training loss.", each(lambda row: _of(row).loss)),
-        _family("steadyrun_run_val_loss", "The last validation loss.", each(lambda row: _of(row).val_loss)),
+        _family("steadyrun_run_last_step", "The last recorded step.", samples(lambda row: row.step)),
+        _family("steadyrun_run_loss", "The last training loss.", samples(lambda row: _of(row).loss)),
+        _family("steadyrun_run_val_loss", "The last validation loss.", samples(lambda row: _of(row).val_loss)),
         _family(
-            "steadyrun_run_learning_rate", "The last learning rate of the first group.", each(lambda row: _of(row).lr)
+            "steadyrun_run_learning_rate",
+            "The last learning rate of the first group.",
+            samples(lambda row: _of(row).lr),
         ),
         _family(
-            "steadyrun_run_grad_norm", "The last gradient norm before clipping.", each(lambda row: _of(row).grad_norm)
+            "steadyrun_run_grad_norm",
+            "The last gradient norm before clipping.",
+            samples(lambda row: _of(row).grad_norm),
         ),
         _family(
             "steadyrun_run_last_point_age_seconds",
             "Seconds since the last of these values was recorded.",
-            each(lambda row: None if (at := _of(row).at) is None else max(0.0, now - at)),
+            samples(lambda row: None if (at := _of(row).at) is None else max(0.0, now - at)),
         ),
         _family(
             "steadyrun_run_verdict", "1 for the verdict.", _set(named, "verdict", _VERDICTS, lambda row: row.verdict)
@@ -63,8 +67,12 @@ def _set(
     named: Iterable[tuple[str, RunRow]], label: str, choices: Sequence[str], chosen: Callable[[RunRow], str]
 ) -> list[Sample]:
     """One sample per choice, 1 for the one that holds; none where it is not known yet."""
-    known = [(name, found) for name, row in named if (found := chosen(row)) in choices]
-    return [({"run": name, label: each}, float(each == found)) for name, found in known for each in choices]
+    known = [(name, choice) for name, row in named if (choice := chosen(row)) in choices]
+    return [
+        ({"run": name, label: label_value}, float(label_value == choice))
+        for name, choice in known
+        for label_value in choices
+    ]
 
 
 def _faults(named: Iterable[tuple[str, RunRow]]) -> list[Sample]:

@@ -54,25 +54,25 @@ def _chosen(number: int, panel: Panel, of_runs: Mapping[str, Panel]) -> Iterator
 
 def differences(manifests: Mapping[str, Mapping[str, Any]]) -> list[SettingDifference]:
     """What is not the same in the manifests of all runs: declared first, then inferred, then where they ran."""
-    found = []
+    rows = []
     for part in _PARTS:
         settings = [_flat(manifest.get(part)) for manifest in manifests.values()]
-        for name in sorted({name for each in settings for name in each}):
-            values = tuple(each.get(name, "") for each in settings)
+        for name in sorted({name for run_settings in settings for name in run_settings}):
+            values = tuple(run_settings.get(name, "") for run_settings in settings)
             if len(set(values)) > 1:
-                found.append(
+                rows.append(
                     SettingDifference(_NAMES.get(part, part), short(name), tuple(_cut(value) for value in values))
                 )
-    return found[:_MOST_ROWS]
+    return rows[:_MOST_ROWS]
 
 
 def _flat(value: Any, before: str = "") -> dict[str, str]:
     """Nested settings by their dotted names, as short JSON."""
     if isinstance(value, dict):
-        found: dict[str, str] = {}
+        flat: dict[str, str] = {}
         for key, item in value.items():
-            found |= _flat(item, f"{before}.{key}" if before else str(key))
-        return found
+            flat |= _flat(item, f"{before}.{key}" if before else str(key))
+        return flat
     if not before:
         return {}
     return {before: json.dumps(jsonable(value), ensure_ascii=False)}

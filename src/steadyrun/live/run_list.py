@@ -37,7 +37,7 @@ _PATIENCE = 5.0  # seconds that one who asks for metrics waits for newer ones
 class _Known:
     """What is known of a run, and of which state of its files."""
 
-    place: RunPlace
+    run: RunPlace
     row: RunRow
     manifest: object = None
     files: Fingerprint | None = None  # of the details
@@ -111,11 +111,11 @@ class Index:
 
     def _scan(self) -> None:
         """Which runs there are, and how they stand."""
-        known = {place.key: _seen(place, self._known.get(place.key)) for place in self._root.runs()}
+        known = {run.key: _current(run, self._known.get(run.key)) for run in self._root.runs()}
         self._known = dict(sorted(known.items(), key=lambda item: -item[1].row.started))
 
     async def _read_details(self, measuring: bool) -> None:
-        waiting = [(known, measuring and place < MEASURED) for place, known in enumerate(self._known.values())]
+        waiting = [(known, measuring and index < MEASURED) for index, known in enumerate(self._known.values())]
         while waiting:
             waiting = await self._workers.do(self._read_some, waiting)
             self._tell()
@@ -127,12 +127,12 @@ class Index:
     def _read_some(self, waiting: list[tuple[_Known, bool]]) -> list[tuple[_Known, bool]]:
         """Read for a moment; what is left is for later."""
         until = time.monotonic() + _SLICE
-        for place, (known, measured) in enumerate(waiting):
+        for index, (known, measured) in enumerate(waiting):
             lacks = measured and known.row.figures is None
-            if known.may_change(lacks) and ((now := fingerprint(known.place.path)) != known.files or lacks):
+            if known.may_change(lacks) and ((now := fingerprint(known.run.path)) != known.files or lacks):
                 _read(known, now, measured)
             if time.monotonic() > until:
-                return waiting[place + 1 :]
+                return waiting[index + 1 :]
         return []
 
     def _next_to_walk(self) -> _Known | None:
@@ -167,30 +167,30 @@ def _pieces(changed: list[dict[str, object]], size: int = 100) -> Iterable[list[
     return [changed[start : start + size] for start in range(0, max(1, len(changed)), size)]
 
 
-def _seen(place: RunPlace, old: _Known | None) -> _Known:
+def _current(run: RunPlace, old: _Known | None) -> _Known:
     """A run as it stands; the manifest of one that has ended is read again only when it has changed."""
     try:
-        status = (place.path / MANIFEST).stat()
+        status = (run.path / MANIFEST).stat()
         manifest = status.st_size, status.st_mtime_ns
         if old is not None and old.settled and old.manifest == manifest:
             return old
-        row = rows.first(place)
+        row = rows.first(run)
     except Exception as problem:  # one strange run must not hide the others
-        log.debug("reading %s failed: %s", place.name, problem)
-        manifest, row = None, RunRow(place.key, place.name, _UNREADABLE)
+        log.debug("reading %s failed: %s", run.name, problem)
+        manifest, row = None, RunRow(run.key, run.name, _UNREADABLE)
     if old is None:
-        return _Known(place, row, manifest)
+        return _Known(run, row, manifest)
     ended = row.state in ENDED and not old.settled
     files = None if ended or old.manifest != manifest else old.files
     kept = replace(old.row, state=row.state, started=row.started)
-    return _Known(place, kept, manifest, files, old.walked, old.next_walk)
+    return _Known(run, kept, manifest, files, old.walked, old.next_walk)
 
 
 def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
     try:
-        row = rows.detailed(known.place, measured)
+        row = rows.detailed(known.run, measured)
     except Exception as problem:
-        log.warning("reading %s failed: %s", known.place.name, problem)
+        log.warning("reading %s failed: %s", known.run.name, problem)
         known.row = replace(known.row, state=_UNREADABLE)
         return
     if row.verdict:
@@ -203,8 +203,8 @@ def _read(known: _Known, now: Fingerprint, measured: bool) -> None:
 def _walk(known: _Known, changes: Changes) -> None:
     files = known.files
     try:
-        known.row = rows.walked(known.place, known.row, changes)
+        known.row = rows.walked(known.run, known.row, changes)
     except Exception as problem:
-        log.warning("walking %s failed: %s", known.place.name, problem)
+        log.warning("walking %s failed: %s", known.run.name, problem)
         known.row = replace(known.row, verdict="unreadable")
     known.walked = files

@@ -53,16 +53,16 @@ class RunRow:
         return {name: value for name, value in asdict(self).items() if name != "figures"}
 
 
-def first(place: RunPlace) -> RunRow:
+def first(run: RunPlace) -> RunRow:
     """What the manifest alone says."""
-    view = open_run(place.path)
-    return RunRow(place.key, place.name, one_line(view.state), started(view.manifest))
+    view = open_run(run.path)
+    return RunRow(run.key, run.name, one_line(view.state), started(view.manifest))
 
 
-def detailed(place: RunPlace, measured: bool = False) -> RunRow:
+def detailed(run: RunPlace, measured: bool = False) -> RunRow:
     """The row with all that can be read at once: the verdict only where the run's own last word is recorded."""
-    view = open_run(place.path).as_of_now()
-    row = first(place)
+    view = open_run(run.path).as_of_now()
+    row = first(run)
     loss = view.series("loss") if "loss" in view.names() else None
     verdict, leaf = last_word(view, row.state)
     return replace(
@@ -80,16 +80,16 @@ def detailed(place: RunPlace, measured: bool = False) -> RunRow:
 def _figures(view: RunReader) -> Figures:
     names = set(view.names())
     series = {name: view.series(name) for name in ("loss", "val_loss", "lr/0", "grad_norm") if name in names}
-    last = {name: float(found.values[-1]) for name, found in series.items() if len(found)}
-    times = [float(found.times[-1]) for found in series.values() if len(found)]
+    last = {name: float(points.values[-1]) for name, points in series.items() if len(points)}
+    times = [float(points.times[-1]) for points in series.values() if len(points)]
     return Figures(
         last.get("loss"), last.get("val_loss"), last.get("lr/0"), last.get("grad_norm"), max(times, default=None)
     )
 
 
-def walked(place: RunPlace, row: RunRow, changes: Changes) -> RunRow:
+def walked(run: RunPlace, row: RunRow, changes: Changes) -> RunRow:
     """The row with the verdict of a walk."""
-    report = check_with(place.path, changes)
+    report = check_with(run.path, changes)
     leaf = "" if report.headline is None else report.headline.question.code
     return replace(row, verdict=report.verdict, leaf=one_line(leaf))
 

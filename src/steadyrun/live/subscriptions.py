@@ -95,18 +95,18 @@ class Tailer:
 
     async def _look(self) -> None:
         try:
-            found = await self._workers.do(self._seen)
+            update = await self._workers.do(self._update)
         except (SteadyrunError, OSError) as problem:
             self._fail(problem)
         except Exception as problem:  # one strange run must not end the server
             log.exception("looking at a run failed")
             self._fail(problem)
         else:
-            if found is not None:
-                self._publish(*found)
+            if update is not None:
+                self._publish(*update)
         self._ready.set()
 
-    def _seen(self) -> tuple[Board, page_patches.Shown, str] | None:
+    def _update(self) -> tuple[Board, page_patches.Shown, str] | None:
         board = self.watch.look()
         if board is None:
             return None

@@ -54,22 +54,22 @@ def build(signals: Signals, report: Report) -> Board:
         tuple(phrases.one_line(line) for line in phrases.bounded(list(report.damage))),
         tuple(panel.build(signals, report) for panel in BUILDERS),
         READING,
-        tuple(_happened(each, report) for each in report.incidents),
+        tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
     )
 
 
-def _happened(each: IncidentCard, report: Report) -> Happened:
-    why, found = phrases.one_line(each.why), phrases.one_line(each.found(report.run))
-    return Happened(each.step, phrases.one_line(each.kind), why, found, each.proved)
+def _happened(incident: IncidentCard, report: Report) -> Happened:
+    why, outcome = phrases.one_line(incident.why), phrases.one_line(incident.found(report.run))
+    return Happened(incident.step, phrases.one_line(incident.kind), why, outcome, incident.proved)
 
 
 def _findings(report: Report) -> list[PanelFinding]:
     """The headline, the other faults, the notes; each in the order of the walk."""
     first = [] if report.headline is None else [report.headline]
     rest = [asked for asked in report.walk.path if asked is not report.headline]
-    found = [*first, *(asked for kind in (FAULT, NOTE) for asked in rest if asked.answer.kind == kind)]
-    return [_finding(asked, report) for asked in found]
+    ordered = [*first, *(asked for kind in (FAULT, NOTE) for asked in rest if asked.answer.kind == kind)]
+    return [_finding(asked, report) for asked in ordered]
 
 
 def _finding(asked: Asked, report: Report) -> PanelFinding:
@@ -90,13 +90,13 @@ def _finding(asked: Asked, report: Report) -> PanelFinding:
 
 def _walk(report: Report) -> list[Answered]:
     depths: dict[str, int] = {}
-    found, over = [], False
+    answered, over = [], False
     for asked in report.walk.path:
         code = asked.question.code
         depths[code] = depths.get(asked.because_of, -1) + 1
-        found.append(_answered(asked, depths, over and not asked.question.always))
+        answered.append(_answered(asked, depths, over and not asked.question.always))
         over = over or asked is report.leaf
-    return found
+    return answered
 
 
 def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:

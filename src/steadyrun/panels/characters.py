@@ -34,18 +34,18 @@ def plot(panel: Panel, span: tuple[int, int], width: int, height: int, *, ascii_
     cuts = [cut(line, panel.left.log) for line in lines]
     ends = _range(panel, cuts)
     grid = _Grid(span, ends, panel.left.log, width, height, ascii_only)
-    for place in sorted(range(len(lines)), key=lambda place: _rank(lines[place])):
-        grid.draw(place, cuts[place], stepped=lines[place].shape == "step")
+    for index in sorted(range(len(lines)), key=lambda index: _rank(lines[index])):
+        grid.draw(index, cuts[index], stepped=lines[index].shape == "step")
     return grid.canvas(ends)
 
 
 def axis(panel: Panel, span: tuple[int, int], width: int, *, ascii_only: bool = False) -> str:
     """The step axis: a rule with the gravest mark at each place."""
     symbols = dict(zip(_GRAVITY, "x!!+" if ascii_only else "✗!!•", strict=True))
-    found = list(("-" if ascii_only else "─") * width)
+    columns = list(("-" if ascii_only else "─") * width)
     for mark in sorted(panel.marks, key=lambda mark: -_GRAVITY.index(mark.kind)):
-        found[_column(mark, span, width)] = symbols[mark.kind]
-    return "".join(found)
+        columns[_column(mark, span, width)] = symbols[mark.kind]
+    return "".join(columns)
 
 
 def _column(mark: Mark, span: tuple[int, int], width: int) -> int:
@@ -59,7 +59,7 @@ def _rank(line: Line) -> int:
 
 
 def _range(panel: Panel, cuts: Sequence[Cut]) -> tuple[float, float] | None:
-    values = [each.values[np.isfinite(each.values)] for each in cuts]
+    values = [line.values[np.isfinite(line.values)] for line in cuts]
     ends = [(float(v.min()), float(v.max())) for v in values if len(v)]
     if not ends:
         return None
@@ -112,8 +112,8 @@ class _Grid:
         starts = np.flatnonzero(np.append(True, np.diff(x) > 0))
         lows, highs = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
         lasts = y[np.append(starts[1:], len(y)) - 1]
-        for place, low, high, last in zip(x[starts], lows, highs, lasts, strict=True):
-            yield int(place), int(low), int(high), int(last)
+        for column, low, high, last in zip(x[starts], lows, highs, lasts, strict=True):
+            yield int(column), int(low), int(high), int(last)
 
     def _join(self, owner: int, start: tuple[int, int], end: tuple[int, int], stepped: bool) -> None:
         for x in range(start[0] + 1, end[0]):

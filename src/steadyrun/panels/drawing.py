@@ -58,7 +58,7 @@ def _lonely(values: Floats) -> npt.NDArray[np.bool_]:
 def colours(lines: Iterable[Line]) -> dict[str, str]:
     """A colour for every line in front, by its kin; the same for the lines of one kin."""
     kin = dict.fromkeys(line.kin or line.name for line in lines if line.role in _COLOURED)
-    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(kin)}
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(kin)}
 
 
 def colour_of(line: Line, chosen: dict[str, str]) -> str:
@@ -93,7 +93,7 @@ def legend(panel: Panel) -> list[LegendEntry]:
     muted = [line.name for group, line in placed if group == "muted"]
     if muted:
         front["muted"] = LegendEntry("muted", muted[0] if len(muted) == 1 else f"{len(muted)} more", GREY, "thin")
-    bands = [LegendEntry(f"band-{place}", band.label, BAND, "band") for place, band in enumerate(panel.bands)]
+    bands = [LegendEntry(f"band-{index}", band.label, BAND, "band") for index, band in enumerate(panel.bands)]
     return [*front.values(), *bands]
 
 
@@ -116,13 +116,15 @@ def decades(panel: Panel) -> float | None:
 
 def labels(marks: Iterable[Mark], span: tuple[int, int], close: float = 0.09) -> list[tuple[int, str, str]]:
     """Where to write which codes, and the gravest kind there. Marks too close to each other share a place."""
-    found: list[tuple[int, list[Mark]]] = []
+    groups_of_marks: list[tuple[int, list[Mark]]] = []
     for mark in sorted(marks, key=lambda mark: mark.first):
-        if found and mark.first - found[-1][0] <= close * max(1, span[1] - span[0]):
-            found[-1][1].append(mark)
+        if groups_of_marks and mark.first - groups_of_marks[-1][0] <= close * max(1, span[1] - span[0]):
+            groups_of_marks[-1][1].append(mark)
         else:
-            found.append((mark.first, [mark]))
-    return [(step, _codes(group), min((m.kind for m in group), key=list(MARKS).index)) for step, group in found]
+            groups_of_marks.append((mark.first, [mark]))
+    return [
+        (step, _codes(group), min((m.kind for m in group), key=list(MARKS).index)) for step, group in groups_of_marks
+    ]
 
 
 def _codes(marks: list[Mark]) -> str:

@@ -51,8 +51,8 @@ def _all(board: Board) -> Any:
     figure = new_figure(15.0, 10.5)
     grid = figure.add_gridspec(3, 3, hspace=0.62, wspace=0.24, left=0.045, right=0.965, top=0.92, bottom=0.075)
     figure.suptitle(wrapped(f"{board.run}: {board.headline}", 130, 2), x=0.045, ha="left", parse_math=False)
-    for panel, place in zip(board.panels, _PLACES, strict=True):
-        draw(figure.add_subplot(grid[place]), panel, board.span)
+    for panel, cell in zip(board.panels, _PLACES, strict=True):
+        draw(figure.add_subplot(grid[cell]), panel, board.span)
     _verdict(figure.add_subplot(grid[2, 2]), board)
     return figure
 
@@ -103,8 +103,8 @@ def draw(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
     if panel.number in _CROWDED and decades is not None and decades < _LONG:  # room for the legend above the lines
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.45)
-    place, columns = _FREE.get(panel.number, "lower left"), _CROWDED.get(panel.number, 1)
-    axes.legend(fontsize=5.5, loc=place, framealpha=0.6, ncols=columns)
+    corner, columns = _FREE.get(panel.number, "lower left"), _CROWDED.get(panel.number, 1)
+    axes.legend(fontsize=5.5, loc=corner, framealpha=0.6, ncols=columns)
 
 
 def _log(axes: Any, decades: float) -> None:
@@ -134,9 +134,9 @@ def _fill(axes: Any, panel: Panel, span: tuple[int, int]) -> None:
         axes.set_ylim(bottom=0, top=max(panel.left.top or 0, axes.get_ylim()[1]) or None)
     for rule in panel.rules:
         axes.axhline(rule.value, color=drawing.GREY, ls=_STYLES[rule.style], lw=1)
-        place, side = (0.01, "left") if rule.place == "start" else (0.99, "right")
+        x, side = (0.01, "left") if rule.label_at == "start" else (0.99, "right")
         at = {"transform": axes.get_yaxis_transform(), "fontsize": 6, "color": drawing.GREY, "ha": side}
-        axes.text(place, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
+        axes.text(x, rule.value, rule.label, va="top" if rule.below else "bottom", parse_math=False, **at)
     for mark in panel.marks:
         axes.axvline(mark.first, color=drawing.MARKS[mark.kind], lw=1.5 if mark.kind == "fault" else 0.8, ls=":")
     for step, codes, kind in drawing.labels(panel.marks, span, 0.2):

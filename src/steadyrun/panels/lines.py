@@ -38,19 +38,19 @@ def logarithmic(lines: Iterable[Line]) -> bool:
 def drawn(series: Series, name: str, *, company: int = 1, shape: str = "line", role: str = "main") -> Drawn:
     """A series as a line; `company` is how many lines share the panel."""
     most = min(thinning.MOST, max(FEWEST, BUDGET // max(1, company)))
-    kept = thinning.chosen(series.steps, series.values, most)
-    found = extent(series)
+    chosen_points = thinning.chosen(series.steps, series.values, most)
+    reach = extent(series)
     line = Line(
         short(name),
-        series.steps[kept],
-        series.values[kept],
+        series.steps[chosen_points],
+        series.values[chosen_points],
         shape,
         role,
         gaps=gaps(series.steps),
         total=len(series),
-        not_finite=len(series) if found is None else found.not_finite,
+        not_finite=len(series) if reach is None else reach.not_finite,
     )
-    return Drawn(line, found)
+    return Drawn(line, reach)
 
 
 def family(run: Signals, pattern: str, shape: str = "line") -> dict[str, Drawn]:
@@ -79,22 +79,22 @@ def in_front(lines: dict[str, Drawn], score: Callable[[Extent], float]) -> tuple
     """
     names = list(lines)
     if len(names) <= NAMED:
-        return tuple(each.line for each in lines.values()), ""
+        return tuple(line.line for line in lines.values()), ""
     ranked = sorted(names, key=lambda name: -_score(lines[name], score))
     chosen = list(dict.fromkeys([ranked[0], names[0], names[-1], *ranked[1:]]))[:NAMED]
     rest = [name for name in names if name not in chosen]
-    kept = rest if len(names) <= MOST else [rest[place] for place in thinned(len(rest), MOST - NAMED)]
+    kept = rest if len(names) <= MOST else [rest[index] for index in thinned(len(rest), MOST - NAMED)]
     left_out = len(rest) - len(kept)
     muted = tuple(lines[name].line.muted() for name in kept)
     aside = f"{len(names) - left_out} of {len(names)} lines are drawn, the most telling among them." if left_out else ""
     return (*muted, *(lines[name].line for name in names if name in chosen)), aside
 
 
-def _score(each: Drawn, score: Callable[[Extent], float]) -> float:
-    found = float("inf") if each.extent is None else score(each.extent)
-    return found if found == found else float("-inf")
+def _score(line: Drawn, score: Callable[[Extent], float]) -> float:
+    value = float("inf") if line.extent is None else score(line.extent)
+    return value if value == value else float("-inf")
 
 
 def highest(lines: Iterable[Drawn], score: Callable[[Extent], float]) -> Drawn | None:
     """The line with the highest score among those that have a finite value."""
-    return max((each for each in lines if each.extent is not None), key=lambda each: _score(each, score), default=None)
+    return max((line for line in lines if line.extent is not None), key=lambda line: _score(line, score), default=None)

@@ -20,7 +20,7 @@ def build(run: Signals, report: Report) -> Panel:
     """Training and validation loss, with the baseline and the loss of a guess; on a log scale unless it is negative."""
     train = drawn(run.raw("loss"), "train") if run.has("loss") else None
     val = drawn(run.raw("val_loss"), "validation", shape="step") if run.has("val_loss") else None
-    lines = tuple(each.line for each in (train, val) if each is not None)
+    lines = tuple(series.line for series in (train, val) if series is not None)
     panel = Panel(
         1,
         "loss",
@@ -31,19 +31,21 @@ def build(run: Signals, report: Report) -> Panel:
         rules=tuple(_rules(run)),
         missing="" if train or val else HOW_TO_RECORD["loss"],
     )
-    return finished(panel, run, report, _seen(run, train, val))
+    return finished(panel, run, report, _summary(run, train, val))
 
 
 def _rules(run: Signals) -> list[Rule]:
     baseline, chosen_among = run.declared("baseline_loss"), classes(run)
-    rules = [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", place="start")]
+    rules = (
+        [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", label_at="start")]
+    )
     if chosen_among:
         guess = math.log(chosen_among)
         rules.append(Rule(guess, f"a guess, ln {chosen_among}", "dotted", below=True))
     return rules
 
 
-def _seen(run: Signals, train: Drawn | None, val: Drawn | None) -> str:
+def _summary(run: Signals, train: Drawn | None, val: Drawn | None) -> str:
     said = []
     loss = run.maybe("loss")
     if train and loss is not None:

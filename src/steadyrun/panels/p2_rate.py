@@ -34,38 +34,38 @@ def build(run: Signals, report: Report) -> Panel:
         missing="" if groups else HOW_TO_RECORD["lr/*"],
         aside=aside,
     )
-    return finished(panel, run, report, _seen(run, groups))
+    return finished(panel, run, report, _summary(run, groups))
 
 
 def _groups(run: Signals) -> dict[str, Drawn]:
     """The rates of the param groups; those that are equal at every step are one line."""
-    found: list[tuple[Series, list[str]]] = []
+    groups: list[tuple[Series, list[str]]] = []
     for name in sorted(run.matching("lr/*"), key=natural):
         series = run.raw(name)
-        alike = next((group for other, group in found if np.array_equal(other.values, series.values)), None)
+        alike = next((group for other, group in groups if np.array_equal(other.values, series.values)), None)
         if alike is None:
-            found.append((series, [name.removeprefix("lr/")]))
+            groups.append((series, [name.removeprefix("lr/")]))
         else:
             alike.append(name.removeprefix("lr/"))
-    return {label: drawn(series, label, company=len(found)) for series, label in _labelled(found)}
+    return {label: drawn(series, label, company=len(groups)) for series, label in _labelled(groups)}
 
 
-def _labelled(found: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]]:
-    if len(found) == 1:
-        return [(found[0][0], "as used")]
-    return [(series, f"as used, group {short(', '.join(groups))}") for series, groups in found]
+def _labelled(groups: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]]:
+    if len(groups) == 1:
+        return [(groups[0][0], "as used")]
+    return [(series, f"as used, group {short(', '.join(names))}") for series, names in groups]
 
 
 def _meant(run: Signals) -> tuple[str, Curve] | None:
     """The curve that was configured, and who says so: the declaration, or else the scheduler's dry run."""
     try:
-        seen = look(run)
+        schedule = look(run)
     except MissingSignal:
         return None
-    if seen.plan is not None:
-        warmup = f", warmup {seen.plan.warmup}" if seen.plan.warmup else ""
-        return f"declared: {seen.plan.shape}{warmup}", seen.plan.rate
-    planned = seen.planned
+    if schedule.plan is not None:
+        warmup = f", warmup {schedule.plan.warmup}" if schedule.plan.warmup else ""
+        return f"declared: {schedule.plan.shape}{warmup}", schedule.plan.rate
+    planned = schedule.planned
     return None if planned is None else ("as the scheduler planned", planned)
 
 
@@ -81,15 +81,15 @@ def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
     return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))] if len(at) else []
 
 
-def _seen(run: Signals, groups: dict[str, Drawn]) -> str:
-    found = next((each.extent for each in groups.values() if each.extent), None)
-    if found is None:
+def _summary(run: Signals, groups: dict[str, Drawn]) -> str:
+    reach = next((line.extent for line in groups.values() if line.extent), None)
+    if reach is None:
         return ""
-    if found.low == found.high:
-        return f"Constant at {shown(found.high)}{_agreement(run)}."
-    rises = f"rises to {shown(found.high)} by step {found.high_step}" if found.high > found.first else ""
-    falls = f"{'falls' if rises else f'falls from {shown(found.high)}'} to {shown(found.last)}"
-    parts = [rises, falls if found.last < found.high else ""]
+    if reach.low == reach.high:
+        return f"Constant at {shown(reach.high)}{_agreement(run)}."
+    rises = f"rises to {shown(reach.high)} by step {reach.high_step}" if reach.high > reach.first else ""
+    falls = f"{'falls' if rises else f'falls from {shown(reach.high)}'} to {shown(reach.last)}"
+    parts = [rises, falls if reach.last < reach.high else ""]
     return f"The learning rate {' and '.join(part for part in parts if part)}{_agreement(run)}."
 
 
@@ -99,8 +99,8 @@ def _agreement(run: Signals) -> str:
     if meant is None:
         return ""
     name, curve = meant
-    seen = look(run)
-    rates = seen.rates if seen.plan is not None else seen.recorded
+    schedule = look(run)
+    rates = schedule.rates if schedule.plan is not None else schedule.recorded
     rates = rates.where(np.isfinite(curve(rates.steps)))
     if not len(rates):
         return ""

@@ -28,27 +28,27 @@ def build(run: Signals, report: Report) -> Panel:
         rules=fixed,
         missing="" if norm else HOW_TO_RECORD["grad_norm"],
     )
-    return finished(panel, run, report, _seen(run, norm))
+    return finished(panel, run, report, _summary(run, norm))
 
 
 def _threshold(run: Signals) -> tuple[tuple[Line, ...], tuple[Rule, ...]]:
     """The clip threshold: a line where it moves, a rule where it does not."""
     if run.has("clip_threshold"):
         series = run.raw("clip_threshold")
-        found = extent(series)
-        if found is not None and found.low < found.high:
+        reach = extent(series)
+        if reach is not None and reach.low < reach.high:
             return (drawn(series, "clip threshold", role="declared").line,), ()
-        if found is not None and found.low > 0:
-            return (), (Rule(found.low, f"clipped at {shown(found.low)}", "solid"),)
+        if reach is not None and reach.low > 0:
+            return (), (Rule(reach.low, f"clipped at {shown(reach.low)}", "solid"),)
     declared = run.declared("clip")
     return (), (Rule(declared, f"clip {shown(declared)} declared"),) if declared and declared > 0 else ()
 
 
-def _seen(run: Signals, norm: Drawn | None) -> str:
+def _summary(run: Signals, norm: Drawn | None) -> str:
     if norm is None or norm.extent is None:
         return ""
-    found = norm.extent
+    extremes = norm.extent
     clipped = run.maybe("clipped")
     engaged = "" if clipped is None else f"; {float(np.mean(clipped.values)):.0%} of the steps are clipped"
-    reach = f"{shown(found.low)} to {shown(found.high)}"
-    return f"Gradient norm {shown(found.first)} at first, {reach}, {shown(found.last)} at last{engaged}."
+    reach = f"{shown(extremes.low)} to {shown(extremes.high)}"
+    return f"Gradient norm {shown(extremes.first)} at first, {reach}, {shown(extremes.last)} at last{engaged}."

@@ -31,7 +31,7 @@ def build(run: Signals, report: Report) -> Panel:
         missing="" if lines else HOW_TO_RECORD["activation/*"],
         aside=aside,
     )
-    return finished(panel, run, report, _seen(lines, spread))
+    return finished(panel, run, report, _summary(lines, spread))
 
 
 def _read(run: Signals) -> tuple[dict[str, Drawn], Spread]:
@@ -65,12 +65,12 @@ def _bands(spread: Spread) -> tuple[Band, ...]:
     return (Band(spread.steps[kept], low[kept], high[kept], f"residual blocks within {_TIMES:g}x of each other"),)
 
 
-def _seen(lines: dict[str, Drawn], spread: Spread) -> str:
+def _summary(lines: dict[str, Drawn], spread: Spread) -> str:
     widest = spread.widest()
     if widest is not None:
         step, times = widest
         return f"{spread.count} residual blocks, {shown(times)} times apart at most (step {step})."
-    ends = [(name, each.extent.last) for name, each in lines.items() if each.extent]
+    ends = [(name, line.extent.last) for name, line in lines.items() if line.extent]
     if not ends:
         return ""
     low, high = min(ends, key=lambda end: end[1]), max(ends, key=lambda end: end[1])

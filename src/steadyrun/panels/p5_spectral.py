@@ -20,7 +20,7 @@ _TIMES = 2.0  # of the first value: the specification's healthy growth
 
 def build(run: Signals, report: Report) -> Panel:
     """The spectral norm of each major matrix on a log scale, with twice the start of the one that grew most."""
-    lines = {name: _matrix(each) for name, each in family(run, "spectral_norm/*").items()}
+    lines = {name: _matrix(line) for name, line in family(run, "spectral_norm/*").items()}
     shown_lines, aside = in_front(lines, _growth)
     worst = highest(lines.values(), _growth)
     panel = Panel(
@@ -35,11 +35,11 @@ def build(run: Signals, report: Report) -> Panel:
         missing="" if lines else "call run.watch(model, optimizer) before training",
         aside=aside,
     )
-    return finished(panel, run, report, _seen(lines, worst))
+    return finished(panel, run, report, _summary(lines, worst))
 
 
-def _matrix(each: Drawn) -> Drawn:
-    return replace(each, line=replace(each.line, name=each.line.name.removesuffix(".weight")))
+def _matrix(matrix: Drawn) -> Drawn:
+    return replace(matrix, line=replace(matrix.line, name=matrix.line.name.removesuffix(".weight")))
 
 
 def _growth(extent: Extent) -> float:
@@ -51,7 +51,7 @@ def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
     widest = None if pretrained(run) else widest_start(run.listed("initial_weights"))
     if widest is None or not lines:
         return ()
-    above_all = all(each.extent is None or each.extent.high < widest for each in lines.values())
+    above_all = all(line.extent is None or line.extent.high < widest for line in lines.values())
     return (Rule(widest, f"widest usual start, {shown(widest)}", "dotted", "start", below=above_all),)
 
 
@@ -64,12 +64,12 @@ def _bands(worst: Drawn | None) -> tuple[Band, ...]:
     return (Band(steps, np.full(2, start), np.full(2, _TIMES * start), label),)
 
 
-def _seen(lines: dict[str, Drawn], worst: Drawn | None) -> str:
+def _summary(lines: dict[str, Drawn], worst: Drawn | None) -> str:
     if worst is None or worst.extent is None:
         return ""
-    found = worst.extent
-    within = sum(1 for each in lines.values() if each.extent and each.extent.growth <= _TIMES)
+    reach = worst.extent
+    within = sum(1 for line in lines.values() if line.extent and line.extent.growth <= _TIMES)
     return (
-        f"Largest growth: {worst.line.name}, {shown(found.growth)} times its start ({shown(found.first)} to "
-        f"{shown(found.high)}); {within} of {len(lines)} stay within {_TIMES:g} times."
+        f"Largest growth: {worst.line.name}, {shown(reach.growth)} times its start ({shown(reach.first)} to "
+        f"{shown(reach.high)}); {within} of {len(lines)} stay within {_TIMES:g} times."
     )

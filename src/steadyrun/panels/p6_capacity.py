@@ -25,7 +25,7 @@ _ROOM = 0.15  # of the hidden units: shown at least, so that the band is seen
 def build(run: Signals, report: Report) -> Panel:
     """How many hidden units are dead, in all and by block, and how many attention heads."""
     by_block: dict[str, Drawn] = {}
-    units = _total(_each(run, by_block), "dead units")
+    units = _total(_blocks(run, by_block), "dead units")
     heads = _total((run.raw(name) for name in run.matching("dead_heads/*")), "dead heads")
     of_units, of_heads = _count(run.inferred, "hidden_units"), _count(run.inferred, "attention_heads")
     blocks, aside = _behind(by_block)
@@ -43,7 +43,7 @@ def build(run: Signals, report: Report) -> Panel:
         missing="" if lines else "call run.watch(model, optimizer) before the first forward pass of an eager model",
         aside=aside,
     )
-    return finished(panel, run, report, _seen(units, heads, of_units, of_heads))
+    return finished(panel, run, report, _summary(units, heads, of_units, of_heads))
 
 
 def _total(parts: Iterable[Series], name: str) -> Drawn | None:
@@ -51,7 +51,7 @@ def _total(parts: Iterable[Series], name: str) -> Drawn | None:
     return None if total is None else drawn(total, name)
 
 
-def _each(run: Signals, drawn_too: dict[str, Drawn]) -> Iterator[Series]:
+def _blocks(run: Signals, drawn_too: dict[str, Drawn]) -> Iterator[Series]:
     """The blocks' series one by one, each drawn on its way: only one of them need be in memory."""
     names = sorted(run.matching("dead_units/*"), key=natural)
     for name in names:
@@ -69,8 +69,8 @@ def _behind(blocks: dict[str, Drawn]) -> tuple[tuple[Line, ...], str]:
 
 
 def _count(inferred: Mapping[str, Any], key: str) -> int:
-    found = inferred.get(key)
-    counts = [number(value) for value in found.values()] if isinstance(found, dict) else []
+    by_layer = inferred.get(key)
+    counts = [number(value) for value in by_layer.values()] if isinstance(by_layer, dict) else []
     return int(sum(count for count in counts if count))
 
 
@@ -82,12 +82,12 @@ def _bands(units: Drawn | None, of_units: int) -> tuple[Band, ...]:
     return (Band(units.line.steps[[0, -1]], np.full(2, low), np.full(2, high), label),)
 
 
-def _seen(units: Drawn | None, heads: Drawn | None, of_units: int, of_heads: int) -> str:
+def _summary(units: Drawn | None, heads: Drawn | None, of_units: int, of_heads: int) -> str:
     parts = [(units, of_units, "hidden units"), (heads, of_heads, "attention heads")]
     said = []
-    for each, of, name in parts:
-        if each is not None and each.extent is not None:
+    for line, of, name in parts:
+        if line is not None and line.extent is not None:
             of_all = f" of {of}" if of else ""
-            most = "" if each.extent.high == each.extent.last else f" (at most {shown(each.extent.high)})"
-            said.append(f"{shown(each.extent.last)}{of_all} {name}{most}")
+            most = "" if line.extent.high == line.extent.last else f" (at most {shown(line.extent.high)})"
+            said.append(f"{shown(line.extent.last)}{of_all} {name}{most}")
     return f"Dead at last: {' and '.join(said)}." if said else ""

@@ -23,8 +23,8 @@ HOW = 'name classes of examples and give their losses: run.step(loss, class_loss
 def build(run: Signals, report: Report) -> Panel:
     """The loss of every class that the user named, on a log scale; validation as steps."""
     train, val = family(run, "class_loss/*"), family(run, "val_class_loss/*", "step")
-    lines = {f"train {name}": _kin(each) for name, each in train.items()}
-    lines |= {f"val {name}": _kin(each, ", validation") for name, each in val.items()}
+    lines = {f"train {name}": _kin(line) for name, line in train.items()}
+    lines |= {f"val {name}": _kin(line, ", validation") for name, line in val.items()}
     few = len(train) <= _FEW
     shown_lines, aside = in_front(lines, lambda extent: extent.last)
     panel = Panel(
@@ -37,11 +37,12 @@ def build(run: Signals, report: Report) -> Panel:
         missing="" if lines else HOW,
         aside=aside,
     )
-    return finished(panel, run, report, _seen(run))
+    return finished(panel, run, report, _summary(run))
 
 
-def _kin(each: Drawn, addition: str = "") -> Drawn:
-    return replace(each, line=replace(each.line, name=f"{each.line.name}{addition}", kin=each.line.name))
+def _kin(of_class: Drawn, addition: str = "") -> Drawn:
+    name = of_class.line.name
+    return replace(of_class, line=replace(of_class.line, name=f"{name}{addition}", kin=name))
 
 
 def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
@@ -56,7 +57,7 @@ def _with_smoothed(run: Signals, lines: tuple[Line, ...]) -> Iterator[Line]:
         yield replace(drawn(average, line.name).line, kin=line.kin)
 
 
-def _seen(run: Signals) -> str:
+def _summary(run: Signals) -> str:
     """The classes at the end of the run: where a loss is recorded at every step, the mean of the last ones."""
     pattern = "class_loss/*" if run.matching("class_loss/*") else "val_class_loss/*"
     points = {name: run.maybe(name) for name in run.matching(pattern)}

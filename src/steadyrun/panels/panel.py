@@ -46,7 +46,7 @@ class Rule:
     value: float
     label: str
     style: str = "dashed"
-    place: str = "end"
+    label_at: str = "end"
     below: bool = False
 
 
@@ -155,7 +155,7 @@ class Happened:
     step: int
     kind: str
     why: str
-    found: str
+    outcome: str
     proved: bool
 
 

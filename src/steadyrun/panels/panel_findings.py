@@ -32,17 +32,17 @@ _EVENTS = {
 _MOST = 12  # marks of one kind of event
 
 
-def finished(panel: Panel, run: Signals, report: Report, seen: str) -> Panel:
-    """The panel with its marks, its state and its caption; `seen` is the caption where nothing was found."""
-    found = on_panel(report, panel.number)
-    kinds = {asked.answer.kind for asked in found}
+def finished(panel: Panel, run: Signals, report: Report, caption: str) -> Panel:
+    """The panel with its marks, its state and its caption; `caption` is used where nothing was found."""
+    findings = on_panel(report, panel.number)
+    kinds = {asked.answer.kind for asked in findings}
     return replace(
         panel,
-        marks=tuple(_marks(run, report, panel.number, found)),
+        marks=tuple(_marks(run, report, panel.number, findings)),
         trouble=model.FAULT if FAULT in kinds else model.NOTE if NOTE in kinds else model.NONE,
-        first_fault=report.headline is not None and report.headline in found,
+        first_fault=report.headline is not None and report.headline in findings,
         judged=_judged(report, panel.number),
-        caption=_caption(found) or seen,
+        caption=_caption(findings) or caption,
     )
 
 
@@ -58,26 +58,26 @@ def on_panel(report: Report, number: int) -> list[Asked]:
     return [asked for kind in (FAULT, NOTE) for asked in cited if asked.answer.kind == kind]
 
 
-def _caption(found: list[Asked]) -> str:
-    if not found:
+def _caption(findings: list[Asked]) -> str:
+    if not findings:
         return ""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0].question.code}: {phrases.message(found[0])}{more}"
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"{findings[0].question.code}: {phrases.message(findings[0])}{more}"
 
 
-def _marks(run: Signals, report: Report, number: int, found: list[Asked]) -> Iterator[Mark]:
-    for asked in found:
+def _marks(run: Signals, report: Report, number: int, findings: list[Asked]) -> Iterator[Mark]:
+    for asked in findings:
         if (step := asked.answer.step) is not None:
             code = phrases.one_line(asked.question.code)
             yield Mark(step, step, asked.answer.kind, code, f"{phrases.title(asked)}: {phrases.message(asked)}")
-    yield from _told_by_the_monitor(run, report, number)
+    yield from _marked_by_monitor(run, report, number)
     for kind in (kind for kind, panel in _EVENTS.items() if panel == number):
         dated = [event for event in run.events(kind) if event.step is not None]
         for event in dated[-_MOST:]:
             yield _mark(event, "incident", kind, _said(event) + _proved(event, report))
 
 
-def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
+def _marked_by_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
     """What the live monitor told and the walk does not: a warning that passed, a fault of an earlier attempt."""
     known = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
     panels = {asked.question.code: asked.panel for asked in report.walk.path}
@@ -89,8 +89,10 @@ def _told_by_the_monitor(run: Signals, report: Report, number: int) -> Iterator[
 
 def _proved(event: Event, report: Report) -> str:
     """What a replay has proved about the incident that an event tells of."""
-    found = [each.found(report.run) for each in report.incidents if each.step == event.step and each.replay]
-    return f" {found[0]}" if found and event.kind == "incident" else ""
+    outcomes = [
+        incident.found(report.run) for incident in report.incidents if incident.step == event.step and incident.replay
+    ]
+    return f" {outcomes[0]}" if outcomes and event.kind == "incident" else ""
 
 
 def _mark(event: Event, kind: str, code: str, label: str) -> Mark:
@@ -99,5 +101,5 @@ def _mark(event: Event, kind: str, code: str, label: str) -> Mark:
 
 
 def _said(event: Event) -> str:
-    told = [str(event.fields[key]) for key in ("message", "text", "error", "reason", "why") if event.fields.get(key)]
-    return phrases.one_line(f"{event.kind}: {told[0]}" if told else event.kind)
+    texts = [str(event.fields[key]) for key in ("message", "text", "error", "reason", "why") if event.fields.get(key)]
+    return phrases.one_line(f"{event.kind}: {texts[0]}" if texts else event.kind)

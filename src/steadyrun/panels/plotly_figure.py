@@ -43,7 +43,7 @@ def _compact(steps: Steps) -> Any:
 
 
 def _bands(panel: Panel) -> Iterator[dict[str, Any]]:
-    for place, band in enumerate(panel.bands):
+    for index, band in enumerate(panel.bands):
         yield _around(band) | {
             "name": safe(band.label),
             "fill": "toself",
@@ -51,7 +51,7 @@ def _bands(panel: Panel) -> Iterator[dict[str, Any]]:
             "line": {"width": 0},
             "mode": "lines",
             "hoverinfo": "skip",
-            "legendgroup": f"band-{place}",
+            "legendgroup": f"band-{index}",
             "legendrank": 2000,
         }
 
@@ -68,12 +68,12 @@ def _around(band: Band) -> dict[str, Any]:
 def _lines(panel: Panel) -> Iterator[dict[str, Any]]:
     chosen = drawing.colours(panel.lines)
     names = {entry.group: safe(entry.name) for entry in drawing.legend(panel)}
-    told: set[str] = set()
+    in_legend: set[str] = set()
     for line, group in zip(panel.lines, drawing.groups(panel), strict=True):
         log = panel.left.log and line.axis == "left"
         for trace in _traces(line, log, drawing.colour_of(line, chosen)):
-            yield trace | {"name": names[group], "legendgroup": group, "showlegend": group not in told}
-            told.add(group)
+            yield trace | {"name": names[group], "legendgroup": group, "showlegend": group not in in_legend}
+            in_legend.add(group)
 
 
 def _traces(line: Line, log: bool, colour: str) -> Iterator[dict[str, Any]]:
@@ -250,8 +250,8 @@ def _rules(rules: tuple[Rule, ...]) -> Iterator[dict[str, Any]]:
             "line": {"color": drawing.GREY, "width": 1.2, "dash": _DASHES[rule.style]},
             "label": {
                 "text": f"\u00a0{safe(rule.label)}\u00a0",  # a little away from the ticks
-                "textposition": rule.place,
-                "xanchor": "left" if rule.place == "start" else "right",
+                "textposition": rule.label_at,
+                "xanchor": "left" if rule.label_at == "start" else "right",
                 "yanchor": "top" if rule.below else "bottom",
                 "padding": 2,
                 "font": {"size": 10, "color": drawing.GREY},
@@ -269,8 +269,8 @@ def _mark_lines(marks: tuple[Mark, ...], echo: int | None) -> Iterator[dict[str,
 
 
 def _upright(step: int, style: dict[str, Any]) -> dict[str, Any]:
-    place = {"xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
-    return {"type": "line", "layer": "below", "line": style} | place  # what is marked must be seen
+    coordinates = {"xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
+    return {"type": "line", "layer": "below", "line": style} | coordinates  # what is marked must be seen
 
 
 def _codes(marks: tuple[Mark, ...], span: tuple[int, int]) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from steadyrun.errors import SteadyrunError
 from steadyrun.postmortem.incident_moment import Moment, choose
-from steadyrun.postmortem.proofs import Proofs, entries, part, text, to_step
 from steadyrun.questions.form import FAULT
 from steadyrun.report import limits
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals, signals_of
+from steadyrun.store.incident_files import IncidentFiles, entries, part, text, to_step
 from steadyrun.store.reader import open_run
 from steadyrun.trees.walker import Asked
 
@@ -33,7 +33,7 @@ class Case:
     signals: Signals
     report: Report
     moment: Moment
-    proofs: Proofs
+    proofs: IncidentFiles
     replayed: Signals | None  # every step of the window measured, where it was executed again
 
     @property
@@ -64,14 +64,14 @@ class Case:
             return True
         model = self.signals.about("model")
         modules = entries(model, "modules")
-        embeds = any("Embed" in text(each, "class") for each in modules)
+        embeds = any("Embed" in text(module, "class") for module in modules)
         return self.signals.has("tokens") and (embeds or not modules or bool(model.get("modules_left_out")))
 
     @property
     def trouble(self) -> int:
         """The step that broke, where a replay found it; else the incident's own."""
-        found = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
-        return self.moment.step if found is None else found
+        first_bad = to_step(self.proofs.replay.get("first_bad")) if self.proofs.reproduced else None
+        return self.moment.step if first_bad is None else first_bad
 
     @property
     def clean_until(self) -> int:
@@ -106,7 +106,7 @@ def open_case(run: str | os.PathLike[str], step: int | None = None) -> Case:
     return Case(path, signals, report, moment, proofs, _replayed(proofs))
 
 
-def _replayed(proofs: Proofs) -> Signals | None:
+def _replayed(proofs: IncidentFiles) -> Signals | None:
     if proofs.measurements is None or not proofs.reproduced:
         return None
     try:

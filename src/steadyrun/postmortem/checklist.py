@@ -8,8 +8,8 @@ from typing import Any
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.postmortem.proofs import part, text
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.store.incident_files import part, text
 
 _TRIED = frozenset({"learning-rate", "clip", "clipping", "warmup"})
 

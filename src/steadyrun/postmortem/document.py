@@ -13,7 +13,7 @@ from steadyrun.postmortem.case import Case, open_case
 from steadyrun.postmortem.causes import CATALOGUE, Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
 from steadyrun.postmortem.checklist import Tick, checklist
-from steadyrun.postmortem.evidence import EXPERIMENT, WALK, Observation, Seen, observe
+from steadyrun.postmortem.evidence import EXPERIMENT, WALK, Observation, Observations, observe
 from steadyrun.postmortem.expectation_check import FAILS, HOLDS, hold
 from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.remedies import (
@@ -30,7 +30,7 @@ from steadyrun.postmortem.symptoms import Symptom, symptoms
 from steadyrun.questions.dynamics.run_spikes import stays
 
 SCHEMA = 1
-TOLD = frozenset({"verdict", "isolation"})  # of the experiments; their rows are a table
+OUTSIDE_TABLE = frozenset({"verdict", "isolation"})  # of the experiments; the rest is the rows of a table
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Document:
     @property
     def telling(self) -> bool:
         """Whether this run fails its own expectations, as it must."""
-        return any(each["holds_here"] is False for each in self.expectations)
+        return any(expectation["holds_here"] is False for expectation in self.expectations)
 
 
 def write(run: str | os.PathLike[str], step: int | None = None) -> Document:
@@ -80,15 +80,15 @@ def write(run: str | os.PathLike[str], step: int | None = None) -> Document:
 def compose(case: Case) -> Document:
     """The document of a case."""
     numbers = Numbers(case)
-    seen = observe(case, numbers)
-    look = Grounds(case, numbers, seen)
+    observations = observe(case, numbers)
+    look = Grounds(case, numbers, observations)
     ranked = weigh(CATALOGUE, look)
     root, cause = decide(look, ranked)
     return Document(
         case,
         symptoms(case, numbers),
         ranked,
-        tuple(_evidence(seen, ranked)),
+        tuple(_evidence(observations, ranked)),
         root,
         tuple(_remedies(look, root, cause, ranked[0])),
         tuple(_expected(case, numbers)),
@@ -97,10 +97,10 @@ def compose(case: Case) -> Document:
     )
 
 
-def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[WeighedEvidence]:
+def _evidence(observations: Observations, ranked: Sequence[Hypothesis]) -> list[WeighedEvidence]:
     """Every observation that bears on a hypothesis, and what the panels and proofs show besides."""
-    found = []
-    for observation in seen.values():
+    weighed = []
+    for observation in observations.values():
         bearings = {
             kind: tuple(
                 rank
@@ -109,10 +109,10 @@ def _evidence(seen: Seen, ranked: Sequence[Hypothesis]) -> list[WeighedEvidence]
             )
             for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)
         }
-        each = WeighedEvidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
-        if each.telling or observation.source not in {WALK, EXPERIMENT} or observation.key in TOLD:
-            found.append(each)
-    return found
+        evidence = WeighedEvidence(observation, *(bearings[kind] for kind in (PROVES, FAVOURS, AGAINST, RULES_OUT)))
+        if evidence.telling or observation.source not in {WALK, EXPERIMENT} or observation.key in OUTSIDE_TABLE:
+            weighed.append(evidence)
+    return weighed
 
 
 def _remedies(look: Grounds, root: RootCause, cause: Hypothesis | None, likely: Hypothesis) -> list[Remedy]:
@@ -124,11 +124,11 @@ def _remedies(look: Grounds, root: RootCause, cause: Hypothesis | None, likely: 
         return cause.cause.remedies(look) + back or [smaller_rate(case, numbers, "Contain it.")]
     first = [Remedy(NEXT, "No change is proved to fix it: first decide.", root.would_decide[0], "section 4")]
     if likely.weight > 0 and not likely.cause.mechanism:
-        first += [replace(each, purpose=CANDIDATE) for each in likely.cause.remedies(look)]
-    found = first + back + (lower_clip(case, numbers) if len(first) == 1 else [])
-    if len(found) > 1 or case.moment.raised or not can_help(case, "learning-rate"):
-        return found
-    return [*found, smaller_rate(case, numbers, "If it must go on: contain it.")]
+        first += [replace(remedy, purpose=CANDIDATE) for remedy in likely.cause.remedies(look)]
+    remedies = first + back + (lower_clip(case, numbers) if len(first) == 1 else [])
+    if len(remedies) > 1 or case.moment.raised or not can_help(case, "learning-rate"):
+        return remedies
+    return [*remedies, smaller_rate(case, numbers, "If it must go on: contain it.")]
 
 
 def _stayed(look: Grounds) -> bool:
@@ -142,11 +142,11 @@ def _stayed(look: Grounds) -> bool:
 
 def _expected(case: Case, numbers: Numbers) -> list[dict[str, Any]]:
     """The expectations, each with whether it holds in this very run: what does not is what tells a repair."""
-    found = []
-    for each in expecting.expectations(case, numbers):
-        verdict = hold(each, case.signals, case.report).verdict
-        found.append({**each, "holds_here": {HOLDS: True, FAILS: False}.get(verdict)})
-    return found
+    expected = []
+    for expectation in expecting.expectations(case, numbers):
+        verdict = hold(expectation, case.signals, case.report).verdict
+        expected.append({**expectation, "holds_here": {HOLDS: True, FAILS: False}.get(verdict)})
+    return expected
 
 
 def _lesson(look: Grounds, root: RootCause, cause: Hypothesis | None) -> str:
@@ -175,20 +175,20 @@ def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
             "date": case.date or None,
             "folder": folder,
         },
-        "symptoms": [asdict(each) for each in document.symptoms],
-        "hypotheses": [_hypothesis(rank, each) for rank, each in enumerate(document.hypotheses, 1)],
-        "evidence": [_entry(each) for each in document.evidence],
+        "symptoms": [asdict(symptom) for symptom in document.symptoms],
+        "hypotheses": [_hypothesis(rank, hypothesis) for rank, hypothesis in enumerate(document.hypotheses, 1)],
+        "evidence": [_entry(evidence) for evidence in document.evidence],
         "experiments": None if case.proofs.experiments is None else asdict(case.proofs.experiments),
         "picture": picture,
         "root_cause": document.root.to_dict(),
-        "remediation": [each.to_dict() for each in document.remedies],
+        "remediation": [remedy.to_dict() for remedy in document.remedies],
         "verification": {"telling": document.telling, "expectations": list(document.expectations)},
         "lesson": document.lesson,
-        "checklist": [each.to_dict() for each in document.checklist],
+        "checklist": [question.to_dict() for question in document.checklist],
     }
 
 
-def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
+def _hypothesis(rank: int, hypothesis: Hypothesis) -> dict[str, Any]:
     def listed(*bearings: str) -> list[dict[str, Any]]:
         return [
             {
@@ -197,29 +197,34 @@ def _hypothesis(rank: int, each: Hypothesis) -> dict[str, Any]:
                 "panel": sign.observation.panel,
                 "text": sign.observation.text,
             }
-            for sign in each.of(*bearings)
+            for sign in hypothesis.of(*bearings)
         ]
 
     return {
         "rank": rank,
-        "key": each.cause.key,
-        "title": each.title,
-        "claim": each.claim,
-        "panel": each.panel,
-        "standing": each.standing,
-        "weight": each.weight,
+        "key": hypothesis.cause.key,
+        "title": hypothesis.title,
+        "claim": hypothesis.claim,
+        "panel": hypothesis.panel,
+        "standing": hypothesis.standing,
+        "weight": hypothesis.weight,
         "supported_by": listed(PROVES, FAVOURS),
         "contradicted_by": listed(RULES_OUT, AGAINST),
         "not_tested": listed(UNTESTED),
     }
 
 
-def _entry(each: WeighedEvidence) -> dict[str, Any]:
-    seen = each.observation
-    ranks = {"proves": each.proves, "favours": each.favours, "against": each.against, "rules_out": each.rules_out}
+def _entry(evidence: WeighedEvidence) -> dict[str, Any]:
+    observation = evidence.observation
+    ranks = {
+        "proves": evidence.proves,
+        "favours": evidence.favours,
+        "against": evidence.against,
+        "rules_out": evidence.rules_out,
+    }
     return {
-        "source": seen.source,
-        "panel": seen.panel,
-        "text": seen.text,
+        "source": observation.source,
+        "panel": observation.panel,
+        "text": observation.text,
         **{k: [f"H{r}" for r in v] for k, v in ranks.items()},
     }

@@ -34,7 +34,7 @@ def add(runs: Path, run: str, step: int, date: str, lesson: str) -> bool:
     mark = f"<!-- steadyrun {quote(run.encode('utf-8', 'backslashreplace'), safe='')} {step} -->".encode()
     line = _line(run, step, date, lesson) + b" " + mark
     lines = path.read_bytes().split(b"\n") if path.is_file() else _HEAD.encode().split(b"\n")
-    at = next((place for place, each in enumerate(lines) if mark in each), None)
+    at = next((index for index, written in enumerate(lines) if mark in written), None)
     if at is None:
         while lines and not lines[-1].strip():
             lines.pop()

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Iterator
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
-from steadyrun.postmortem.document import TOLD, Document, WeighedEvidence
+from steadyrun.postmortem.document import OUTSIDE_TABLE, Document, WeighedEvidence
 from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
-from steadyrun.postmortem.proofs import ExperimentRecord
 from steadyrun.postmortem.remedies import NEXT
 from steadyrun.report import phrases
 from steadyrun.report.markdown import code, escape
+from steadyrun.store.incident_files import ExperimentRecord
 from steadyrun.text import shown
 
 _TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fault", "exception": "Exception"}
@@ -53,7 +53,7 @@ def markdown(
 def inline(text: str) -> str:
     """Text as it is, except that what stands between backticks is shown as code."""
     parts = re.split(r"`([^`]*)`", text)
-    return "".join(code(part) if place % 2 else escape(part) for place, part in enumerate(parts) if part)
+    return "".join(code(part) if index % 2 else escape(part) for index, part in enumerate(parts) if part)
 
 
 def _head(document: Document) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _head(document: Document) -> Iterator[str]:
     yield f"{code(str(case.run))} ({escape(phrases.standing(case.report))}): {escape(case.moment.why)}"
     yield ""
     yield f"Written from: {inline(_written_from(document))}."
-    yield from (f"\nCould not be read: {escape(each)}" for each in case.proofs.damaged)
+    yield from (f"\nCould not be read: {escape(message)}" for message in case.proofs.damaged)
 
 
 def _written_from(document: Document) -> str:
@@ -79,25 +79,25 @@ def _written_from(document: Document) -> str:
 
 
 def _symptoms(document: Document) -> Iterator[str]:
-    for each in document.symptoms:
-        yield f"- {escape(each.label)}: {inline(each.words)}"
+    for symptom in document.symptoms:
+        yield f"- {escape(symptom.label)}: {inline(symptom.words)}"
 
 
 def _hypotheses(document: Document) -> Iterator[str]:
-    for rank, each in enumerate(document.hypotheses, 1):
-        panel = f", panel {each.panel}" if each.panel else ""
-        yield f"{rank}. **{escape(each.title)}** ({each.standing}{panel}): {escape(each.claim)}."
-        yield from _quoted(each)
+    for rank, hypothesis in enumerate(document.hypotheses, 1):
+        panel = f", panel {hypothesis.panel}" if hypothesis.panel else ""
+        yield f"{rank}. **{escape(hypothesis.title)}** ({hypothesis.standing}{panel}): {escape(hypothesis.claim)}."
+        yield from _quoted(hypothesis)
 
 
-def _quoted(each: Hypothesis) -> Iterator[str]:
-    support, contrary = each.of(PROVES, FAVOURS), each.of(RULES_OUT, AGAINST)
+def _quoted(hypothesis: Hypothesis) -> Iterator[str]:
+    support, contrary = hypothesis.of(PROVES, FAVOURS), hypothesis.of(RULES_OUT, AGAINST)
     if support:
         yield f"   - Supported by: {_quotes(support)}"
     if contrary:
         verb = "Ruled out by" if any(sign.bearing == RULES_OUT for sign in contrary) else "Against it"
         yield f"   - {verb}: {_quotes(contrary)}"
-    if untested := each.of(UNTESTED):
+    if untested := hypothesis.of(UNTESTED):
         yield f"   - Not tested by experiment: {_quotes(untested)}"
     elif not support and not contrary:
         yield "   - Nothing that was recorded speaks for or against it."
@@ -105,7 +105,9 @@ def _quoted(each: Hypothesis) -> Iterator[str]:
 
 def _quotes(signs: list[Sign]) -> str:
     ordered = sorted(signs, key=lambda sign: -abs(sign.weight))
-    said = "; ".join(f"{_place(sign.observation)}: {escape(_short(sign.observation.text))}" for sign in ordered[:_MOST])
+    said = "; ".join(
+        f"{_source(sign.observation)}: {escape(_short(sign.observation.text))}" for sign in ordered[:_MOST]
+    )
     return said + (f"; and {len(signs) - _MOST} more in section 3" if len(signs) > _MOST else "")
 
 
@@ -113,20 +115,20 @@ def _short(text: str) -> str:
     return text.removesuffix(".") if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
-def _place(seen: Observation) -> str:
-    if seen.source == "panel" and seen.panel is not None:
-        return f"panel {seen.panel}"
-    label = _SOURCES.get(seen.source, "Experiment").lower()
-    return f"{label}, panel {seen.panel}" if seen.panel is not None else label
+def _source(observation: Observation) -> str:
+    if observation.source == "panel" and observation.panel is not None:
+        return f"panel {observation.panel}"
+    label = _SOURCES.get(observation.source, "Experiment").lower()
+    return f"{label}, panel {observation.panel}" if observation.panel is not None else label
 
 
 def _evidence(document: Document, picture: str | None, no_picture: str) -> Iterator[str]:
     proofs = document.case.proofs
     if not proofs.proof:
         yield "No replay was made, so nothing here is proved by executing the moment again.\n"
-    for each in sorted(document.evidence, key=_order):
-        if each.observation.source != EXPERIMENT or each.observation.key in TOLD:
-            yield f"- {_heading(each.observation)}: {escape(each.observation.text)} → {_bearing(each)}"
+    for evidence in sorted(document.evidence, key=_order):
+        if evidence.observation.source != EXPERIMENT or evidence.observation.key in OUTSIDE_TABLE:
+            yield f"- {_heading(evidence.observation)}: {escape(evidence.observation.text)} → {_bearing(evidence)}"
     if proofs.experiments is not None and proofs.experiments.rows:
         yield from _table(proofs.experiments)
     if picture is not None:
@@ -135,39 +137,43 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
         yield f"\nNo picture: {inline(no_picture)}"
 
 
-def _order(each: WeighedEvidence) -> tuple[int, int]:
-    strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(each.observation.source, 3)
-    return 9 if each.observation.key == "unseen" else strength, each.observation.panel or 9
+def _order(evidence: WeighedEvidence) -> tuple[int, int]:
+    strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(evidence.observation.source, 3)
+    return 9 if evidence.observation.key == "unseen" else strength, evidence.observation.panel or 9
 
 
-def _heading(seen: Observation) -> str:
-    if seen.source == "panel" and seen.panel is not None:
-        return f"**Panel {seen.panel}** ({PANELS[seen.panel]})"
-    label = _SOURCES.get(seen.source, "Experiments")
-    return f"**{label}** (panel {seen.panel}, {PANELS[seen.panel]})" if seen.panel is not None else f"**{label}**"
+def _heading(observation: Observation) -> str:
+    if observation.source == "panel" and observation.panel is not None:
+        return f"**Panel {observation.panel}** ({PANELS[observation.panel]})"
+    label = _SOURCES.get(observation.source, "Experiments")
+    return (
+        f"**{label}** (panel {observation.panel}, {PANELS[observation.panel]})"
+        if observation.panel is not None
+        else f"**{label}**"
+    )
 
 
-def _bearing(each: WeighedEvidence) -> str:
+def _bearing(evidence: WeighedEvidence) -> str:
     said = [
         f"{verb} {', '.join(f'H{rank}' for rank in ranks)}"
         for verb, ranks in (
-            (PROVES, each.proves),
-            (FAVOURS, each.favours),
-            (AGAINST, each.against),
-            (RULES_OUT, each.rules_out),
+            (PROVES, evidence.proves),
+            (FAVOURS, evidence.favours),
+            (AGAINST, evidence.against),
+            (RULES_OUT, evidence.rules_out),
         )
         if ranks
     ]
     return ", ".join(said) or "tells nothing apart"
 
 
-def _table(held: ExperimentRecord) -> Iterator[str]:
+def _table(record: ExperimentRecord) -> Iterator[str]:
     """The experiments: one factor changed at a time."""
     yield "\n| experiment | group | peak loss | peak gradient norm | gone | note |"
     yield "|---|---|---|---|---|---|"
-    if held.peak_loss is not None:
-        yield f"| nothing changed | | {shown(held.peak_loss)} | | no | |"
-    for row in held.rows:
+    if record.peak_loss is not None:
+        yield f"| nothing changed | | {shown(record.peak_loss)} | | no | |"
+    for row in record.rows:
         numbers = ["" if value is None else shown(value) for value in (row.peak_loss, row.peak_grad_norm)]
         gone = {True: "yes", False: "no", None: "not tested"}[row.gone]
         cells = (escape(row.words), escape(row.group), *numbers, gone, escape(row.note))
@@ -181,7 +187,7 @@ def _root(document: Document) -> Iterator[str]:
         yield f"\nCarried by: the {root.by}.{_to_confirm(document)}"
     if root.would_decide:
         yield "\nWhat would decide it:\n"
-        yield from (f"- {inline(each)}" for each in root.would_decide)
+        yield from (f"- {inline(step)}" for step in root.would_decide)
 
 
 def _to_confirm(document: Document) -> str:
@@ -201,48 +207,49 @@ def _remedies(document: Document) -> Iterator[str]:
         "containment": "Contain",
         "next": "Next",
     }
-    for each in document.remedies:
-        yield f"- **{names[each.purpose]}.** {inline(each.text)}"
-        verb = "do" if each.purpose == NEXT else "change"
-        yield f"  - {verb}: {inline(each.change) if '`' in each.change else code(each.change)}"
-        yield f"  - because: {inline(each.why)}"
+    for remedy in document.remedies:
+        yield f"- **{names[remedy.purpose]}.** {inline(remedy.text)}"
+        verb = "do" if remedy.purpose == NEXT else "change"
+        yield f"  - {verb}: {inline(remedy.change) if '`' in remedy.change else code(remedy.change)}"
+        yield f"  - because: {inline(remedy.why)}"
 
 
 def _verification(document: Document, name: str) -> Iterator[str]:
     yield f"Train again with the change and hold it against this list: {code(f'steadyrun verify {name} NEW_RUN')}\n"
-    for each in document.expectations:
+    for expectation in document.expectations:
         here = {True: "holds here too", False: "fails in this run", None: "cannot be told in this run"}[
-            each["holds_here"]
+            expectation["holds_here"]
         ]
-        yield f"- {escape(expectation_words(each))} ({here}; {escape(str(each['how']))})"
+        yield f"- {escape(expectation_words(expectation))} ({here}; {escape(str(expectation['how']))})"
     if not document.telling:
         yield "\nNone of these fails in this run: what was recorded cannot tell it from a repaired one. Record more."
 
 
-def expectation_words(each: dict[str, object]) -> str:
+def expectation_words(expectation: dict[str, object]) -> str:
     """An expectation in one line."""
-    number = {key: shown(value) for key, value in each.items() if isinstance(value, int | float)}
-    verb = "was" if each.get("holds_here") else "down from"
+    number = {key: shown(value) for key, value in expectation.items() if isinstance(value, int | float)}
+    verb = "was" if expectation.get("holds_here") else "down from"
     was = f", {verb} {number['was']}" if "was" in number else ""
     return {
-        "seed": lambda: f"seed {each.get('value')}",
-        "finite": lambda: f"every {each.get('series')} to step {each.get('until')} is finite",
-        "gets_past": lambda: f"gets past step {each.get('step')} with a finite loss",
+        "seed": lambda: f"seed {expectation.get('value')}",
+        "finite": lambda: f"every {expectation.get('series')} to step {expectation.get('until')} is finite",
+        "gets_past": lambda: f"gets past step {expectation.get('step')} with a finite loss",
         "median_at_most": lambda: (
-            f"median of {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"median of {expectation.get('series')} in steps {expectation.get('first')} to {expectation.get('last')}: "
             f"at most {number['limit']}"
         ),
-        "loss_at_most": lambda: f"loss at step {each.get('step')}: at most {number['limit']}{was}",
+        "loss_at_most": lambda: f"loss at step {expectation.get('step')}: at most {number['limit']}{was}",
         "max_in_window": lambda: (
-            f"largest {each.get('series')} in steps {each.get('first')} to {each.get('last')}: "
+            f"largest {expectation.get('series')} in steps {expectation.get('first')} to {expectation.get('last')}: "
             f"at most {number['limit']}{was}"
         ),
         "within": lambda: (
-            f"{each.get('span')}-step EMA of {each.get('series')} in steps {each.get('first')} to {each.get('until')}: "
+            f"{expectation.get('span')}-step EMA of {expectation.get('series')} "
+            f"in steps {expectation.get('first')} to {expectation.get('until')}: "
             f"at most {number['of']} + {number['tolerance']}"
         ),
-        "question_passes": lambda: f"{each.get('code')} does not find {each.get('was')!r} again",
-    }[str(each["kind"])]()
+        "question_passes": lambda: f"{expectation.get('code')} does not find {expectation.get('was')!r} again",
+    }[str(expectation["kind"])]()
 
 
 def _checklist(document: Document) -> Iterator[str]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measurements import RECENT, Numbers, against
-from steadyrun.postmortem.proofs import entries, part, text, to_number, to_step
 from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import phrases
+from steadyrun.store.incident_files import entries, part, text, to_number, to_step
 from steadyrun.text import shown
 
 REPLAY, EXPERIMENT, PANEL, WALK, BATCH, RECORD = "replay", "experiment", "panel", "walk", "batch", "record"
@@ -40,44 +40,44 @@ class Observation:
     value: float | None = None
 
 
-Seen = Mapping[str, Observation]
+Observations = Mapping[str, Observation]
 
 
-def observe(case: Case, numbers: Numbers) -> Seen:
+def observe(case: Case, numbers: Numbers) -> Observations:
     """Everything that was seen, by key; the strongest kinds of evidence first."""
-    found = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
-    return {each.key: each for each in [*found, *_unseen(case, found)]}
+    observations = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
+    return {observation.key: observation for observation in [*observations, *_unseen(case, observations)]}
 
 
-def _unseen(case: Case, found: list[Observation]) -> Iterator[Observation]:
+def _unseen(case: Case, observations: list[Observation]) -> Iterator[Observation]:
     """The panels of which nothing was recorded at the incident."""
-    seen = {each.panel for each in found if each.source in {PANEL, BATCH}}
+    shown_panels = {observation.panel for observation in observations if observation.source in {PANEL, BATCH}}
     panels = PANELS if case.has_tokens else PANELS | {7: "loss by class"}
-    absent = [f"{number} ({name})" for number, name in panels.items() if number not in seen]
+    absent = [f"{number} ({name})" for number, name in panels.items() if number not in shown_panels]
     if absent:
         yield Observation("unseen", RECORD, None, f"nothing at these steps on panel {', '.join(absent)}")
 
 
 def _experiments(case: Case) -> Iterator[Observation]:
-    held = case.proofs.experiments
-    if held is None:
+    record = case.proofs.experiments
+    if record is None:
         return
-    told = f"verdict {held.verdict}: {held.why}" if held.why else f"verdict {held.verdict}"
+    verdict = f"verdict {record.verdict}: {record.why}" if record.why else f"verdict {record.verdict}"
     yield Observation(
-        "verdict", EXPERIMENT, None, f"{told}{f' Together: {held.interaction}' if held.interaction else ''}"
+        "verdict", EXPERIMENT, None, f"{verdict}{f' Together: {record.interaction}' if record.interaction else ''}"
     )
-    if held.isolation:
-        yield Observation("isolation", EXPERIMENT, None, f"in isolation: {held.isolation}")
-    for place, row in enumerate(held.rows):
+    if record.isolation:
+        yield Observation("isolation", EXPERIMENT, None, f"in isolation: {record.isolation}")
+    for index, row in enumerate(record.rows):
         gone = {True: "the incident is gone", False: "it is still there", None: "not tested"}[row.gone]
         peak = (
             ""
             if row.peak_loss is None or row.gone is None
-            else f" (peak loss {shown(row.peak_loss)}{_was(held.peak_loss)})"
+            else f" (peak loss {shown(row.peak_loss)}{_was(record.peak_loss)})"
         )
         note = f"; {row.note}" if row.note else ""
         value = None if row.gone is None else float(row.gone)
-        yield Observation(f"experiment:{place}", EXPERIMENT, None, f"with {row.words}: {gone}{peak}{note}", value)
+        yield Observation(f"experiment:{index}", EXPERIMENT, None, f"with {row.words}: {gone}{peak}{note}", value)
 
 
 def _was(value: float | None) -> str:
@@ -92,9 +92,9 @@ def _replay(case: Case) -> Iterator[Observation]:
         yield Observation(
             "proof", REPLAY, None, f"executed again: {case.proofs.proof}, {count} losses compared{differ}"
         )
-        for place, each in enumerate(entries(proof, "differences")[:_SHOWN]):
-            what = f"{text(each, 'what')}: {text(each, 'message')}"
-            yield Observation(f"differs:{place}", REPLAY, None, f"what differs: {what}")
+        for index, difference in enumerate(entries(proof, "differences")[:_SHOWN]):
+            what = f"{text(difference, 'what')}: {text(difference, 'message')}"
+            yield Observation(f"differs:{index}", REPLAY, None, f"what differs: {what}")
     if said := text(replay, "raised"):
         yield Observation("raised", REPLAY, None, f"step {replay.get('first_bad')} raises again: {said}")
     if culprit := text(case.proofs.culprit, "message"):
@@ -125,8 +125,8 @@ def _panels(case: Case, numbers: Numbers) -> Iterator[Observation]:
         said = f"{norm} at step {step}" if level is None else f"at step {step}: {against(norm, level)}"
         yield Observation("gradient", PANEL, 3, said, numbers.gradient_times)
     for key, pattern, panel, what in _FAMILIES:
-        if (found := numbers.largest(pattern)) is not None:
-            name, now, usual, replayed = found
+        if (outlier := numbers.largest(pattern)) is not None:
+            name, now, usual, replayed = outlier
             origin = ", measured by the replay" if replayed else ""
             source = PANEL if panel is not None else "updates"
             yield Observation(key, source, panel, f"{what} {name}: {against(now, usual)}{origin}", now / usual)
@@ -175,7 +175,7 @@ def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
     unusual = case.proofs.unusual
     late = "" if case.batch_is_of_the_beginning else f" (batch of step {case.moment.step}, after trouble began)"
     if unusual:
-        said = "; ".join(_token(each) for each in unusual[:_SHOWN])
+        said = "; ".join(_token(token) for token in unusual[:_SHOWN])
         yield Observation("unusual", BATCH, 7, f"unusual tokens{late}: {said}", float(len(unusual)))
     elif "unusual_tokens" in case.proofs.batch:
         yield Observation("unusual", BATCH, 7, f"no token of the batch is rare or crowded{late}", 0.0)
@@ -199,12 +199,11 @@ def _batch(case: Case, numbers: Numbers) -> Iterator[Observation]:
         yield Observation("dtype", "manifest", None, f"the run computes in {numbers.dtype}")
 
 
-def _token(each: Mapping[str, Any]) -> str:
-    expected = to_number(each.get("expected"))
+def _token(token: Mapping[str, Any]) -> str:
+    expected = to_number(token.get("expected"))
     usual = "" if expected is None else f", {shown(expected)} expected"
-    return (
-        f"{text(each, 'text')!r} {each.get('in_batch')} times{usual} ({each.get('before')} times in all steps before)"
-    )
+    before = f"{token.get('before')} times in all steps before"
+    return f"{text(token, 'text')!r} {token.get('in_batch')} times{usual} ({before})"
 
 
 def _counter(case: Case) -> Iterator[Observation]:
@@ -213,7 +212,7 @@ def _counter(case: Case) -> Iterator[Observation]:
         if counts is None or len(counts) < 2:
             continue
         fell = np.flatnonzero(np.diff(counts.values) < 0)
-        near = [place for place in fell.tolist() if abs(counts.step_at(place + 1) - case.moment.began) <= WINDOW]
+        near = [index for index in fell.tolist() if abs(counts.step_at(index + 1) - case.moment.began) <= WINDOW]
         if near:
             old, new = counts.values[near[0]], counts.values[near[0] + 1]
             said = f"the optimizer's step counter falls from {old:g} to {new:g} by step {counts.step_at(near[0] + 1)}"

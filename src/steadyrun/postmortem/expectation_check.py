@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from steadyrun.postmortem.expectations import seed_of
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE
 from steadyrun.records import Series
 from steadyrun.report.kept_answers import REPLAYED
@@ -17,6 +16,7 @@ from steadyrun.report.report import Report
 from steadyrun.signals import around_moment
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.smoothing import Floats
+from steadyrun.store.incident_files import text, to_number
 from steadyrun.text import shown
 
 HOLDS, FAILS, CANNOT, SKIPPED = "pass", "fail", "cannot-tell", "skipped"
@@ -41,9 +41,9 @@ def hold(expected: Mapping[str, Any], signals: Signals, report: Report) -> Check
 
 
 def _num(expected: Mapping[str, Any], name: str) -> float:
-    found = to_number(expected.get(name))
-    assert found is not None  # checked when it was read
-    return found
+    value = to_number(expected.get(name))
+    assert value is not None  # checked when it was read
+    return value
 
 
 def _seed(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
@@ -99,10 +99,10 @@ def _loss_at_most(expected: Mapping[str, Any], signals: Signals, _report: Report
     step, limit = int(_num(expected, "step")), _num(expected, "limit")
     words, shown_limit = f"loss at step {step}{_was(expected)}", f"at most {shown(limit)}"
     series = _series(signals, "loss")
-    found = None if series is None else around_moment.value_at(series, step)
-    if found is None:
+    loss = None if series is None else around_moment.value_at(series, step)
+    if loss is None:
         return Checked("loss_at_most", words, shown_limit, "", CANNOT, f"the new run has no loss at step {step}")
-    return Checked("loss_at_most", words, shown_limit, shown(found), HOLDS if found <= limit else FAILS)
+    return Checked("loss_at_most", words, shown_limit, shown(loss), HOLDS if loss <= limit else FAILS)
 
 
 def _max_in_window(expected: Mapping[str, Any], signals: Signals, _report: Report) -> Checked:
@@ -138,19 +138,19 @@ def _within(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
     if highest is None:
         return Checked("within", words, limit, "", CANNOT, f"the new run has no {name} in these steps")
     if highest[1] > level + tolerance or signals.end <= last:
-        told = (
+        measured = (
             f"{shown(highest[1])} at step {highest[0]}"
             if signals.end > last
             else f"not finite from step {signals.end:g} on"
         )
-        return Checked("within", words, limit, told, FAILS)
+        return Checked("within", words, limit, measured, FAILS)
     return _long_enough("within", words, limit, f"{shown(highest[1])} at step {highest[0]}", signals.raw(name), last)
 
 
 def _question(expected: Mapping[str, Any], signals: Signals, report: Report) -> Checked:
     code, was = text(expected, "code"), text(expected, "was")
     words, limit = f"{code} does not find it again", f"not {was}, no fault"
-    asked = next((each for each in report.walk.path if each.question.code == code), None)
+    asked = next((candidate for candidate in report.walk.path if candidate.question.code == code), None)
     if asked is None:
         return _unasked(code, words, limit, signals)
     answer = asked.answer

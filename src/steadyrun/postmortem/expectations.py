@@ -31,12 +31,12 @@ _UNCERTAIN = frozenset({"noise"})
 
 def expectations(case: Case, numbers: Numbers) -> list[Expectation]:
     """All that can be asked of a repaired run."""
-    found = [*_seed(case), *_past(case), *_finite(case)]
+    expected = [*_seed(case), *_past(case), *_finite(case)]
     if case.moment.non_finite:
-        found += _after(case)
+        expected += _after(case)
     elif not case.moment.raised:
-        found += [*_loss(case, numbers), *_gradient(case, numbers)]
-    return [*found, *_walk(case)]
+        expected += [*_loss(case, numbers), *_gradient(case, numbers)]
+    return [*expected, *_walk(case)]
 
 
 def until(case: Case, name: str = "loss") -> int:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steadyrun.errors import UsageError
-from steadyrun.postmortem import proofs
-from steadyrun.postmortem.proofs import Proofs, text
 from steadyrun.questions.dynamics.run_spikes import find_spikes
 from steadyrun.questions.form import NOTE, Limits
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
+from steadyrun.store import incident_files
+from steadyrun.store.incident_files import IncidentFiles, text
 from steadyrun.trees.walker import Asked
 
 NON_FINITE, SPIKE, FAULT, CHOSEN = "non-finite", "spike", "fault", "chosen"
@@ -43,47 +43,47 @@ class Moment:
         return self.kind in {"exception", "out-of-memory"}
 
 
-def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tuple[Moment, Proofs]:
+def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tuple[Moment, IncidentFiles]:
     """The moment at `step`; without one the gravest incident, or else what the walk found. An error where nothing is.
 
     A spike within the noise of a healthy run is not worth a post-mortem unless it is asked for.
     """
     if step is not None:
         return _at(run, signals, report, step)
-    gravest = proofs.gravest(run)
+    gravest = incident_files.gravest(run)
     if gravest is not None and not _only_noise(gravest, report):
         return _of_incident(gravest, signals, report), gravest
-    found = _of_walk(signals, report)
-    if found is None:
+    moment = _of_walk(signals, report)
+    if moment is None:
         raise UsageError(
             f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
             f"(verdict: {report.verdict}); choose a moment with --step N"
         )
-    folder = proofs.folders(run).get(found.step)
-    return found, Proofs() if folder is None else proofs.read(folder)
+    folder = incident_files.captured(run).get(moment.step)
+    return moment, IncidentFiles() if folder is None else incident_files.read(folder)
 
 
-def _at(run: Path, signals: Signals, report: Report, step: int) -> tuple[Moment, Proofs]:
-    folder = proofs.folders(run).get(step)
-    if folder is not None and (held := proofs.read(folder)).incident:
-        return _of_incident(held, signals, report), held
+def _at(run: Path, signals: Signals, report: Report, step: int) -> tuple[Moment, IncidentFiles]:
+    folder = incident_files.captured(run).get(step)
+    if folder is not None and (captured := incident_files.read(folder)).incident:
+        return _of_incident(captured, signals, report), captured
     if report.last_step is None or not 0 <= step <= report.last_step:
         raise UsageError(f"{run} has no step {step}; its last step is {report.last_step}")
-    return _named(step, CHOSEN, f"step {step} was asked for", signals, report), Proofs()
+    return _named(step, CHOSEN, f"step {step} was asked for", signals, report), IncidentFiles()
 
 
-def _only_noise(held: Proofs, report: Report) -> bool:
+def _only_noise(files: IncidentFiles, report: Report) -> bool:
     """Whether an incident is a mere spike of a run in which spikes are noise."""
     cause = next((asked for asked in report.walk.path if asked.question.code == "D2.3"), None)
     noise = cause is not None and cause.answer.outcome in _NOISE
-    return report.leaf is None and noise and text(held.incident, "kind") == SPIKE
+    return report.leaf is None and noise and text(files.incident, "kind") == SPIKE
 
 
-def _of_incident(held: Proofs, signals: Signals, report: Report) -> Moment:
-    step = proofs.to_step(held.incident.get("step"))
-    assert held.folder is not None
-    at = int(held.folder.name.partition("-")[2]) if step is None else step
-    return _named(at, text(held.incident, "kind") or CHOSEN, text(held.incident, "why"), signals, report)
+def _of_incident(files: IncidentFiles, signals: Signals, report: Report) -> Moment:
+    step = incident_files.to_step(files.incident.get("step"))
+    assert files.folder is not None
+    at = int(files.folder.name.partition("-")[2]) if step is None else step
+    return _named(at, text(files.incident, "kind") or CHOSEN, text(files.incident, "why"), signals, report)
 
 
 def _of_walk(signals: Signals, report: Report) -> Moment | None:
@@ -120,8 +120,8 @@ def _code_of(why: str, report: Report) -> str:
 def _spike_at(signals: Signals, step: int, limit: Limits) -> Spike | None:
     """The spike that a step belongs to; of several the highest."""
     try:
-        found = find_spikes(signals, limit)
+        spikes = find_spikes(signals, limit)
     except MissingSignal:
         return None
-    near = [each for each in found if each.start_step - _NEAR <= step <= each.peak_step + _NEAR]
-    return max(near, key=lambda each: each.sigmas, default=None)
+    near = [spike for spike in spikes if spike.start_step - _NEAR <= step <= spike.peak_step + _NEAR]
+    return max(near, key=lambda spike: spike.sigmas, default=None)

@@ -34,8 +34,8 @@ def png(document: Document) -> bytes:
     figure.subplots_adjust(hspace=0.75, wspace=0.25, left=0.05, right=0.97, top=1 - 0.85 / height, bottom=0.7 / height)
     title = one_line(f"{case.name}, step {case.moment.step} ({case.moment.kind}): {case.moment.why}")
     figure.suptitle(image.wrapped(title, 170, 1), x=0.05, y=0.985, ha="left", fontsize=9, parse_math=False)
-    for place, panel in enumerate(panels, 1):
-        image.draw(figure.add_subplot(rows, _COLUMNS, place), panel, _span(case))
+    for position, panel in enumerate(panels, 1):
+        image.draw(figure.add_subplot(rows, _COLUMNS, position), panel, _span(case))
     if len(losses):
         _histogram(figure.add_subplot(rows, _COLUMNS, count), losses, document)
     return image.encoded(figure, 100)
@@ -48,12 +48,12 @@ def _span(case: Case) -> tuple[int, int]:
 def _panels(case: Case) -> list[Panel]:
     """The panels that have something to show, made of the window alone: nothing in it is thinned away."""
     near = Signals(_Window(case, *_span(case)))
-    found = []
+    panels = []
     for builder in _BUILDERS:
         panel = builder.build(near, case.report)
         if not panel.missing and any(len(line.steps) for line in panel.lines):
-            found.append(replace(panel, title=panel.subject, marks=_marks(panel, case)))
-    return found
+            panels.append(replace(panel, title=panel.subject, marks=_marks(panel, case)))
+    return panels
 
 
 def _marks(panel: Panel, case: Case) -> tuple[Mark, ...]:
@@ -67,7 +67,7 @@ def _histogram(axes: Any, losses: Any, document: Document) -> None:
     finite = losses[np.isfinite(losses)]
     if len(finite):
         axes.hist(finite, bins=_BINS, color=COLOURS[0])
-    level = next((each.value for each in document.symptoms if each.key == "pre_loss"), None)
+    level = next((symptom.value for symptom in document.symptoms if symptom.key == "pre_loss"), None)
     if isinstance(level, float):
         axes.axvline(level, color=MARKS["note"], ls=":", lw=1.2)
     usual = f"; dotted: the loss before, {shown(level)}" if isinstance(level, float) else ""
@@ -92,12 +92,12 @@ class _Window:
         return self._case.signals.names
 
     def events(self, kind: str | None = None) -> list[Event]:
-        found = [] if kind is None else self._case.signals.events(kind)
-        return [event for event in found if event.step is not None and self._first <= event.step <= self._last]
+        events = [] if kind is None else self._case.signals.events(kind)
+        return [event for event in events if event.step is not None and self._first <= event.step <= self._last]
 
     def series(self, name: str) -> Series:
         replayed = self._case.replayed
         better = replayed is not None and name.startswith("activation/") and replayed.has(name)
-        found = replayed.raw(name) if better and replayed is not None else self._case.signals.raw(name)
-        keep = (found.steps >= self._first) & (found.steps <= self._last)
-        return Series(name, found.steps[keep], found.values[keep], found.times[keep])
+        series = replayed.raw(name) if better and replayed is not None else self._case.signals.raw(name)
+        keep = (series.steps >= self._first) & (series.steps <= self._last)
+        return Series(name, series.steps[keep], series.values[keep], series.times[keep])

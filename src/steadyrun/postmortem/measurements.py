@@ -82,8 +82,8 @@ class Numbers:
     @cached_property
     def highest_loss_before(self) -> float | None:
         loss = self._run.maybe("loss")
-        found = None if loss is None else around_moment.highest(loss.where(loss.steps < self._at.began))
-        return None if found is None else found[1]
+        highest = None if loss is None else around_moment.highest(loss.where(loss.steps < self._at.began))
+        return None if highest is None else highest[1]
 
     @cached_property
     def loss_there(self) -> float | None:
@@ -112,8 +112,8 @@ class Numbers:
         if not np.any(there):
             return None
         values = series.values[there]
-        place = int(np.argmax(np.where(np.isfinite(values), values, np.inf)))
-        return int(series.steps[there][place]), float(values[place])
+        index = int(np.argmax(np.where(np.isfinite(values), values, np.inf)))
+        return int(series.steps[there][index]), float(values[index])
 
     @cached_property
     def gradients_before(self) -> Points | None:
@@ -152,15 +152,15 @@ class Numbers:
     def rise(self) -> Rise | None:
         """Where the learning rate rises most, from ten steps before trouble to its peak."""
         try:
-            seen = look(self._run)
+            schedule = look(self._run)
         except MissingSignal:
             return None
-        found = around_moment.largest_rise(around_moment.between(seen.rates, self._at.began - _LEAD, self._at.peak))
-        peak = float(np.max(seen.rates.values))
-        if found is None or peak <= 0:
+        rise = around_moment.largest_rise(around_moment.between(schedule.rates, self._at.began - _LEAD, self._at.peak))
+        peak = float(np.max(schedule.rates.values))
+        if rise is None or peak <= 0:
             return None
-        step, old, new = found
-        meant = None if seen.plan is None else float(seen.plan.rate(np.array([float(step)]))[0])
+        step, old, new = rise
+        meant = None if schedule.plan is None else float(schedule.plan.rate(np.array([float(step)]))[0])
         return Rise(step, old, new, (new - old) / peak, meant)
 
     @cached_property
@@ -194,13 +194,15 @@ class Numbers:
         Its name, its value there, its mean before, and whether it is from the replay, which measures every step.
         """
         for run, replayed in ((self._case.replayed, True), (self._run, False)):
-            found = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
+            family = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
             for step in dict.fromkeys((self._at.began, self._at.step, self._at.peak)):
                 pairs = [
-                    (name, pair) for name, series in found if (pair := around_moment.times_before(series, step, WINDOW))
+                    (name, pair)
+                    for name, series in family
+                    if (pair := around_moment.times_before(series, step, WINDOW))
                 ]
                 if pairs:
-                    name, (now, usual) = max(pairs, key=lambda each: _times(*each[1]))
+                    name, (now, usual) = max(pairs, key=lambda member: _times(*member[1]))
                     return name.partition("/")[2], now, usual, replayed
         return None
 

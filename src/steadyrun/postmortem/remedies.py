@@ -9,9 +9,9 @@ import numpy as np
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.postmortem.proofs import to_step
 from steadyrun.signals.smoothing import Floats
 from steadyrun.signals.suggested_clip import suggested_clip
+from steadyrun.store.incident_files import to_step
 from steadyrun.text import shown
 
 FIX, CANDIDATE, RECOVERY, CONTAINMENT, NEXT = "fix", "candidate", "recovery", "containment", "next"
@@ -37,14 +37,14 @@ def lower_than(norms: Floats, clip: float | None) -> float | None:
 
     None where it would not be lower than the one in force: then clipping is not what is missing.
     """
-    found = suggested_clip(norms, _RARELY / 100)
-    return found if np.isfinite(found) and (clip is None or found < clip) else None
+    threshold = suggested_clip(norms, _RARELY / 100)
+    return threshold if np.isfinite(threshold) and (clip is None or threshold < clip) else None
 
 
 def can_help(case: Case, group: str) -> bool:
     """Whether a change of this group is worth advising: an experiment that tried it did not leave the incident."""
-    held = case.proofs.experiments
-    tried = [] if held is None else [row.gone for row in held.rows if row.group == group and row.gone is not None]
+    record = case.proofs.experiments
+    tried = [] if record is None else [row.gone for row in record.rows if row.group == group and row.gone is not None]
     return not tried or any(tried)
 
 
@@ -70,13 +70,11 @@ def lower_clip(case: Case, numbers: Numbers) -> list[Remedy]:
 
 def tried_clip(case: Case, numbers: Numbers) -> list[Remedy]:
     """A clip threshold with which an experiment was free of the incident."""
-    held = case.proofs.experiments
-    found = [] if held is None else held.removed("clip")
+    record = case.proofs.experiments
+    rows = [] if record is None else record.removed("clip")
     old = "none" if numbers.clip is None else shown(numbers.clip)
     said = "Cap what one batch can do to the weights."
-    return [
-        Remedy(CONTAINMENT, said, f"clip: {old} -> as in the experiment", f"{row.words}: gone") for row in found[:1]
-    ]
+    return [Remedy(CONTAINMENT, said, f"clip: {old} -> as in the experiment", f"{row.words}: gone") for row in rows[:1]]
 
 
 def back_to_checkpoint(case: Case, numbers: Numbers, known: bool = False) -> Remedy:
@@ -111,14 +109,14 @@ def _checkpoint(case: Case) -> tuple[int, str] | None:
     """Of what the run saved and what was captured, the latest from before the trouble; its step and its place."""
     began = case.clean_until
     saved = [event for event in case.signals.events("checkpoint") if event.step is not None and event.step < began]
-    found = [
+    checkpoints = [
         ((event.step or 0) + 1, str(event.fields.get("path") or f"your checkpoint of step {event.step}"))
         for event in saved
     ]
     captured = to_step(case.proofs.incident.get("checkpoint"))
     if captured is not None and captured <= began and case.proofs.folder is not None:
-        found.append((captured, f"incidents/{case.proofs.folder.name}/checkpoint.safetensors"))
-    return max(found, default=None)
+        checkpoints.append((captured, f"incidents/{case.proofs.folder.name}/checkpoint.safetensors"))
+    return max(checkpoints, default=None)
 
 
 def regular_clip(numbers: Numbers) -> str:

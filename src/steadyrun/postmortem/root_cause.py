@@ -12,8 +12,8 @@ from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Grounds, Hypothesis
 from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
 from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY
-from steadyrun.postmortem.proofs import text
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.store.incident_files import text
 
 BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
 _ARTICLES = (
@@ -51,20 +51,24 @@ class RootCause:
 
 def decide(look: Grounds, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypothesis | None]:
     """The root cause, and the hypothesis that it is; None where it is not known."""
-    proved = [each for each in ranked if each.standing == PROVED and not each.cause.mechanism]
-    held = look.case.proofs.experiments
-    best = sorted(proved, key=lambda each: _ORDER.index(carried_by(each)))
-    if held is not None and not held.decided and (held.interaction or not best):
+    proved = [hypothesis for hypothesis in ranked if hypothesis.standing == PROVED and not hypothesis.cause.mechanism]
+    record = look.case.proofs.experiments
+    best = sorted(proved, key=lambda hypothesis: _ORDER.index(carried_by(hypothesis)))
+    if record is not None and not record.decided and (record.interaction or not best):
         return _undecided(look, proved), None
     if not best:
         return _unknown(look, ranked), None
     first = best[0]
-    others = [each for each in best[1:] if carried_by(each) == BY_WALK and carried_by(first) != BY_WALK]
-    sharper = [each for each in others if each.cause is NAMED_FAULT and says_the_same(look, first.cause.key)]
+    others = [
+        hypothesis for hypothesis in best[1:] if carried_by(hypothesis) == BY_WALK and carried_by(first) != BY_WALK
+    ]
+    sharper = [
+        hypothesis for hypothesis in others if hypothesis.cause is NAMED_FAULT and says_the_same(look, first.cause.key)
+    ]
     if len(others) > len(sharper):
         return _contradiction(look, first, others), None
     named = sharper[0] if sharper else first
-    rest = [each for each in best if each not in (first, named)]
+    rest = [hypothesis for hypothesis in best if hypothesis not in (first, named)]
     return RootCause(True, _sentence(look, named, rest), carried_by(first), named.cause.key), named
 
 
@@ -78,12 +82,12 @@ def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> s
     """The cause; where in the program it struck, where the hunt found that as well; what the experiments say."""
     parts = [first.cause.sentence(look).strip()]
     struck = [] if look.case.moment.raised else rest  # that a step raises again is no place
-    place = next((each for each in struck if carried_by(each) == BY_REPLAY), None)
-    if place is not None:
-        parts.append(f"It struck here: {place.cause.sentence(look).strip()}")
-    held = look.case.proofs.experiments
-    if held is not None and held.why:
-        parts.append(f"By experiment ({held.verdict}): {held.why}")
+    struck_here = next((hypothesis for hypothesis in struck if carried_by(hypothesis) == BY_REPLAY), None)
+    if struck_here is not None:
+        parts.append(f"It struck here: {struck_here.cause.sentence(look).strip()}")
+    record = look.case.proofs.experiments
+    if record is not None and record.why:
+        parts.append(f"By experiment ({record.verdict}): {record.why}")
     return one_sentence(". ".join(part.removesuffix(".") for part in parts))
 
 
@@ -95,20 +99,20 @@ def one_sentence(text: str) -> str:
 
 
 def _undecided(look: Grounds, proved: Sequence[Hypothesis]) -> RootCause:
-    held = look.case.proofs.experiments
-    assert held is not None
-    if held.interaction:
-        said = f"Not known yet: no single factor explains it. {held.interaction}"
+    record = look.case.proofs.experiments
+    assert record is not None
+    if record.interaction:
+        said = f"Not known yet: no single factor explains it. {record.interaction}"
     else:
-        said = f"Not known yet: the experiments end with {held.verdict!r}. {held.why}".rstrip()
-    standing = [each.cause.sentence(look).strip() for each in proved]
+        said = f"Not known yet: the experiments end with {record.verdict!r}. {record.why}".rstrip()
+    standing = [hypothesis.cause.sentence(look).strip() for hypothesis in proved]
     also = f" What is proved all the same: {' '.join(standing)}" if standing else ""
     return RootCause(False, f"{said}{also}", would_decide=tuple(_would_decide(look.case)))
 
 
 def _contradiction(look: Grounds, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
     mine = f"the {carried_by(first)} say: {first.cause.sentence(look).strip()}"
-    theirs = " ".join(each.cause.sentence(look).strip() for each in others)
+    theirs = " ".join(hypothesis.cause.sentence(look).strip() for hypothesis in others)
     said = f"Not known yet: two proofs name different causes; {mine} The walk says: {theirs}"
     return RootCause(False, said, would_decide=("mend one of the two and run again with the same seed: section 6",))
 

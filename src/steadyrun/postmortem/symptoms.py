@@ -9,8 +9,8 @@ from typing import Any
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measurements import Numbers, against
-from steadyrun.postmortem.proofs import text
 from steadyrun.signals.missing import HOW_TO_RECORD
+from steadyrun.store.incident_files import text
 from steadyrun.text import shown
 
 _MOST = 8  # unusual tokens that are named
@@ -76,27 +76,29 @@ def _absent(case: Case, name: str, otherwise: str) -> str:
 
 
 def _peak(case: Case, numbers: Numbers) -> Symptom:
-    label, found = "peak loss", numbers.peak
+    label, peak = "peak loss", numbers.peak
     if case.moment.non_finite:
         last = numbers.highest_loss_before
         before = "" if last is None else f"; the highest finite loss before it is {shown(last)}"
         there = numbers.loss_there
         bad = "not finite" if there is None or math.isfinite(there) else str(there)
         return Symptom("peak_loss", label, bad, f"{bad} (step {case.moment.step}){before}", "series loss")
-    if found is None:
+    if peak is None:
         return _known("peak_loss", label, None, "series loss", _absent(case, "loss", "no finite loss there"))
-    return Symptom("peak_loss", label, found[1], f"{shown(found[1])} (step {found[0]})", "series loss")
+    return Symptom("peak_loss", label, peak[1], f"{shown(peak[1])} (step {peak[0]})", "series loss")
 
 
 def _recovery(case: Case, numbers: Numbers) -> Symptom:
-    label, found = f"recovery loss ({SPAN} steps after the peak)", numbers.recovery
-    if case.moment.non_finite and (found is None or not math.isfinite(found[1])):
-        value = "nan" if found is not None else "did not recover"
-        until = f" up to step {found[0]}" if found is not None else ", the record ends there"
+    label, recovery = f"recovery loss ({SPAN} steps after the peak)", numbers.recovery
+    if case.moment.non_finite and (recovery is None or not math.isfinite(recovery[1])):
+        value = "nan" if recovery is not None else "did not recover"
+        until = f" up to step {recovery[0]}" if recovery is not None else ", the record ends there"
         return Symptom("recovery_loss", label, value, f"did not recover: NaN{until}", "series loss")
-    if found is None:
+    if recovery is None:
         return Symptom("recovery_loss", label, None, "not known: no loss was recorded after the peak", "series loss")
-    return Symptom("recovery_loss", label, found[1], f"{shown(found[1])} (step {found[0]}){_back(case)}", "series loss")
+    return Symptom(
+        "recovery_loss", label, recovery[1], f"{shown(recovery[1])} (step {recovery[0]}){_back(case)}", "series loss"
+    )
 
 
 def _back(case: Case) -> str:
@@ -110,14 +112,14 @@ def _back(case: Case) -> str:
 
 
 def _gradient(case: Case, numbers: Numbers) -> Symptom:
-    label, found = "gradient norm before clipping there", numbers.gradient
-    if found is None:
+    label, largest = "gradient norm before clipping there", numbers.gradient
+    if largest is None:
         return _known("grad_norm", label, None, "series grad_norm", _absent(case, "grad_norm", "not at these steps"))
     level = numbers.gradient_level
     usual = f", mean of the {WINDOW} steps before {shown(level)}" if level is not None else ""
     clip = f", clip threshold {shown(numbers.clip)}" if numbers.clip else ""
     return Symptom(
-        "grad_norm", label, found[1], f"{shown(found[1])} (step {found[0]}{usual}{clip})", "series grad_norm"
+        "grad_norm", label, largest[1], f"{shown(largest[1])} (step {largest[0]}{usual}{clip})", "series grad_norm"
     )
 
 
@@ -127,9 +129,9 @@ def _dtype(numbers: Numbers) -> Symptom:
 
 
 def _index(case: Case, numbers: Numbers) -> Symptom:
-    found = numbers.recorded("batch_index", case.moment.step)
-    words = f"{found:.0f}" if found is not None else "not recorded: give run.step its batch"
-    return Symptom("batch_index", "batch index", found, words, "series batch_index")
+    index = numbers.recorded("batch_index", case.moment.step)
+    words = f"{index:.0f}" if index is not None else "not recorded: give run.step its batch"
+    return Symptom("batch_index", "batch index", index, words, "series batch_index")
 
 
 def _hashes(numbers: Numbers) -> Symptom:
@@ -143,11 +145,11 @@ def _hashes(numbers: Numbers) -> Symptom:
 
 
 def _tokens(case: Case) -> Symptom:
-    found = case.proofs.unusual
-    named = [{key: each.get(key) for key in ("text", "in_batch", "before", "expected")} for each in found[:_MOST]]
-    if found:
-        words = ", ".join(f"{text(each, 'text')!r} {each.get('in_batch')}x" for each in named)
-        more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    tokens = case.proofs.unusual
+    named = [{key: token.get(key) for key in ("text", "in_batch", "before", "expected")} for token in tokens[:_MOST]]
+    if tokens:
+        words = ", ".join(f"{text(token, 'text')!r} {token.get('in_batch')}x" for token in named)
+        more = f" and {len(tokens) - _MOST} more" if len(tokens) > _MOST else ""
         words = f"{words}{more}"
     elif "unusual_tokens" in case.proofs.batch:
         words = "none flagged"
@@ -158,13 +160,13 @@ def _tokens(case: Case) -> Symptom:
 
 
 def _family(case: Case, numbers: Numbers, pattern: str, key: str, label: str) -> Symptom:
-    found = numbers.largest(pattern)
-    if found is None:
+    outlier = numbers.largest(pattern)
+    if outlier is None:
         how = "not measured at that step: `steadyrun replay` measures every step of the window"
         if case.replayed is not None:
             how = "not measured: neither the run nor its replay has a part of the model to measure at that step"
         return Symptom(key, label, None, how, f"series {pattern}")
-    name, now, usual, replayed = found
+    name, now, usual, replayed = outlier
     words = f"{name}: {against(now, usual)}"
     source = f"series {pattern}{' of the replay' if replayed else ''}"
     return Symptom(key, label, {"name": name, "value": now, "before": usual}, words, source)

@@ -12,9 +12,9 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.report import limits
 from steadyrun.report.report import examined
+from steadyrun.store.incident_files import text, to_number
 
 SCHEMA = 1
 
@@ -30,8 +30,8 @@ class Verification:
     @property
     def verdict(self) -> str:
         """`fail` where one fails, else `cannot-tell` where one cannot be told, else `pass`."""
-        found = {each.verdict for each in self.checked}
-        return FAILS if FAILS in found else CANNOT if CANNOT in found or HOLDS not in found else HOLDS
+        verdicts = {checked.verdict for checked in self.checked}
+        return FAILS if FAILS in verdicts else CANNOT if CANNOT in verdicts or HOLDS not in verdicts else HOLDS
 
     @property
     def exit_code(self) -> int:
@@ -44,7 +44,7 @@ class Verification:
             "document": self.document,
             "run": self.run,
             "verdict": self.verdict,
-            "checked": [asdict(each) for each in self.checked],
+            "checked": [asdict(checked) for checked in self.checked],
         }
 
 
@@ -52,7 +52,7 @@ def verify(document: str | os.PathLike[str], run: str | os.PathLike[str]) -> Ver
     """Hold a run against section 6 of a post-mortem, given as its .json or its .md."""
     expected = read_expectations(Path(document).expanduser())
     signals, report = examined(run, limits.changes({}, Path.cwd()), go_on=True)
-    return Verification(str(document), str(run), tuple(hold(each, signals, report) for each in expected))
+    return Verification(str(document), str(run), tuple(hold(expectation, signals, report) for expectation in expected))
 
 
 def read_expectations(document: Path) -> list[Mapping[str, Any]]:
@@ -64,12 +64,16 @@ def read_expectations(document: Path) -> list[Mapping[str, Any]]:
     except (OSError, ValueError, RecursionError) as problem:
         raise UsageError(f"{path}{beside} cannot be read as a post-mortem: {problem}") from None
     section = content.get("verification") if isinstance(content, dict) else None
-    found = section.get("expectations") if isinstance(section, dict) else None
-    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+    expectations = section.get("expectations") if isinstance(section, dict) else None
+    if (
+        not isinstance(expectations, list)
+        or not expectations
+        or not all(isinstance(expectation, dict) for expectation in expectations)
+    ):
         raise UsageError(f"{path} is no post-mortem: it has no verification.expectations")
-    for each in found:
-        _check_form(each, path)
-    return found
+    for expectation in expectations:
+        _check_form(expectation, path)
+    return expectations
 
 
 def _check_form(expected: Mapping[str, Any], path: Path) -> None:

@@ -26,18 +26,18 @@ def not_finite(batch: Any, entry: str, parts: int) -> tuple[Example, ...]:
     """The examples whose `entry`, by its name in the batch, is not finite; `batch` may be so many micro-batches."""
     first, _, rest = entry.partition(".")
     if is_list_of_batches(batch) and first.isdecimal() and int(first) < len(batch):
-        place, part = int(first), batch[int(first)]
+        index, part = int(first), batch[int(first)]
         if len(batch) != parts:  # a list of examples
-            return (_told(part, place, None),) if isinstance(part, Mapping) else ()
-        return tuple(_told(part, row, row, place) for row in _bad_rows(part, rest))
-    return tuple(_told(batch, row, row) for row in _bad_rows(batch, entry))
+            return (_example(part, index, None),) if isinstance(part, Mapping) else ()
+        return tuple(_example(part, row, row, index) for row in _bad_rows(part, rest))
+    return tuple(_example(batch, row, row) for row in _bad_rows(batch, entry))
 
 
 def alone(batch: Any, shows: Callable[[Any], bool]) -> tuple[Example, ...]:
     """The examples that show the incident as a batch of their own; none if all do: then it is the whole batch."""
     apart = rows_apart(batch)
-    found = [row for row, part in enumerate(apart) if shows(part)]
-    return tuple(_told(batch, row, row) for row in found) if len(found) < len(apart) else ()
+    rows = [row for row, part in enumerate(apart) if shows(part)]
+    return tuple(_example(batch, row, row) for row in rows) if len(rows) < len(apart) else ()
 
 
 def rows_apart(batch: Any) -> list[Any]:
@@ -49,23 +49,23 @@ def rows_apart(batch: Any) -> list[Any]:
 def in_words(examples: Sequence[Example]) -> str:
     """`row 3 of the batch`, `rows 3, 5 of the batch`, or each with what is known of it; of many the first."""
     shown, more = examples[:_SHOWN], f" and {len(examples) - _SHOWN} more" if len(examples) > _SHOWN else ""
-    if len(examples) > 1 and all(each == Example(each.row) for each in examples):
-        return f"rows {', '.join(str(each.row) for each in shown)}{more} of the batch"
+    if len(examples) > 1 and all(example == Example(example.row) for example in examples):
+        return f"rows {', '.join(str(example.row) for example in shown)}{more} of the batch"
     return ", ".join(map(str, shown)) + more
 
 
 def _bad_rows(batch: Any, entry: str) -> list[int]:
     """The rows of one tensor that are not finite, if its first dimension is that of most tensors: the examples."""
-    held = dict(tensors_in(batch))
-    tensor = held.get("" if isinstance(batch, Tensor) else entry)
-    sizes = Counter(len(each) for each in held.values() if each.dim())
+    tensors = dict(tensors_in(batch))
+    tensor = tensors.get("" if isinstance(batch, Tensor) else entry)
+    sizes = Counter(len(tensor) for tensor in tensors.values() if tensor.dim())
     if tensor is None or not tensor.dim() or len(tensor) != sizes.most_common(1)[0][0]:
         return []
     fine = torch.isfinite(tensor).reshape(len(tensor), -1).all(1)
     return (~fine).nonzero().flatten().tolist()
 
 
-def _told(batch: Any, row: int, at: int | None, micro_batch: int | None = None) -> Example:
+def _example(batch: Any, row: int, at: int | None, micro_batch: int | None = None) -> Example:
     """`at` is the row's place in the fields of `batch`; None if they are those of one example."""
     index, file = _field(batch, _INDEX, at, int), _field(batch, _FILE, at, str)
     return Example(row, index, file, micro_batch)
@@ -73,8 +73,8 @@ def _told(batch: Any, row: int, at: int | None, micro_batch: int | None = None) 
 
 def _field(batch: Any, name: re.Pattern[str], at: int | None, kind: type) -> Any:
     """The row's value in a field of that name: a tensor or list with a number or text for each example."""
-    held = batch if isinstance(batch, Mapping) else getattr(batch, "_asdict", lambda: _attributes(batch))()
-    for key, values in held.items():
+    fields = batch if isinstance(batch, Mapping) else getattr(batch, "_asdict", lambda: _attributes(batch))()
+    for key, values in fields.items():
         if not isinstance(key, str) or name.fullmatch(key.lower()) is None:
             continue
         plain = values.tolist() if hasattr(values, "tolist") else values
@@ -84,10 +84,10 @@ def _field(batch: Any, name: re.Pattern[str], at: int | None, kind: type) -> Any
     return None
 
 
-def _at(values: Any, place: int) -> Any:
-    return values[place] if isinstance(values, list | tuple) and place < len(values) else None
+def _at(values: Any, index: int) -> Any:
+    return values[index] if isinstance(values, list | tuple) and index < len(values) else None
 
 
-def _attributes(held: Any) -> dict[str, Any]:
+def _attributes(batch: Any) -> dict[str, Any]:
     """The attributes of a batch that is an object of its own; none of a plain container."""
-    return {} if isinstance(held, list | tuple | Tensor) else getattr(held, "__dict__", {})
+    return {} if isinstance(batch, list | tuple | Tensor) else getattr(batch, "__dict__", {})

@@ -71,30 +71,32 @@ def compare(replayed: Mapping[int, float], recorded: Mapping[int, float], dtype:
 def environment(incident: Incident, device: torch.device) -> list[ReplayDifference]:
     """What of versions, hardware and settings is not as it was when the run was recorded."""
     manifest = incident.view.manifest
-    found = []
+    differences = []
     for name, then in incident.checkpoint.get("flags", {}).items():
         now = threads_and_flags().get(name)
         if now is not None and now != then:
             kind = "threads" if name == "threads" else "flags"
-            found.append(ReplayDifference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
+            differences.append(ReplayDifference(kind, f"{_WORDS.get(name, name)}: {then} then, {now} now", then, now))
     versions = _table(manifest.get("versions"))
-    found += [
+    differences += [
         ReplayDifference("versions", f"{name} {versions[name]} then, {now} now", versions[name], now)
         for name in ("torch", "numpy", "python")
         if (now := _version(name)) is not None and versions.get(name, now) != now
     ]
-    then = {str(each).split(":")[0] for each in _table(manifest.get("model")).get("devices") or []}
+    then = {str(device_name).split(":")[0] for device_name in _table(manifest.get("model")).get("devices") or []}
     if then and device.type not in then:
-        found.append(ReplayDifference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}"))
+        differences.append(
+            ReplayDifference("device", f"the run was on {', '.join(sorted(then))}, this is {device.type}")
+        )
     code = incident.code
     if code.get("sha256") and fingerprint(str(code.get("file"))) not in (None, code["sha256"]):
-        found.append(ReplayDifference("code", f"{code.get('file')} has changed since the run"))
-    return found
+        differences.append(ReplayDifference("code", f"{code.get('file')} has changed since the run"))
+    return differences
 
 
-def _table(held: Any) -> dict[str, Any]:
+def _table(section: Any) -> dict[str, Any]:
     """A part of the manifest, empty where it is none: what is not known differs in nothing."""
-    return held if isinstance(held, dict) else {}
+    return section if isinstance(section, dict) else {}
 
 
 def _apart(replayed: float, recorded: float) -> float:

@@ -75,5 +75,5 @@ def _traced(model: nn.Module, execute: Callable[[], Any], restore: Callable[[], 
     return trace
 
 
-def _number(held: Any) -> int | None:
-    return None if held is None else int(held)
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -23,26 +23,26 @@ from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, 
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
     """Compare the losses; where they are not the recorded ones, say what differs. `before` is the state before that."""
     incident = result.incident
-    found = compare(result.losses, incident.recorded("loss"), _dtype(incident))
+    proof = compare(result.losses, incident.recorded("loss"), _dtype(incident))
     if result.raised:
         again = _raised_then(incident, result)
-        found = replace(found, raised_again=again, verdict=found.verdict if again else DIFFERENT)
+        proof = replace(proof, raised_again=again, verdict=proof.verdict if again else DIFFERENT)
     loader = loader_difference(incident, session.task.loader, session.built)
     differences = [] if loader is None else [loader]
-    if found.holds and found.verdict != CLOSE:
-        return replace(found, differences=differences)
-    if result.raised and not found.raised_again:
+    if proof.holds and proof.verdict != CLOSE:
+        return replace(proof, differences=differences)
+    if result.raised and not proof.raised_again:
         differences.append(_raised_now(result))
-    if incident.lost and not found.holds:
+    if incident.lost and not proof.holds:
         differences.append(
             ReplayDifference(
                 "data", f"parts of the batches are no tensors and were not kept: {', '.join(incident.lost[:3])}"
             )
         )
     differences += environment(incident, session.device)
-    if found.first_different is not None and before is not None:
-        differences += _within(session, result, before, found.first_different)
-    if found.verdict == DIFFERENT and not differences:
+    if proof.first_different is not None and before is not None:
+        differences += _within(session, result, before, proof.first_different)
+    if proof.verdict == DIFFERENT and not differences:
         differences.append(
             ReplayDifference(
                 "unknown",
@@ -53,7 +53,7 @@ def prove(session: Session, result: Replay, before: Packed | None) -> Proof:
                 "steps); a train_step that does what the loop does can show it",
             )
         )
-    return replace(found, differences=differences)
+    return replace(proof, differences=differences)
 
 
 def _raised_then(incident: Incident, result: Replay) -> bool:
@@ -71,10 +71,10 @@ def _raised_now(result: Replay) -> ReplayDifference:
 
 def _within(session: Session, result: Replay, before: Packed, step: int) -> list[ReplayDifference]:
     """What differs inside of the first step that differs."""
-    incident, found = result.incident, []
+    incident, differences = result.incident, []
     then, now = incident.input_hash(step), result.inputs.get(step)
     if step in session.unaligned:
-        found.append(
+        differences.append(
             ReplayDifference(
                 "random",
                 f"step {step} draws random numbers before it calls the model, and the loop (a loader that shuffles, an "
@@ -83,7 +83,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
             )
         )
     elif then is not None and now is not None and then != now:
-        found.append(
+        differences.append(
             ReplayDifference(
                 "data",
                 f"the model was given other inputs at step {step} than in the run: the batch handed to run.step is not "
@@ -96,11 +96,11 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
 
     repeated = nondeterminism(session.task.model, lambda: session.execute(step), restore)
     if repeated is not None:
-        found.append(repeated)
+        differences.append(repeated)
     elif (changed := _changed_batch(session, step, restore)) is not None:
-        found.append(changed)
+        differences.append(changed)
     if hasattr(session.task.model, "_orig_mod"):
-        found.append(
+        differences.append(
             ReplayDifference(
                 "nondeterminism",
                 "the model is compiled: such code need not repeat itself from process to process, and random numbers "
@@ -109,9 +109,9 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         )
     root = _other_root(session, incident, step)
     if root is not None:
-        found.append(root)
-    found += _rates(session, incident, step, restore)
-    return found
+        differences.append(root)
+    differences += _rates(session, incident, step, restore)
+    return differences
 
 
 def _changed_batch(session: Session, step: int, restore: Callable[[], None]) -> ReplayDifference | None:
@@ -152,12 +152,12 @@ def _rates(session: Session, incident: Incident, step: int, restore: Callable[[]
     """A learning rate that is not the recorded one before the step."""
     restore()
     groups = [group for optimizer in session.task.optimizers for group in optimizer.param_groups]
-    for place, group in enumerate(groups):
-        then, now = incident.recorded(f"lr/{place}").get(step), float(group["lr"])
+    for index, group in enumerate(groups):
+        then, now = incident.recorded(f"lr/{index}").get(step), float(group["lr"])
         if session.task.train_step is not None and then is not None and then != now:
             return [
                 ReplayDifference(
-                    "learning-rate", f"group {place} has {now:g} at step {step}, in the run {then:g}", then, now
+                    "learning-rate", f"group {index} has {now:g} at step {step}, in the run {then:g}", then, now
                 )
             ]
     return []

@@ -68,12 +68,12 @@ def export(result: Replay, target: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix=".repro-", dir=target.parent) as temporary:
         folder = Path(temporary) / "repro"
         folder.mkdir()
-        told = exporting.write(folder)
+        messages = exporting.write(folder)
         said = _check(folder)
         if target.exists():
             target.rmdir()
         shutil.move(folder, target)
-    return [*told, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
+    return [*messages, f"checked in a fresh process: {said}", f"run it: python {target / 'repro.py'}"]
 
 
 def require_free(target: Path) -> None:
@@ -127,14 +127,14 @@ class _Exporting:
         whole = self._execute(self._batch, moments=True)
         # The loss comes before the update: only an update that destroys needs the moments.
         moments = whole.destroys and math.isfinite(whole.loss)
-        batch, told = self._batch, []
+        batch, messages = self._batch, []
         if whole.fails:
             batch, rows = smallest(self._batch, lambda part: whole.is_like(self._execute(part, moments=moments)))
-            told = [f"of {rows[1]} examples {rows[0]} are enough"] if rows[0] < rows[1] else []
+            messages = [f"of {rows[1]} examples {rows[0]} are enough"] if rows[0] < rows[1] else []
         outcome = self._execute(batch, moments=moments)
         packed = pack(batch)
         self._write_files(folder, packed, outcome, moments)
-        return [*told, f"{_size(folder)} in {folder.name}: repro.py, tensors.safetensors, facts.json, code/"]
+        return [*messages, f"{_size(folder)} in {folder.name}: repro.py, tensors.safetensors, facts.json, code/"]
 
     def _reach(self) -> Packed:
         """The state before the step, by executing those before it."""
@@ -209,27 +209,27 @@ class _Exporting:
 
 def _model_tensors(objects: training.Objects) -> dict[str, Tensor]:
     named = [*objects.model.named_parameters(), *objects.model.named_buffers()]
-    return {f"model.{name}": held for name, held in named}
+    return {f"model.{name}": tensor for name, tensor in named}
 
 
 def _random_tensors(before: RandomState, forward: RandomState) -> dict[str, Tensor]:
-    found = {**to_tensors([before]), **to_tensors([forward], "forward")}
-    found = {name: held for name, held in found.items() if not name.endswith("_at") and ".cuda." not in name}
+    tensors = {**to_tensors([before]), **to_tensors([forward], "forward")}
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("_at") and ".cuda." not in name}
     for state, name in ((before, "rng"), (forward, "forward")):
-        found |= {f"{name}.cuda": held for held in list(state.cuda.values())[-1:]}
-    return found
+        tensors |= {f"{name}.cuda": tensor for tensor in list(state.cuda.values())[-1:]}
+    return tensors
 
 
 def _moments(task: Task) -> dict[str, Tensor]:
-    found, place = {}, 0
+    moments, index = {}, 0
     for optimizer in task.optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for name, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, Tensor):
-                        found[f"moment.{place}.{name}"] = value
-                place += 1
-    return found
+                        moments[f"moment.{index}.{name}"] = value
+                index += 1
+    return moments
 
 
 def _size(folder: Path) -> str:

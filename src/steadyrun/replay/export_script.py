@@ -147,26 +147,26 @@ def literal(tree: Any, device: str) -> str:
     """A stored structure as a Python expression; its tensors are entries of `t`."""
     if not isinstance(tree, dict):
         return repr(tree)
-    kind, held = next(iter(tree.items()))
+    kind, content = next(iter(tree.items()))
     if kind in {"tensor", "complex"}:
-        whole = f"t[{'batch.' + held!r}]" + (f".to({device!r})" if "device" in tree else "")
+        whole = f"t[{'batch.' + content!r}]" + (f".to({device!r})" if "device" in tree else "")
         whole = f"laid_out({whole}, *{tree['layout']!r})" if "layout" in tree else whole
         return f"torch.view_as_complex({whole})" if kind == "complex" else whole
     if kind == "array":
-        return f"t[{'batch.' + held!r}].numpy()"
+        return f"t[{'batch.' + content!r}].numpy()"
     if kind in {"dict", "mapping"}:
-        return "{" + ", ".join(f"{literal(key, device)}: {literal(item, device)}" for key, item in held) + "}"
+        return "{" + ", ".join(f"{literal(key, device)}: {literal(item, device)}" for key, item in content) + "}"
     if kind == "object":
-        return "SimpleNamespace(**" + literal({"dict": held}, device) + ")"
+        return "SimpleNamespace(**" + literal({"dict": content}, device) + ")"
     if kind == "named":
-        name, fields, items = held
-        return f"namedtuple({str(name)!r}, {[str(each) for each in fields]!r})(*{literal({'list': items}, device)})"
-    items = "".join(f"{literal(item, device)}, " for item in held) if kind in {"list", "tuple"} else ""
+        name, fields, items = content
+        return f"namedtuple({str(name)!r}, {[str(field) for field in fields]!r})(*{literal({'list': items}, device)})"
+    items = "".join(f"{literal(item, device)}, " for item in content) if kind in {"list", "tuple"} else ""
     if kind == "list":
         return f"[{items.removesuffix(', ')}]"
     if kind == "tuple":
         return f"({items.strip()})"
-    return f'float("{float(held)}")' if kind == "float" else "None"
+    return f'float("{float(content)}")' if kind == "float" else "None"
 
 
 def step_lines(step: Step | None) -> list[str]:
@@ -211,24 +211,24 @@ from typing import Any
 
 def modules_of(factory_module: str, loaded_since: Iterable[str]) -> dict[str, Path]:
     """Name and file of each module of the project that the factory's module uses."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [factory_module, *loaded_since]
     while waiting:
         name = waiting.pop()
         module = sys.modules.get(name)
-        if name in found or module is None or not _is_project(module):
+        if name in files or module is None or not _is_project(module):
             continue
         assert module.__file__ is not None
-        found[name] = Path(module.__file__)
+        files[name] = Path(module.__file__)
         waiting += [name.rpartition(".")[0], *_mentioned(module)]
-    return found
+    return files
 
 
 def copy_to(folder: Path, modules: dict[str, Path]) -> None:
     """The modules under `folder`, as they are imported, and a stand-in for steadyrun where they name it."""
     for name, file in modules.items():
-        place = folder.joinpath(*name.split("."))
-        target = place / "__init__.py" if file.name == "__init__.py" else place.with_suffix(".py")
+        path = folder.joinpath(*name.split("."))
+        target = path / "__init__.py" if file.name == "__init__.py" else path.with_suffix(".py")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
     package = folder / _PACKAGE
@@ -258,4 +258,4 @@ def _is_project(module: ModuleType) -> bool:
         return any(name == ours or name.startswith(f"{ours}.") for ours in _OURS)
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     ours = str(Path(__file__).parents[1])
-    return not any(Path(file).is_relative_to(place) for place in {*installed, ours})
+    return not any(Path(file).is_relative_to(folder) for folder in {*installed, ours})

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyrun.capture.incident_folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, INCIDENTS, RAISED, REPLAY
+from steadyrun.capture.incident_folder import BATCH, BEFORE_SEAM, CHECKPOINT, INCIDENT, RAISED, REPLAY
 from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import unpack
 from steadyrun.program.random_state import RandomState, from_tensors
+from steadyrun.store.incident_files import captured
 from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunReader, open_run
-
-_NAME = re.compile(r"step-(\d{7,})")
 
 
 class Incident:
@@ -107,8 +106,8 @@ class Incident:
 
     def input_hash(self, step: int) -> int | None:
         """A hash of what the model was given, where it was taken."""
-        found = self._entry(step)[0].get("input_hash")
-        return found if isinstance(found, int) else None
+        recorded_hash = self._entry(step)[0].get("input_hash")
+        return recorded_hash if isinstance(recorded_hash, int) else None
 
     def recorded(self, name: str) -> dict[int, float]:
         """The recorded numbers of one series, by step."""
@@ -148,8 +147,8 @@ class Incident:
 
     def _read_batches(self, step: int) -> None:
         for path in sorted(self.folder.glob("batches-*.json")):
-            found = re.fullmatch(r"batches-(\d+)-(\d+)", path.stem)
-            if found is None or not int(found[1]) <= step <= int(found[2]):
+            span = re.fullmatch(r"batches-(\d+)-(\d+)", path.stem)
+            if span is None or not int(span[1]) <= step <= int(span[2]):
                 continue
             content, tensors = tensor_files.load(path.with_suffix(""))
             with tensor_files.damage(path):
@@ -159,46 +158,44 @@ class Incident:
         randoms = zip(from_tensors(tensors), from_tensors(tensors, "forward"), strict=True)
         for entry, random in zip(entries, randoms, strict=True):
             prefix = f"{int(entry['step']):07d}/"
-            own = {name.removeprefix(prefix): held for name, held in tensors.items() if name.startswith(prefix)}
+            own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
             self._entries[int(entry["step"])] = (dict(entry), own)
             self._randoms[int(entry["step"])] = random
 
 
 def incidents_of(run: Path) -> list[Incident]:
     """All incidents of a run, in the order of their steps."""
-    found, damaged = readable_incidents(run)
+    incidents, damaged = readable_incidents(run)
     if damaged:
         raise damaged[0]
-    return found
+    return incidents
 
 
 def readable_incidents(run: Path) -> tuple[list[Incident], list[RunDirectoryError]]:
     """Those that can be read, and what is wrong with the others: one damaged file does not hide the rest."""
-    found, damaged = [], []
-    root = run / INCIDENTS
-    for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if _NAME.fullmatch(path.name) and (path / INCIDENT).is_file():
-            try:
-                found.append(Incident(path))
-            except RunDirectoryError as problem:
-                damaged.append(problem)
-    return found, damaged
+    incidents, damaged = [], []
+    for path in sorted(captured(run).values()):
+        try:
+            incidents.append(Incident(path))
+        except RunDirectoryError as problem:
+            damaged.append(problem)
+    return incidents, damaged
 
 
 def choose(run: Path, step: int | None = None) -> Incident:
     """The incident at `step`; without one, the gravest: by its kind, of spikes the largest, of those the first."""
-    found, damaged = readable_incidents(run)
-    at = [each for each in found if step is None or each.step == step]
-    if damaged and not at:
+    incidents, damaged = readable_incidents(run)
+    matching = [incident for incident in incidents if step is None or incident.step == step]
+    if damaged and not matching:
         raise damaged[0]
-    if not found:
+    if not incidents:
         raise UsageError(
             f"{run} has no incidents. They are captured where run.watch was given a loss_fn and run.step its batch, "
             "on a non-finite or jumping loss, a fault, an exception, or run.incident(why)"
         )
     if step is None:
-        return min(found, key=lambda each: gravity(each.kind, each.severity, each.step))
-    if not at:
-        known = ", ".join(f"{each.step} ({each.kind})" for each in found)
+        return min(incidents, key=lambda incident: gravity(incident.kind, incident.severity, incident.step))
+    if not matching:
+        known = ", ".join(f"{incident.step} ({incident.kind})" for incident in incidents)
         raise UsageError(f"{run} has no incident at step {step}; it has: {known}")
-    return at[0]
+    return matching[0]

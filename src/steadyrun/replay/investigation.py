@@ -100,8 +100,8 @@ def _hunt(session: Session, result: Replay) -> None:
     restore()
     batch = session.incident.batch(step, session.device)
     with suppress(*([Exception] if result.raised else [])):  # the step raises again, as it did
-        found = hunt(session.task, lambda: session.execute(step, batch), batch)
-        result.culprit = found and _with_examples(found, batch, session.incident.recorded("backwards").get(step, 1))
+        culprit = hunt(session.task, lambda: session.execute(step, batch), batch)
+        result.culprit = culprit and _with_examples(culprit, batch, session.incident.recorded("backwards").get(step, 1))
     restore()
     if not result.raised:
         result.precision = _in_float32(session, step)
@@ -110,10 +110,10 @@ def _hunt(session: Session, result: Replay) -> None:
 
 def _with_examples(culprit: Culprit, batch: Any, parts: float) -> Culprit:
     """A batch that came in with a NaN: in which of its examples."""
-    found = not_finite(batch, culprit.module, int(parts)) if culprit.stage == "data" else ()
-    if not found:
+    examples = not_finite(batch, culprit.module, int(parts)) if culprit.stage == "data" else ()
+    if not examples:
         return culprit
-    return replace(culprit, examples=found, message=f"{culprit.message} Not finite: {in_words(found)}.")
+    return replace(culprit, examples=examples, message=f"{culprit.message} Not finite: {in_words(examples)}.")
 
 
 def _in_float32(session: Session, step: int) -> Precision:

@@ -25,23 +25,23 @@ def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: 
     with untouched_random_states():
         put(random)
         try:
-            place = _first_other(loader, recorded, pad if isinstance(pad, int) else None)
+            step = _first_other(loader, recorded, pad if isinstance(pad, int) else None)
         except Exception as problem:
             return ReplayDifference("data", f"the task's loader raised {type(problem).__name__}: {problem}")
-    if place is None:
+    if step is None:
         return None
     return ReplayDifference(
         "data",
-        f"the task's loader gives another batch at step {place} than the run had: its order is not fixed by a seed in "
+        f"the task's loader gives another batch at step {step} than the run had: its order is not fixed by a seed in "
         "the factory, or the data changed. The kept batches are replayed; the run as a whole cannot be",
     )
 
 
 def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) -> int | None:
-    for place, batch in enumerate(islice(_endless(loader), len(recorded))):
-        found = _hash(batch, pad)
-        if found is not None and found != recorded[place]:
-            return place
+    for step, batch in enumerate(islice(_endless(loader), len(recorded))):
+        own_hash = _hash(batch, pad)
+        if own_hash is not None and own_hash != recorded[step]:
+            return step
     return None
 
 
@@ -51,7 +51,7 @@ def _from_the_start(incident: Incident) -> list[int]:
         return []
     series = incident.view.series("batch_hash")
     steps = series.steps[:_MOST].tolist()
-    known = next((place for place, step in enumerate(steps) if step != place), len(steps))
+    known = next((index for index, step in enumerate(steps) if step != index), len(steps))
     return [int(value) for value in series.values[:known].tolist()]
 
 
@@ -67,5 +67,5 @@ def _endless(loader: Iterable[Any]) -> Iterator[Any]:
 
 def _hash(batch: Any, pad: int | None) -> int | None:
     parts = [arrays_of(part) for part in (batch if is_list_of_batches(batch) else [batch])]
-    found = [hashes for part in parts if (hashes := example_hashes(part, pad)) is not None]
-    return int(batch_hash(found[0] if len(found) == 1 else joined(found))) if found else None
+    known = [hashes for part in parts if (hashes := example_hashes(part, pad)) is not None]
+    return int(batch_hash(known[0] if len(known) == 1 else joined(known))) if known else None

@@ -62,8 +62,8 @@ def listed(run: Path, incidents: Sequence[Incident]) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": str(run),
         "incidents": [
-            {"step": each.step, "kind": each.kind, "why": each.why, "missing": each.missing or None}
-            for each in incidents
+            {"step": incident.step, "kind": incident.kind, "why": incident.why, "missing": incident.missing or None}
+            for incident in incidents
         ],
     }
 
@@ -162,11 +162,11 @@ def _outcome(row: FactorRow, start: int) -> str:
 
 
 def _unusual(facts: dict[str, Any]) -> list[str]:
-    found = facts.get("unusual_tokens") or []
-    if not found:
+    tokens = facts.get("unusual_tokens") or []
+    if not tokens:
         return []
     with damage(BATCH):
-        shown = ", ".join(f"{each['text']!r} {each['in_batch']}x (before: {each['before']})" for each in found[:5])
+        shown = ", ".join(f"{token['text']!r} {token['in_batch']}x (before: {token['before']})" for token in tokens[:5])
     return [f"Unusual tokens in its batch: {shown}"]
 
 

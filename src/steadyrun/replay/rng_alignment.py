@@ -22,9 +22,9 @@ def began(before: Tensor, now: Tensor, forward: Tensor) -> Tensor | None:
     generator = torch.Generator()
     generator.set_state(before)
     _draw(generator, whole - own)
-    found = generator.get_state()
-    found[_HEAD + _WORDS :] = forward[_HEAD + _WORDS :]  # a Gaussian that is held back: what most draws leave alone
-    return found
+    state = generator.get_state()
+    state[_HEAD + _WORDS :] = forward[_HEAD + _WORDS :]  # a Gaussian that is held back: what most draws leave alone
+    return state
 
 
 def _between(first: Tensor, last: Tensor) -> int | None:

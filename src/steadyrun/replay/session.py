@@ -75,9 +75,9 @@ class Session:
         (before, forward), now = self.incident.random(step), take()
         astray = _moved(start, now) & _moved(now, forward)
         if astray:
-            found = began(before.torch, now.torch, forward.torch) if astray == {"torch"} else None
-            if found is not None and step not in self._starts:
-                self._starts[step] = replace(before, torch=found)
+            state = began(before.torch, now.torch, forward.torch) if astray == {"torch"} else None
+            if state is not None and step not in self._starts:
+                self._starts[step] = replace(before, torch=state)
                 raise Again
             self._starts.pop(step, None)
             self.unaligned.add(step)

@@ -41,25 +41,25 @@ def row_count(batch: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _tensors(held: Any) -> list[Tensor]:
-    if isinstance(held, Tensor):
-        return [held]
-    if isinstance(held, dict):
-        return [tensor for item in held.values() for tensor in _tensors(item)]
-    if isinstance(held, list | tuple):
-        return [tensor for item in held for tensor in _tensors(item)]
+def _tensors(batch: Any) -> list[Tensor]:
+    if isinstance(batch, Tensor):
+        return [batch]
+    if isinstance(batch, dict):
+        return [tensor for item in batch.values() for tensor in _tensors(item)]
+    if isinstance(batch, list | tuple):
+        return [tensor for item in batch for tensor in _tensors(item)]
     return []
 
 
-def rows_of(held: Any, rows: list[int]) -> Any:
+def rows_of(batch: Any, rows: list[int]) -> Any:
     """A batch with these rows alone."""
-    if isinstance(held, Tensor):
-        return held[rows]
-    if isinstance(held, dict):
-        return type(held)({key: rows_of(item, rows) for key, item in held.items()})
-    if isinstance(held, list):
-        return [rows_of(item, rows) for item in held]
-    if isinstance(held, tuple):
-        items = [rows_of(item, rows) for item in held]
-        return type(held)(*items) if hasattr(held, "_fields") else tuple(items)
-    return held
+    if isinstance(batch, Tensor):
+        return batch[rows]
+    if isinstance(batch, dict):
+        return type(batch)({key: rows_of(item, rows) for key, item in batch.items()})
+    if isinstance(batch, list):
+        return [rows_of(item, rows) for item in batch]
+    if isinstance(batch, tuple):
+        items = [rows_of(item, rows) for item in batch]
+        return type(batch)(*items) if hasattr(batch, "_fields") else tuple(items)
+    return batch

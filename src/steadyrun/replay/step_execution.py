@@ -66,8 +66,8 @@ class Stepper:
 
     def _set_rates(self, step: int) -> None:
         """The learning rates as they were used: what a scheduler would have set, or the program itself."""
-        for place, group in enumerate(self.task.optimizers[0].param_groups):
-            rate = self._incident.recorded(f"lr/{place}").get(step)
+        for index, group in enumerate(self.task.optimizers[0].param_groups):
+            rate = self._incident.recorded(f"lr/{index}").get(step)
             if rate is None:
                 continue
             if isinstance(group["lr"], torch.Tensor):
@@ -156,4 +156,7 @@ def _waits_for_a_metric(scheduler: Any) -> bool:
         parameters = inspect.signature(scheduler.step).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
+    return any(
+        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        for parameter in parameters
+    )

@@ -46,8 +46,8 @@ class Changes:
 
         Of several parameters at that step the one that moved most, compared with its own past.
         """
-        found = [change for name, held in self._moves.items() if (change := _first(name, held)) is not None]
-        return min(found, key=lambda change: (change.step, -change.times), default=None)
+        updates = [change for name, moves in self._moves.items() if (change := _first(name, moves)) is not None]
+        return min(updates, key=lambda change: (change.step, -change.times), default=None)
 
 
 def _moves(named: Mapping[str, nn.Parameter], before: Mapping[str, Tensor]) -> dict[str, tuple[float, float]]:
@@ -61,17 +61,17 @@ def _moves(named: Mapping[str, nn.Parameter], before: Mapping[str, Tensor]) -> d
     return {name: (float(m), float(s)) for name, m, s in zip(names, moved, size, strict=True)}
 
 
-def _first(name: str, held: list[tuple[int, float, float]]) -> ParameterUpdate | None:
-    ratios = np.array([_ratio(held, place) for place in range(len(held))])
-    for place, (step, _, _) in enumerate(held):
-        ratio = ratios[place]
-        typical = float(np.median(ratios[:place])) if place >= _ENOUGH else float("nan")
+def _first(name: str, moves: list[tuple[int, float, float]]) -> ParameterUpdate | None:
+    ratios = np.array([_ratio(moves, index) for index in range(len(moves))])
+    for index, (step, _, _) in enumerate(moves):
+        ratio = ratios[index]
+        typical = float(np.median(ratios[:index])) if index >= _ENOUGH else float("nan")
         if not np.isfinite(ratio) or (typical > 0 and ratio > VIOLENT * typical):
             return ParameterUpdate(step, name, float(ratio), typical)
     return None
 
 
-def _ratio(held: list[tuple[int, float, float]], place: int) -> float:
+def _ratio(moves: list[tuple[int, float, float]], index: int) -> float:
     """How far a step moved it, relative to its size up to then: a bias that passes through zero is not small."""
-    size = max(held[place][2], float(np.median([size for _, _, size in held[: place + 1]])))
-    return held[place][1] / size if size else held[place][1]
+    size = max(moves[index][2], float(np.median([size for _, _, size in moves[: index + 1]])))
+    return moves[index][1] / size if size else moves[index][1]

@@ -50,7 +50,7 @@ class TokenLosses(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: list[Tensor] = []
+        self._losses: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,16 +58,16 @@ class TokenLosses(TorchFunctionMode):
             self._note(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def found(self) -> list[float] | None:
+    def losses(self) -> list[float] | None:
         """The noted losses in order; None where no loss function of torch was called."""
-        flat = [losses.reshape(-1).float().cpu() for losses in self._found]
+        flat = [losses.reshape(-1).float().cpu() for losses in self._losses]
         return torch.cat(flat)[:_MOST].tolist() if flat else None
 
     def _note(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> None:
         try:
             with torch.no_grad():
                 plain = {name: value for name, value in kwargs.items() if name not in {"size_average", "reduce"}}
-                self._found.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
+                self._losses.append(func(*args[: _positional(func)], **{**plain, "reduction": "none"}).detach())
         except Exception:  # an unusual call is simply not noted: the step itself must go on as it is
             return
 
@@ -121,7 +121,7 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
     with run, _Inputs(session, result.inputs) as inputs:
         task = session.task
         run.watch(task.model, task.optimizer, scheduler=task.scheduler, scaler=task.scaler, monitor=False)
-        for place, step in enumerate(steps):
+        for done, step in enumerate(steps):
             before = training.remember(session.objects, pool)
             inputs.expect(step)
             tokens = TokenLosses() if step == result.incident.step else nullcontext()
@@ -135,14 +135,14 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
                 result.first_bad, result.before_bad = step, before
                 break
             if isinstance(tokens, TokenLosses):
-                result.token_losses = tokens.found()
+                result.token_losses = tokens.losses()
             result.losses[step] = value = float(loss)
             run.step(loss, batch=session.incident.batch(step, session.device), step=step)
             if different is None and step in recorded and not _same(value, recorded[step]):
                 different, pool = before, training.Pool()
             changes.add(step, session.objects.model, before)
             if on_step is not None:
-                on_step(place + 1, len(steps), value)
+                on_step(done + 1, len(steps), value)
             if result.first_bad is None and not (math.isfinite(value) and _finite(session)):
                 result.first_bad, result.before_bad, pool = step, before, training.Pool()
                 if step >= result.incident.step:
@@ -154,8 +154,8 @@ def _execute_all(session: Session, steps: list[int], result: Replay, on_step: On
 class _Inputs:
     """Notes what the model is given in each step."""
 
-    def __init__(self, session: Session, found: dict[int, int | None]) -> None:
-        self._found, self._step = found, 0
+    def __init__(self, session: Session, hashes: dict[int, int | None]) -> None:
+        self._hashes, self._step = hashes, 0
         self._boundary = Boundary(session.objects.model, self._crossed)
 
     def expect(self, step: int) -> None:
@@ -163,8 +163,8 @@ class _Inputs:
         self._boundary.arm()
 
     def _crossed(self, args: Any) -> None:
-        found = input_hash(args)
-        self._found[self._step] = None if found is None else int(found)
+        own_hash = input_hash(args)
+        self._hashes[self._step] = None if own_hash is None else int(own_hash)
 
     def __enter__(self) -> _Inputs:
         return self

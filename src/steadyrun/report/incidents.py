@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steadyrun.report.kept_answers import REPRODUCED, json_object
+from steadyrun.store.incident_files import (
+    IN_REPORTS,
+    REPRODUCED,
+    entries,
+    experiment_record,
+    folders,
+    part,
+    read,
+    text,
+)
 
-_FOLDER = re.compile(r"step-(\d{7,18})")
-_DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "model"})
+_LARGEST_STEP = 10**18
 
 
 @dataclass(frozen=True)
@@ -74,65 +81,34 @@ class IncidentCard:
 
 def incidents(root: Path) -> tuple[IncidentCard, ...]:
     """The incidents of a run directory by their step; damaged files count as absent."""
-    folder = root / "incidents"
-    named = [(_FOLDER.fullmatch(path.name), path) for path in folder.iterdir()] if folder.is_dir() else []
-    folders = sorted((int(name[1]), path) for name, path in named if name is not None)
-    cards = [_incident(step, path) for step, path in folders]
+    cards = [_incident(step, path) for step, path in folders(root) if step < _LARGEST_STEP]
     return tuple(card for card in cards if card is not None)
 
 
 def _incident(step: int, folder: Path) -> IncidentCard | None:
-    account = json_object(folder / "incident.json")
-    if not account:
+    files = read(folder, ("incident", "replay", "experiments"), IN_REPORTS)
+    if not files.incident:
         return None
     happened = IncidentCard(
-        step, _text(account, "kind") or "incident", _text(account, "why"), _text(account, "missing")
+        step, text(files.incident, "kind") or "incident", text(files.incident, "why"), text(files.incident, "missing")
     )
-    replay = json_object(folder / "replay.json")
-    proof = _text(_part(replay, "proof"), "verdict")
-    if not proof:
+    if not files.proof:
         return happened
-    tried = json_object(folder / "experiments.json") or _part(replay, "experiments")
-    culprit = _part(replay, "culprit")
-    verdict, reproduced = _text(tried, "verdict"), proof in REPRODUCED
-    decided = reproduced and verdict in _DECIDED and not _text(tried, "interaction")
-    cause = _text(culprit, "message") if reproduced else ""
-    return IncidentCard(
-        step,
-        happened.kind,
-        happened.why,
-        happened.missing,
-        proof,
-        verdict,
-        cause or (_text(tried, "why") if decided else ""),
-        tuple(_removed(tried, verdict)) if decided else (),
-        _text(culprit, "fix") if reproduced else "",
-        tuple(example for example in _list(culprit, "examples") if isinstance(example, dict)) if reproduced else (),
+    record = experiment_record(files.tried or part(files.replay, "experiments"))
+    happened = replace(happened, replay=files.proof, verdict=record.verdict if record else "")
+    if not files.reproduced:
+        return happened
+    decided = record if record and record.decided else None
+    return replace(
+        happened,
+        cause=text(files.culprit, "message") or (decided.why if decided else ""),
+        removed_by=tuple(row.words for row in decided.removed(decided.verdict)) if decided else (),
+        fix=text(files.culprit, "fix"),
+        examples=tuple(entries(files.culprit, "examples")),
     )
-
-
-def _removed(tried: Mapping[str, Any], verdict: str) -> list[str]:
-    """The changes of the proved group with which the incident is gone, the mildest first."""
-    rows = [row for row in _list(tried, "table") if isinstance(row, dict) and row.get("gone") is True]
-    return [_text(row, "words") or _text(row, "factor") for row in rows if _text(row, "group") == verdict]
 
 
 def _row(example: Mapping[str, Any]) -> str:
     """An example of the batch, such as "row 3 (data/7.png)"."""
     where = [str(example[key]) for key in ("file", "dataset_index") if isinstance(example.get(key), str | int)]
     return f"{example.get('row')}" + (f" ({where[0]})" if where else "")
-
-
-def _text(account: Mapping[str, Any], key: str) -> str:
-    text = account.get(key)
-    return text if isinstance(text, str) else ""
-
-
-def _part(account: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = account.get(key)
-    return part if isinstance(part, dict) else {}
-
-
-def _list(account: Mapping[str, Any], key: str) -> list[Any]:
-    items = account.get(key)
-    return items if isinstance(items, list) else []

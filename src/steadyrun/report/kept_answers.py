@@ -23,12 +23,11 @@ from steadyrun.questions.form import (
     Question,
     Threshold,
 )
-from steadyrun.store.jsonio import number, read_json
+from steadyrun.store.incident_files import IN_REPORTS, IncidentFiles, read
+from steadyrun.store.jsonio import number
 from steadyrun.trees.walker import Asked
 
 _KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
-_LARGEST = 4 * 2**20  # bytes of a replay's JSON that is still read
-REPRODUCED = ("bit-equal", "within-tolerance")
 REPLAYED = "R"  # codes of what replays have found begin with it
 _FOLLOWS = ("C", "D", "S", "A3.8")
 
@@ -48,7 +47,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
         "explains": list(named[0].explains) if named else [],
         "symptom": bool(named and named[0].symptom),
         "measured": dict(answer.measured),
-        "thresholds": {threshold.name: [threshold.value, threshold.unit] for threshold in question.thresholds},
+        "thresholds": {each.name: [each.value, each.unit] for each in question.thresholds},
         "fix": answer.fix,
         "missing": list(answer.missing),
         "how_to_record": answer.how_to_record,
@@ -59,7 +58,7 @@ def preflighted(manifest: Mapping[str, Any]) -> list[Asked]:
     """What preflight said before the run, as far as it can be read."""
     kept = manifest.get("preflight")
     entries = kept.get("walk") if isinstance(kept, dict) else None
-    return [_asked(entry) for entry in entries if _is_answer(entry)] if isinstance(entries, list) else []
+    return [_asked(each) for each in entries if _is_answer(each)] if isinstance(entries, list) else []
 
 
 def _is_answer(entry: Any) -> bool:
@@ -114,10 +113,10 @@ def _threshold(name: str, value: Any) -> Threshold:
 
 def _float(value: Any) -> float:
     try:
-        parsed = number(value)
+        found = number(value)
     except (TypeError, ValueError):
         return math.nan
-    return math.nan if parsed is None else float(parsed)
+    return math.nan if found is None else float(found)
 
 
 def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
@@ -127,25 +126,14 @@ def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
 def replayed(root: Path) -> list[Asked]:
     """The origins that replays of this run have found, of those that reproduced what was recorded."""
     files = sorted((root / "incidents").glob("step-*/replay.json")) if (root / "incidents").is_dir() else []
-    culprits = [_culprit(json_object(path)) for path in files]
+    culprits = [_culprit(read(path.parent, ("replay",), IN_REPORTS)) for path in files]
     return [culprit for culprit in culprits if culprit is not None]
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of an incident; empty where it is absent, damaged, far too large or no plain file."""
-    try:
-        content = read_json(path, _LARGEST)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _culprit(replay: dict[str, Any]) -> Asked | None:
-    culprit, proof = replay.get("culprit"), replay.get("proof")
-    if not isinstance(culprit, dict) or not isinstance(proof, dict) or proof.get("verdict") not in REPRODUCED:
-        return None
+def _culprit(files: IncidentFiles) -> Asked | None:
+    culprit = files.culprit
     cause, message = culprit.get("cause"), culprit.get("message")
-    if not isinstance(cause, str) or not isinstance(message, str):
+    if not files.reproduced or not isinstance(cause, str) or not isinstance(message, str):
         return None
     step = culprit.get("step")
     fix = str(culprit.get("fix", ""))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.evidence import Observation, Seen
+from steadyrun.postmortem.evidence import Observation, Observations
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.postmortem.proofs import part, text, to_step
 from steadyrun.postmortem.remedies import Remedy
 from steadyrun.questions.form import FAULT
+from steadyrun.store.incident_files import part, text, to_step
 
 PROVES, FAVOURS, AGAINST, RULES_OUT, UNTESTED = "proves", "favours", "speaks against", "rules out", "does not test"
 PROVED, SUPPORTED, OPEN, UNLIKELY, RULED_OUT = "proved", "supported", "open", "unlikely", "ruled out"
@@ -40,14 +40,14 @@ class Grounds:
 
     case: Case
     numbers: Numbers
-    seen: Seen
+    observations: Observations
 
     def sign(self, key: str, bearing: str, strength: float = 1.0) -> list[Sign]:
         """One sign where the observation was made, none where it was not."""
-        return [Sign(self.seen[key], bearing, strength)] if key in self.seen else []
+        return [Sign(self.observations[key], bearing, strength)] if key in self.observations else []
 
     def value(self, key: str) -> float | None:
-        return self.seen[key].value if key in self.seen else None
+        return self.observations[key].value if key in self.observations else None
 
     def fault(self, code: str, *outcomes: str) -> list[Sign]:
         """A fault of the walk that is about this incident proves what it says; a note of that name favours it."""
@@ -66,13 +66,13 @@ class Grounds:
         They rule it out only where a change was tested, left the incident as it is, and no other of the group removed
         it; a group that is not `exhaustive` is never ruled out. Where nothing of it was tested, that is said.
         """
-        held = self.case.proofs.experiments
-        if held is None:
+        record = self.case.proofs.experiments
+        if record is None:
             return []
-        rows = [(f"experiment:{place}", row) for place, row in enumerate(held.rows) if row.group in groups]
+        rows = [(f"experiment:{index}", row) for index, row in enumerate(record.rows) if row.group in groups]
         known = [(key, row) for key, row in rows if row.gone is not None]
         helped = {key for key, row in known if row.gone == (row.factor not in _UPSIDE_DOWN)}
-        signs = self.sign("verdict", PROVES) if held.decided and held.verdict in groups else []
+        signs = self.sign("verdict", PROVES) if record.decided and record.verdict in groups else []
         if not known:
             signs += [sign for key, _row in rows for sign in self.sign(key, UNTESTED)]
         for key, row in known:
@@ -87,21 +87,21 @@ class Grounds:
 
 def examples(look: Grounds) -> str:
     """The guilty rows of the batch with where they are from, as far as a replay named them; "" where it did not."""
-    found = look.case.proofs.examples
-    said = ", ".join(_example(each) for each in found[:_NAMED])
-    return said + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+    rows = look.case.proofs.examples
+    said = ", ".join(_example(row) for row in rows[:_NAMED])
+    return said + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
 
-def _example(each: Mapping[str, Any]) -> str:
-    index, file = to_step(each.get("dataset_index")), text(each, "file")
+def _example(row: Mapping[str, Any]) -> str:
+    index, file = to_step(row.get("dataset_index")), text(row, "file")
     origin = ", ".join([*([] if index is None else [f"dataset index {index}"]), *([file] if file else [])])
-    return f"row {each['row']} of the batch{f' ({origin})' if origin else ''}"
+    return f"row {row['row']} of the batch{f' ({origin})' if origin else ''}"
 
 
 def raised_at(look: Grounds) -> str:
     """The line of the program that raised."""
-    found = part(look.case.proofs.incident, "code")
-    return f"{found.get('file')}:{found.get('line')}" if found.get("file") else "the line of the traceback"
+    code = part(look.case.proofs.incident, "code")
+    return f"{code.get('file')}:{code.get('line')}" if code.get("file") else "the line of the traceback"
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,17 @@ class Hypothesis:
 
 def weigh(causes: Iterable[Cause], look: Grounds) -> tuple[Hypothesis, ...]:
     """The hypotheses that arise, the likeliest first; of equals the order of the catalogue."""
-    found = [
+    hypotheses = [
         Hypothesis(cause, tuple(_once(cause.weigh(look))), *cause.words(look))
         for cause in causes
         if cause.applies(look)
     ]
-    return tuple(sorted(found, key=_rank))
+    return tuple(sorted(hypotheses, key=_rank))
 
 
-def _rank(each: Hypothesis) -> tuple[int, bool, float]:
-    group = {PROVED: 0, SUPPORTED: 1, RULED_OUT: 3}.get(each.standing, 2)
-    return group, each.cause.mechanism, -each.weight - each.cause.prior
+def _rank(hypothesis: Hypothesis) -> tuple[int, bool, float]:
+    group = {PROVED: 0, SUPPORTED: 1, RULED_OUT: 3}.get(hypothesis.standing, 2)
+    return group, hypothesis.cause.mechanism, -hypothesis.weight - hypothesis.cause.prior
 
 
 def _once(signs: list[Sign]) -> list[Sign]:

@@ -15,8 +15,8 @@ from steadyrun.postmortem.causes.hypothesis import (
     examples,
     raised_at,
 )
-from steadyrun.postmortem.proofs import text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy, lower_clip, regular_clip, tried_clip
+from steadyrun.store.incident_files import text, to_number
 from steadyrun.text import shown
 
 _CLEARLY, _HARDLY = 5.0, 1.5  # times the mean before: of a gradient that stands out, and of one that does not
@@ -48,8 +48,8 @@ def _weigh_unusual(look: Grounds) -> list[Sign]:
 def _crowded(look: Grounds) -> bool:
     """Whether a token comes clearly more often than expected, and not just once where it is rare."""
     excess = [
-        (to_number(each.get("in_batch")) or 0.0) - (to_number(each.get("expected")) or 0.0)
-        for each in look.case.proofs.unusual
+        (to_number(token.get("in_batch")) or 0.0) - (to_number(token.get("expected")) or 0.0)
+        for token in look.case.proofs.unusual
     ]
     return max(excess, default=0.0) >= _CROWDED
 
@@ -79,9 +79,9 @@ def _raised(look: Grounds) -> str:
 
 def _rare(look: Grounds) -> str:
     """The rare or crowded tokens of the batch with which trouble began; "" where it is not about tokens."""
-    found = look.case.proofs.unusual if look.case.batch_is_of_the_beginning else []
+    tokens = look.case.proofs.unusual if look.case.batch_is_of_the_beginning else []
     finite = not _not_finite(look) and not _raised(look)
-    return ", ".join(f"{text(each, 'text')!r} {each.get('in_batch')} times" for each in found[:3]) if finite else ""
+    return ", ".join(f"{text(token, 'text')!r} {token.get('in_batch')} times" for token in tokens[:3]) if finite else ""
 
 
 def _in_brackets(look: Grounds) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign, examples
-from steadyrun.postmortem.proofs import part, text, to_number
 from steadyrun.postmortem.remedies import FIX, Remedy
+from steadyrun.store.incident_files import part, text, to_number
 
 _PROGRAM = frozenset({"forward", "loss", "backward", "update", "state"})
 _GROWN_NUMBERS = frozenset({"float32-overflow", "bf16-overflow"})  # where it struck; why they grew is another matter
@@ -37,9 +37,9 @@ def _finite(look: Grounds) -> list[Sign]:
 
 def _operation_sentence(look: Grounds) -> str:
     culprit = look.case.proofs.culprit
-    place = f" ({text(culprit, 'where')})" if text(culprit, "where") else ""
+    where = f" ({text(culprit, 'where')})" if text(culprit, "where") else ""
     said = text(culprit, "message").strip().removesuffix(".")
-    return f"{said}{place}." if said else "The model itself makes it."
+    return f"{said}{where}." if said else "The model itself makes it."
 
 
 _SAFE = {"float16": {"eps": "1e-4", "large": "10"}}  # 1e-12 is zero there, and exp(12) is infinite
@@ -64,10 +64,10 @@ def _operation_remedies(look: Grounds) -> list[Remedy]:
     if not fix:
         said = "Change the model where the experiments point."
         return [Remedy(FIX, said, "the factor that made it go away, section 3", _operation_sentence(look))]
-    place = text(culprit, "where") or text(culprit, "module") or "the loss function"
+    where = text(culprit, "where") or text(culprit, "module") or "the loss function"
     which = f", for {examples(look)}" if examples(look) else ""
     why = f"{operation} made the first {text(culprit, 'value')}{which}"
-    return [Remedy(FIX, fix, f"{place}: {_stable(look) or f'keep what {operation} is given in range, as above'}", why)]
+    return [Remedy(FIX, fix, f"{where}: {_stable(look) or f'keep what {operation} is given in range, as above'}", why)]
 
 
 def _stable(look: Grounds) -> str:
@@ -115,7 +115,7 @@ def _weigh_update(look: Grounds) -> list[Sign]:
 
 
 def _update_sentence(look: Grounds) -> str:
-    said = f": {look.seen['violent'].text}" if "violent" in look.seen else ""
+    said = f": {look.observations['violent'].text}" if "violent" in look.observations else ""
     return f"A destructive update wrote a non-finite value into a parameter{said}."
 
 

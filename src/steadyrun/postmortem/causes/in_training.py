@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign
-from steadyrun.postmortem.proofs import part, text
 from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
 from steadyrun.questions.form import FAULT
+from steadyrun.store.incident_files import part, text
 from steadyrun.text import shown
 
 _JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
@@ -62,8 +62,8 @@ def _rate_remedies(look: Grounds) -> list[Remedy]:
                 f"{shown(meant)} is {origin}",
             )
         ]
-    held = look.case.proofs.experiments
-    removed = [] if held is None else held.removed("learning-rate")
+    record = look.case.proofs.experiments
+    removed = [] if record is None else record.removed("learning-rate")
     if removed and removed[0].factor == "warmup":
         return [
             Remedy(FIX, "Make the warmup longer.", f"warmup_steps: {_longer(look)}", f"{removed[0].words} removes it")
@@ -161,8 +161,10 @@ def _weigh_precision(look: Grounds) -> list[Sign]:
 
 def _precision_sentence(look: Grounds) -> str:
     culprit = text(look.case.proofs.culprit, "message")
-    found = [a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED]
-    said = culprit or next(iter(found), "")
+    overflows = [
+        a.answer.message for a in look.case.faults if a.question.code in _D3 and a.answer.outcome in _OVERFLOWED
+    ]
+    said = culprit or next(iter(overflows), "")
     return f"A number went past what {look.numbers.dtype or 'the format'} can hold{f': {said}' if said else '.'}"
 
 
@@ -170,8 +172,8 @@ def _precision_remedies(look: Grounds) -> list[Remedy]:
     said = "Compute in bf16, which reaches as far as fp32; or keep fp16 and let the loss scale react."
     scale = "or: scaler = torch.amp.GradScaler(), and scaler.update() after every step"
     change = f"dtype: {look.numbers.dtype or 'fp16'} -> bf16   # {scale}"
-    found = [sign.observation.text for sign in _weigh_precision(look) if sign.bearing == PROVES]
-    return [Remedy(FIX, said, change, next(iter(found), "section 3"))]
+    proving = [sign.observation.text for sign in _weigh_precision(look) if sign.bearing == PROVES]
+    return [Remedy(FIX, said, change, next(iter(proving), "section 3"))]
 
 
 PRECISION = Cause(
@@ -193,9 +195,9 @@ def _weigh_chance(look: Grounds) -> list[Sign]:
     if proofs.proof == "within-tolerance":
         return look.sign("proof", AGAINST, 3.0)
     if proofs.proof == "not-reproducible":
-        found = look.sign("proof", FAVOURS, 2.0)
-        return found + [
-            sign for key in look.seen if key.startswith("differs:") for sign in look.sign(key, FAVOURS, 1.0)
+        signs = look.sign("proof", FAVOURS, 2.0)
+        return signs + [
+            sign for key in look.observations if key.startswith("differs:") for sign in look.sign(key, FAVOURS, 1.0)
         ]
     return []
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Grounds, Sign, raised_at
-from steadyrun.postmortem.proofs import text
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.report import phrases
 from steadyrun.report.kept_answers import REPLAYED
 from steadyrun.signals.run_signals import Signals
+from steadyrun.store.incident_files import text
 from steadyrun.trees.walker import Asked
 
 # The change that a fault of the walk asks for, as a line of code or configuration.
@@ -99,8 +99,8 @@ _CHANGES = {
 def change_for(asked: Asked, run: Signals) -> str:
     """The change for a fault, with the numbers that the run declares; the question's page where there is none."""
     code, outcome = asked.question.code, asked.answer.outcome
-    found = _CHANGES.get(f"{code} {outcome}")
-    return f"steadyrun explain {code}" if found is None else found.format_map(_Declared(run))
+    change = _CHANGES.get(f"{code} {outcome}")
+    return f"steadyrun explain {code}" if change is None else change.format_map(_Declared(run))
 
 
 class _Declared(dict[str, str]):
@@ -229,8 +229,8 @@ EXCEPTION = Cause(
     "a step of the program fails, whatever the numbers were",
     None,
     _weigh_raised,
-    lambda look: f"The step raises an exception each time it is executed: {look.seen['raised'].text}",
+    lambda look: f"The step raises an exception each time it is executed: {look.observations['raised'].text}",
     lambda look: [Remedy(FIX, "Mend what raises.", raised_at(look), text(look.case.proofs.incident, "why"))],
     lambda look: f"{_why(look)} at {raised_at(look)} ended the run; a test of one step on every batch catches it.",
-    applies=lambda look: look.case.moment.raised or "raised" in look.seen,
+    applies=lambda look: look.case.moment.raised or "raised" in look.observations,
 )

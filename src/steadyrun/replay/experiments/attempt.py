@@ -68,8 +68,8 @@ def plan(result: Replay, judge: IncidentJudge) -> WindowPlan:
     near = min(start, moment - in_weights)
     farthest = max(incident.first_step, moment - _FARTHEST)
     starts = _starts(near, near if earlier is None else earlier, farthest, moment)
-    kept = [each for each in starts if each >= incident.first_step]
-    tried = tuple(kept if result.first_bad is not None else kept[:1])
+    usable = [step for step in starts if step >= incident.first_step]
+    tried = tuple(usable if result.first_bad is not None else usable[:1])
     return WindowPlan(moment, start, until, earlier, tried, in_loss, in_weights)
 
 
@@ -92,10 +92,10 @@ class ExperimentRunner:
         """One row of the table."""
         if factor.softens or self._steps.through_weights(factor):
             return self._change_of_updates(factor)
-        if factor.place == "elsewhere":
+        if factor.batch_change == "elsewhere":
             return self._batch_elsewhere(factor)
-        batches = self._other_batches(factor) if factor.place else {}
-        if factor.place and not batches:
+        batches = self._other_batches(factor) if factor.batch_change else {}
+        if factor.batch_change and not batches:
             return _untested(factor, "no other batch is kept")
         start = min(batches, default=self.start)
         return self._row(factor, self.execute(factor, start, batches), (start,))
@@ -112,12 +112,12 @@ class ExperimentRunner:
             trial = self.execute(factor, start, {})
             if not trial.acted:
                 continue
-            found = self._row(factor, trial, (*tried, start))
-            if found.gone is not None or not tried:
-                row = found
-            if found.gone is not None:
-                tried = found.starts
-            if found.gone or (tried and not factor.softens):
+            new_row = self._row(factor, trial, (*tried, start))
+            if new_row.gone is not None or not tried:
+                row = new_row
+            if new_row.gone is not None:
+                tried = new_row.starts
+            if new_row.gone or (tried and not factor.softens):
                 break
         return row
 
@@ -165,7 +165,7 @@ class ExperimentRunner:
 
     def _other_batches(self, factor: Factor) -> dict[int, Any]:
         """Another batch at the step of the bad loss, or (place "before") at the first changed step."""
-        at = self.start if factor.place == "before" else self.moment
+        at = self.start if factor.batch_change == "before" else self.moment
         incident = self.session.incident
         near = (at + 1, at - 2, at - 1, at + 2)
         donors = [step for step in near if step in incident.steps and step != self.moment]
@@ -192,7 +192,7 @@ class ExperimentRunner:
     def examples_alone(self) -> tuple[Example, ...]:
         """The examples of the bad batch that show the incident alone, more than any of another batch does."""
         incident, device = self.session.incident, self.session.device
-        other = list(self._other_batches(Factor("", DATA, "", place="other")).values())
+        other = list(self._other_batches(Factor("", DATA, "", batch_change="other")).values())
         usual = [self._alone(part)[0] for batch in other for part in rows_apart(batch)]
         most = max(filter(math.isfinite, usual), default=-math.inf)
 
@@ -235,9 +235,9 @@ class ExperimentRunner:
     def _as_without_change(self) -> bool:
         """Whether the weights are those with which the bad step was made: then no change has reached it."""
         tensors = self._states[self.moment].tensors if self.moment in self._states else self.session.incident.state[1]
-        for name, held in self.session.task.model.named_parameters():
+        for name, parameter in self.session.task.model.named_parameters():
             before = tensors.get(f"parameters.{clean(name)}")
-            if before is None or not torch.equal(held.detach().cpu(), before):
+            if before is None or not torch.equal(parameter.detach().cpu(), before):
                 return False
         return True
 

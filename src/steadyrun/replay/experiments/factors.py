@@ -26,7 +26,7 @@ Change = Callable[[Session, int], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Factor:
-    """One change. Without `change` it is a change of the batch: `place` says of which.
+    """One change. Without `change` it is a change of the batch: `batch_change` says of which.
 
     `by_updates`: it changes no loss of its own step, only those that come after an update; nor its gradients, unless
     `in_backward`. `softens`: it makes training milder, the more so the longer it lasts, so it is tried from several
@@ -37,7 +37,7 @@ class Factor:
     group: str
     words: str
     change: Change | None = None
-    place: str = ""
+    batch_change: str = ""
     usable: Callable[[Session], bool] = lambda _session: True
     by_updates: bool = False
     in_backward: bool = False
@@ -49,9 +49,9 @@ REPEAT = Factor("repeat", "none", "a plain repeat")
 
 def factors_for(session: Session, before: bool) -> tuple[list[Factor], list[Factor]]:
     """Those that this program and this incident have, and those they have not; `before` adds the batch before."""
-    wanted = [factor for factor in _factors() if before or factor.place != "before"]
-    usable = [factor for factor in wanted if factor.usable(session)]
-    return usable, [factor for factor in wanted if factor not in usable]
+    factors = [factor for factor in _factors() if before or factor.batch_change != "before"]
+    usable = [factor for factor in factors if factor.usable(session)]
+    return usable, [factor for factor in factors if factor not in usable]
 
 
 def _factors() -> tuple[Factor, ...]:
@@ -59,7 +59,7 @@ def _factors() -> tuple[Factor, ...]:
     milder = partial(Factor, by_updates=True, softens=True)
     update = partial(Factor, by_updates=True)
     return (
-        milder("lr-held", RATE, "the learning rate of the step before, held", _held, usable=_rate_moves),
+        milder("lr-held", RATE, "the learning rate of the step before, held", _constant_rates, usable=_rate_moves),
         milder("lr/3", RATE, "the learning rate divided by 3", _rate(lambda _done: 1 / 3)),
         milder("lr/10", RATE, "the learning rate divided by 10", _rate(lambda _done: 1 / 10)),
         milder("warmup", RATE, f"a warmup over {_WARMUP} more steps", _rate(lambda done: (done + 1) / _WARMUP)),
@@ -73,9 +73,9 @@ def _factors() -> tuple[Factor, ...]:
             in_backward=True,
         ),
         milder("clip-0.5", "clip", f"gradients clipped to a norm of {_CLIP}", _clip),
-        Factor("other-batch", DATA, "another batch in its place", place="other"),
-        Factor("other-batch-before", DATA, "another batch at the step that changed the weights", place="before"),
-        Factor("batch-elsewhere", DATA, "the same batch at an earlier step", place="elsewhere"),
+        Factor("other-batch", DATA, "another batch in its place", batch_change="other"),
+        Factor("other-batch-before", DATA, "another batch at the step that changed the weights", batch_change="before"),
+        Factor("batch-elsewhere", DATA, "the same batch at an earlier step", batch_change="elsewhere"),
         update(
             "earlier-moments", OPTIMIZER, "the moments of the checkpoint before", _earlier_moments, usable=_has_moments
         ),
@@ -96,29 +96,29 @@ def _rate(share: Callable[[int], float]) -> Change:
     return change
 
 
-def _held(session: Session, start: int) -> AbstractContextManager[None]:
-    before = [session.incident.recorded(f"lr/{place}").get(start - 1) for place in range(len(_groups(session.task)))]
+def _constant_rates(session: Session, start: int) -> AbstractContextManager[None]:
+    before = [session.incident.recorded(f"lr/{index}").get(start - 1) for index in range(len(_groups(session.task)))]
     return _with_rates(session.task, lambda rate, _done: rate, before)
 
 
 @contextmanager
 def _with_rates(
-    task: Task, scaled: Callable[[float, int], float], held: list[float | None] | None = None
+    task: Task, scaled: Callable[[float, int], float], fixed_rates: list[float | None] | None = None
 ) -> Iterator[None]:
     """Other rates while an optimizer steps; before and after, the program sees its own."""
     done = 0
-    kept: list[Any] = []
+    own_rates: list[Any] = []
 
     def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        kept[:] = [group["lr"] for group in optimizer.param_groups]
-        for place, group in enumerate(optimizer.param_groups):
-            mine = None if held is None else held[place]
-            group["lr"] = scaled(group["lr"], done) if mine is None else mine
+        own_rates[:] = [group["lr"] for group in optimizer.param_groups]
+        for index, group in enumerate(optimizer.param_groups):
+            fixed_rate = None if fixed_rates is None else fixed_rates[index]
+            group["lr"] = scaled(group["lr"], done) if fixed_rate is None else fixed_rate
 
     def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         nonlocal done
         done += 1
-        for group, rate in zip(optimizer.param_groups, kept, strict=True):
+        for group, rate in zip(optimizer.param_groups, own_rates, strict=True):
             group["lr"] = rate
 
     handles = [optimizer.register_step_pre_hook(before) for optimizer in task.optimizers]
@@ -134,8 +134,8 @@ def _rate_moves(session: Session) -> bool:
     """Whether a learning rate jumped in the window: by half or more from one step to the next."""
     return any(
         before and now and (now / before > 1.5 or now / before < 1 / 1.5)
-        for place in range(len(_groups(session.task)))
-        for before, now in _neighbours(session.incident.recorded(f"lr/{place}"))
+        for index in range(len(_groups(session.task)))
+        for before, now in _neighbours(session.incident.recorded(f"lr/{index}"))
     )
 
 

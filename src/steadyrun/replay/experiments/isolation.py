@@ -97,9 +97,9 @@ def _train(result: Replay, task: Task, moment: int) -> list[float]:
     recorded = [incident.recorded("loss").get(step, math.nan) for step in before][-_LEAST:]
     level = math.inf if result.first_bad is not None else _LEARNT * float(np.nanmean(recorded))
     losses: list[float] = []
-    for place in range(max(len(before), _MOST)):
-        losses.append(_one(session, before[place % len(before)]))
-        if place >= len(before) - 1 and float(np.mean(losses[-_LEAST:])) <= level:
+    for count in range(max(len(before), _MOST)):
+        losses.append(_one(session, before[count % len(before)]))
+        if count >= len(before) - 1 and float(np.mean(losses[-_LEAST:])) <= level:
             return [*losses, _one(session, moment)]
     raise UsageError(f"it had not learnt the window's batches after {_MOST} steps")
 
@@ -122,9 +122,9 @@ def synthetic(batch: Any, seed: int) -> Any:
     if isinstance(batch, Tensor):
         return _noise(batch, generator)
     if isinstance(batch, dict):
-        return type(batch)({key: synthetic(item, seed + place) for place, (key, item) in enumerate(batch.items())})
+        return type(batch)({key: synthetic(item, seed + index) for index, (key, item) in enumerate(batch.items())})
     if isinstance(batch, list | tuple):
-        items = [synthetic(item, seed + place) for place, item in enumerate(batch)]
+        items = [synthetic(item, seed + index) for index, item in enumerate(batch)]
         return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
     return batch
 

@@ -144,8 +144,8 @@ class IncidentJudge:
 
     def _still_found(self, trial: Trial, start: int) -> bool:
         signals = Signals(Spliced(self._incident.view, trial.series, start))
-        found = walk(QUESTIONS, signals, {}, go_on=True)
-        return any(asked.question.code == self.code and asked.answer.kind == FAULT for asked in found.path)
+        walked = walk(QUESTIONS, signals, {}, go_on=True)
+        return any(asked.question.code == self.code and asked.answer.kind == FAULT for asked in walked.path)
 
 
 def _peak(values: list[float]) -> float:

@@ -38,13 +38,13 @@ def explain_incident(
     With `everything` the experiments go on after they have decided; with `isolating` a smaller model and made-up data
     are tried, too. `jobs` processes share the experiments.
     """
-    found = _explained(result, everything, jobs, on_row or (lambda *_: None))
-    if isolating and found.baseline is not None:
-        found = replace(found, isolation=isolate(result, found.moment, found.verdict))
-    result.why = found
-    replace_file(result.incident.folder / FILE, dumps(found.to_dict(), indent=1))
+    why = _explained(result, everything, jobs, on_row or (lambda *_: None))
+    if isolating and why.baseline is not None:
+        why = replace(why, isolation=isolate(result, why.moment, why.verdict))
+    result.why = why
+    replace_file(result.incident.folder / FILE, dumps(why.to_dict(), indent=1))
     replace_file(result.incident.folder / "replay.json", dumps(as_json(result), indent=1))
-    return found
+    return why
 
 
 def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Why:
@@ -52,7 +52,7 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     at: dict[str, Any] = {"step": incident.step, "kind": incident.kind}
     nowhere: dict[str, Any] = dict.fromkeys(("moment", "start", "until"), incident.step)
     if not result.proof.holds:
-        differences = "; ".join(each.message for each in result.proof.differences) or "what differs is not known"
+        differences = "; ".join(difference.message for difference in result.proof.differences) or "what differs is not known"
         why = f"the replay is not what was recorded: {differences}"
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
     judge = IncidentJudge(incident, result.first_bad, result.raised)
@@ -71,19 +71,19 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     )
     run = run_in_processes(result, steps, usable, jobs) if jobs > 1 else map(experiments.run, usable)
     with closing(_closable(run)) as rows:
-        found = _table(result, at, baseline, usable, unusable, rows, everything, on_row)
-    return _with_examples(found, result, experiments) if found.verdict == DATA else found
+        why_table = _table(result, at, baseline, usable, unusable, rows, everything, on_row)
+    return _with_examples(why_table, result, experiments) if why_table.verdict == DATA else why_table
 
 
-def _with_examples(found: Why, result: Replay, experiments: ExperimentRunner) -> Why:
+def _with_examples(explanation: Why, result: Replay, experiments: ExperimentRunner) -> Why:
     """Which examples of the batch do it: those that are not finite, else those that do it alone."""
     if result.culprit is not None and result.culprit.examples:
-        return replace(found, examples=result.culprit.examples)
-    if not any(row.factor == "other-batch" and row.gone for row in found.table):
-        return found
+        return replace(explanation, examples=result.culprit.examples)
+    if not any(row.factor == "other-batch" and row.gone for row in explanation.table):
+        return explanation
     alone = experiments.examples_alone()
-    why = f"{found.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it" if alone else found.why
-    return replace(found, examples=alone, why=why)
+    why = f"{explanation.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it" if alone else explanation.why
+    return replace(explanation, examples=alone, why=why)
 
 
 def _closable(rows: Iterator[FactorRow]) -> Generator[FactorRow, None, None]:
@@ -103,12 +103,12 @@ def _table(
     structural = result.precision is None or result.precision.outcome == "structural"
     rows: list[FactorRow] = []
     decision = None
-    for place, factor in enumerate(usable):
-        left = [each.name for each in usable[place:]]
+    for index, factor in enumerate(usable):
+        left = [remaining.name for remaining in usable[index:]]
         decision = decision or decide(TriedRows(rows, left), result.culprit, structural)
         if decision is not None and not everything:
             break
-        on_row(place, len(usable), factor.words)
+        on_row(index, len(usable), factor.words)
         rows.append(next(results))
     decision = decision or decide(TriedRows(rows, []), result.culprit, structural)
     tried = {row.factor for row in rows}

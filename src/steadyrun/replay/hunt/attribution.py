@@ -12,7 +12,7 @@ from torch import Tensor
 from steadyrun.replay.hunt.cause_rules import OperationEvidence, cause_of, softmax_like
 from steadyrun.replay.hunt.culprit import Range
 from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
-from steadyrun.replay.hunt.location import OperationPlace, is_custom
+from steadyrun.replay.hunt.location import OperationLocation, is_custom
 from steadyrun.replay.hunt.operation_call import OperationCall
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint, earliest
 
@@ -52,7 +52,7 @@ class ResultJudge:
         self._memory = memory
 
     def taint(
-        self, call: OperationCall, item: int, result: Tensor, place: OperationPlace, before: dict[int, Before]
+        self, call: OperationCall, item: int, result: Tensor, location: OperationLocation, before: dict[int, Before]
     ) -> Taint:
         """The origins of what is not finite in a result."""
         bad = bad_values(result)
@@ -60,41 +60,41 @@ class ResultJudge:
         sources = [
             source
             for name, value in inputs
-            if isinstance(value, Tensor) and (source := self._source(value, name, place, before)) is not None
+            if isinstance(value, Tensor) and (source := self._source(value, name, location, before)) is not None
         ]
-        found = Taint()
+        taint = Taint()
 
         def new(*, masked: bool = False, kind: Bad = bad) -> Origin:
-            return _new_origin(call, inputs, kind, result, place, before, masked)
+            return _new_origin(call, inputs, kind, result, location, before, masked)
 
         if bad & Bad.NAN:
-            found.nan = _nan_origin(call, sources, place) or new(masked=any(each.taint.mask for each in sources))
+            taint.nan = _nan_origin(call, sources, location) or new(masked=any(source.taint.mask for source in sources))
         if bad & Bad.INF:
-            found.inf, found.mask = _inf_origins(call, bad, sources)
-            if found.inf is None and found.mask is not None and call.name in _LOG_SUMS:
-                found.inf, found.mask = new(masked=True, kind=bad & Bad.INF), None
-            elif found.inf is None and found.mask is None:
+            taint.inf, taint.mask = _inf_origins(call, bad, sources)
+            if taint.inf is None and taint.mask is not None and call.name in _LOG_SUMS:
+                taint.inf, taint.mask = new(masked=True, kind=bad & Bad.INF), None
+            elif taint.inf is None and taint.mask is None:
                 origin = new(kind=bad & Bad.INF)
-                found.inf, found.mask = (None, origin) if origin.deliberate else (origin, None)
-        return found
+                taint.inf, taint.mask = (None, origin) if origin.deliberate else (origin, None)
+        return taint
 
     def _source(
-        self, tensor: Tensor, name: str, place: OperationPlace, before: dict[int, Before]
+        self, tensor: Tensor, name: str, location: OperationLocation, before: dict[int, Before]
     ) -> InputSource | None:
-        held = before.get(id(tensor))
-        bad = held.bad if held is not None else bad_values(tensor)
+        overwritten = before.get(id(tensor))
+        bad = overwritten.bad if overwritten is not None else bad_values(tensor)
         if not bad:
             return None
         taint = self._memory.taint_of(tensor)
         known = (taint.nan is not None or not bad & Bad.NAN) and (taint.inf or taint.mask or not bad & Bad.INF)
         if not known:
-            taint = self._from_outside(tensor, bad, name, place, taint)
+            taint = self._from_outside(tensor, bad, name, location, taint)
             self._memory.taint(tensor, taint)
         if not bad & Bad.INF:  # the memory holds infinities elsewhere
             taint = Taint(taint.nan)
         return InputSource(bad, taint)
 
-    def _from_outside(self, tensor: Tensor, bad: Bad, name: str, place: OperationPlace, known: Taint) -> Taint:
+    def _from_outside(self, tensor: Tensor, bad: Bad, name: str, location: OperationLocation, known: Taint) -> Taint:
         """Something made before the step, or by code that torch does not see; infinities in it are taken as meant.
 
         Memory that torch did not see being filled was filled by a custom kernel, most likely: one that was given
@@ -103,7 +103,7 @@ class ResultJudge:
         made = self._memory.unfilled(tensor)
         if made is not None and (origin := self._memory.suspect) is not None:
             return Taint(known.nan or origin, known.inf or origin, known.mask)
-        where = made or OperationPlace("data", "", "", place.operation, place.where, place.passes)
+        where = made or OperationLocation("data", "", "", location.operation, location.where, location.passes)
         cause = "uninitialised-memory" if made else "non-finite-input"
         origin = Origin(where, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=not made)
         nan = known.nan or (origin if bad & Bad.NAN else None)
@@ -111,27 +111,29 @@ class ResultJudge:
         return Taint(nan, known.inf, mask)
 
 
-def _nan_origin(call: OperationCall, sources: list[InputSource], place: OperationPlace) -> Origin | None:
+def _nan_origin(call: OperationCall, sources: list[InputSource], location: OperationLocation) -> Origin | None:
     """The origin of a NaN that came with the inputs, as such or as an infinity that nobody wanted."""
-    found = earliest(each.taint.nan for each in sources if each.bad & Bad.NAN)
-    if found is not None:
-        return found
-    unwanted = earliest(each.taint.inf for each in sources)
-    masks = [each for each in sources if each.taint.mask]
-    if unwanted is not None and not (masks and softmax_like(call.name) and not any(e.bad & Bad.UP for e in sources)):
+    nan = earliest(source.taint.nan for source in sources if source.bad & Bad.NAN)
+    if nan is not None:
+        return nan
+    unwanted = earliest(source.taint.inf for source in sources)
+    masks = [source for source in sources if source.taint.mask]
+    if unwanted is not None and not (
+        masks and softmax_like(call.name) and not any(source.bad & Bad.UP for source in sources)
+    ):
         return unwanted
-    given = earliest(each.taint.mask for each in sources)
-    if given is None or softmax_like(call.name, place.operation):
+    mask = earliest(source.taint.mask for source in sources)
+    if mask is None or softmax_like(call.name, location.operation):
         return None
     # Where an infinity that was put in meets a zero or its opposite, that line is at fault; one that gets as far as
     # a product of matrices or a normalisation should never have left the place where it was put in.
-    return None if call.name in _ELEMENTWISE and given.place.stage != "data" else given
+    return None if call.name in _ELEMENTWISE and mask.location.stage != "data" else mask
 
 
 def _inf_origins(call: OperationCall, bad: Bad, sources: list[InputSource]) -> tuple[Origin | None, Origin | None]:
-    if call.name in _KEEPS_SIGN and bad & Bad.UP and not any(each.bad & (Bad.UP | Bad.NAN) for each in sources):
+    if call.name in _KEEPS_SIGN and bad & Bad.UP and not any(source.bad & (Bad.UP | Bad.NAN) for source in sources):
         return None, None
-    return earliest(each.taint.inf for each in sources), earliest(each.taint.mask for each in sources)
+    return earliest(source.taint.inf for source in sources), earliest(source.taint.mask for source in sources)
 
 
 def _new_origin(
@@ -139,7 +141,7 @@ def _new_origin(
     inputs: list[tuple[str, Any]],
     bad: Bad,
     result: Tensor,
-    place: OperationPlace,
+    location: OperationLocation,
     before: dict[int, Before],
     masked: bool,
 ) -> Origin:
@@ -149,33 +151,33 @@ def _new_origin(
         value=worst(bad),
         dtype=dtype_name(result.dtype),
         inputs=ranges,
-        derived=place.operation if place.node is not None else "",
-        custom=is_custom(place.node),
-        spoiled=place.source is not None and place.source.spoiled is not None,
+        derived=location.operation if location.node is not None else "",
+        custom=is_custom(location.node),
+        spoiled=location.source is not None and location.source.spoiled is not None,
         masked=masked,
-        updating=place.stage == "update",
+        updating=location.stage == "update",
     )
     numbers = [value for _, value in inputs if isinstance(value, int | float)]
     meant = call.name in _FILLS or any(bad_number(value) for value in numbers)
     return Origin(
-        place=place,
+        location=location,
         cause=cause_of(evidence),
         bad=bad,
         dtype=evidence.dtype,
-        inputs=_saved(place.node) or ranges,
-        deliberate=meant and not bad & Bad.NAN and place.stage != "update",
+        inputs=_saved(location.node) or ranges,
+        deliberate=meant and not bad & Bad.NAN and location.stage != "update",
         scaling=_in_scaler(),
     )
 
 
 def _range(name: str, value: Any, before: dict[int, Before]) -> Range:
-    held = before.get(id(value))
-    return held.range if held is not None else measure(name, value)
+    overwritten = before.get(id(value))
+    return overwritten.range if overwritten is not None else measure(name, value)
 
 
 def _saved(node: Any) -> tuple[Range, ...]:
     """What the forward operation of a node had kept: its inputs or its result."""
-    found = []
+    ranges = []
     for name in dir(node) if node is not None else ():
         if name.startswith("_saved_"):
             try:
@@ -183,8 +185,8 @@ def _saved(node: Any) -> tuple[Range, ...]:
             except Exception:  # freed, or kept elsewhere by checkpointing
                 continue
             if floating(value) or isinstance(value, float):
-                found.append(measure(name.removeprefix("_saved_"), value))
-    return tuple(found)
+                ranges.append(measure(name.removeprefix("_saved_"), value))
+    return tuple(ranges)
 
 
 def _in_scaler() -> bool:

@@ -32,22 +32,22 @@ class OperationEvidence:
     updating: bool = False
 
     def input(self, *names: str) -> Range | None:
-        return next((each for each in self.inputs if each.name in names), None)
+        return next((operand for operand in self.inputs if operand.name in names), None)
 
     @property
     def first(self) -> Range | None:
         return self.inputs[0] if self.inputs else None
 
 
-def cause_of(seen: OperationEvidence) -> str:
+def cause_of(evidence: OperationEvidence) -> str:
     """The slug of the cause, one of `fixes.CAUSES`."""
-    if seen.masked:
-        return _from_mask(seen)
-    if seen.updating:
-        return _in_update(seen)
-    if seen.derived and not seen.custom:
-        return _in_backward(seen)
-    return _in_forward(seen)
+    if evidence.masked:
+        return _from_mask(evidence)
+    if evidence.updating:
+        return _in_update(evidence)
+    if evidence.derived and not evidence.custom:
+        return _in_backward(evidence)
+    return _in_forward(evidence)
 
 
 def softmax_like(*operations: str) -> bool:
@@ -60,25 +60,25 @@ def overflow(dtype: str) -> str:
     return {"float16": "fp16-overflow", "bfloat16": "bf16-overflow"}.get(dtype, "float32-overflow")
 
 
-def _from_mask(seen: OperationEvidence) -> str:
-    if softmax_like(seen.operation, seen.derived):
+def _from_mask(evidence: OperationEvidence) -> str:
+    if softmax_like(evidence.operation, evidence.derived):
         return "fully-masked-row"
-    if seen.operation in ("mul", "div", "mm", "bmm", "addmm", "baddbmm", "addcmul", "xlogy", "lerp"):
+    if evidence.operation in ("mul", "div", "mm", "bmm", "addmm", "baddbmm", "addcmul", "xlogy", "lerp"):
         return "zero-times-infinity"
     return "inf-minus-inf"
 
 
-def _in_update(seen: OperationEvidence) -> str:
-    if _given_infinity(seen):
+def _in_update(evidence: OperationEvidence) -> str:
+    if _given_infinity(evidence):
         return "non-finite-rate"
-    if seen.operation.startswith("_fused_"):
-        return "optimizer-epsilon" if _fused_epsilon(seen) else overflow(seen.dtype)
-    cause = _in_forward(seen)
+    if evidence.operation.startswith("_fused_"):
+        return "optimizer-epsilon" if _fused_epsilon(evidence) else overflow(evidence.dtype)
+    cause = _in_forward(evidence)
     return "optimizer-epsilon" if cause == "division-by-zero" else cause
 
 
-def _fused_epsilon(seen: OperationEvidence) -> bool:
-    second, eps = seen.input("exp_avg_sqs", "state_sums"), seen.input("eps")
+def _fused_epsilon(evidence: OperationEvidence) -> bool:
+    second, eps = evidence.input("exp_avg_sqs", "state_sums"), evidence.input("eps")
     return second is not None and second.zeros > 0 and eps is not None and vanishes(eps.low or 0.0, second.dtype)
 
 
@@ -87,92 +87,94 @@ def vanishes(number: float, dtype: str) -> bool:
     return abs(number) < {"float16": 3e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45}.get(dtype, 5e-324)
 
 
-def _in_backward(seen: OperationEvidence) -> str:
-    if seen.spoiled:
+def _in_backward(evidence: OperationEvidence) -> str:
+    if evidence.spoiled:
         return "hidden-branch"
-    if seen.derived == "embedding":
+    if evidence.derived == "embedding":
         return "infinite-embedding-gradient"
-    cause = _in_forward(seen)
+    cause = _in_forward(evidence)
     if cause in ("division-by-zero", "log-of-zero", "out-of-domain", "non-finite-number"):
-        return "variance-of-one" if seen.derived in ("var", "std", "var_mean", "std_mean") else "gradient-at-zero"
+        return "variance-of-one" if evidence.derived in ("var", "std", "var_mean", "std_mean") else "gradient-at-zero"
     return cause
 
 
-def _in_forward(seen: OperationEvidence) -> str:
-    if seen.value == "nan" and seen.operation != "mul" and _given_infinity(seen):
+def _in_forward(evidence: OperationEvidence) -> str:
+    if evidence.value == "nan" and evidence.operation != "mul" and _given_infinity(evidence):
         return "non-finite-number"
-    if seen.value == "nan" and any(each.empty for each in seen.inputs):
+    if evidence.value == "nan" and any(operand.empty for operand in evidence.inputs):
         return "mean-of-nothing"
-    rule = _RULES.get(seen.operation.removeprefix("special_"))
-    found = rule(seen) if rule is not None else ""
-    if found or _multiplied_infinity(seen):
-        return found or "zero-times-infinity"
-    return overflow(seen.dtype) if seen.value != "nan" or _large(seen) else "unknown"
+    rule = _RULES.get(evidence.operation.removeprefix("special_"))
+    cause = rule(evidence) if rule is not None else ""
+    if cause or _multiplied_infinity(evidence):
+        return cause or "zero-times-infinity"
+    return overflow(evidence.dtype) if evidence.value != "nan" or _large(evidence) else "unknown"
 
 
-def _large(seen: OperationEvidence) -> bool:
+def _large(evidence: OperationEvidence) -> bool:
     """Whether products of the inputs may leave the dtype, with room for sums of many: what makes NaN an overflow."""
-    limit = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 100
-    return any(_above(each, limit) or _below(each, -limit) for each in seen.inputs if each.dtype != "number")
+    limit = math.sqrt(_LARGEST.get(evidence.dtype, math.inf)) / 100
+    return any(
+        _above(operand, limit) or _below(operand, -limit) for operand in evidence.inputs if operand.dtype != "number"
+    )
 
 
-def _given_infinity(seen: OperationEvidence) -> bool:
-    return any(each.dtype == "number" and each.nonfinite > 0 for each in seen.inputs)
+def _given_infinity(evidence: OperationEvidence) -> bool:
+    return any(operand.dtype == "number" and operand.nonfinite > 0 for operand in evidence.inputs)
 
 
-def _multiplied_infinity(seen: OperationEvidence) -> bool:
-    return seen.value == "nan" and seen.operation == "mul" and _given_infinity(seen)
+def _multiplied_infinity(evidence: OperationEvidence) -> bool:
+    return evidence.value == "nan" and evidence.operation == "mul" and _given_infinity(evidence)
 
 
-def _has_zero(each: Range | None) -> bool:
-    return each is not None and each.zeros > 0
+def _has_zero(operand: Range | None) -> bool:
+    return operand is not None and operand.zeros > 0
 
 
-def _below(each: Range | None, limit: float) -> bool:
-    return each is not None and each.low is not None and each.low < limit
+def _below(operand: Range | None, limit: float) -> bool:
+    return operand is not None and operand.low is not None and operand.low < limit
 
 
-def _above(each: Range | None, limit: float) -> bool:
-    return each is not None and each.high is not None and each.high > limit
+def _above(operand: Range | None, limit: float) -> bool:
+    return operand is not None and operand.high is not None and operand.high > limit
 
 
 def _log(shift: float) -> Callable[[OperationEvidence], str]:
-    def rule(seen: OperationEvidence) -> str:
-        return "log-of-negative" if seen.value == "nan" and _below(seen.first, -shift) else "log-of-zero"
+    def rule(evidence: OperationEvidence) -> str:
+        return "log-of-negative" if evidence.value == "nan" and _below(evidence.first, -shift) else "log-of-zero"
 
     return rule
 
 
-def _logit(seen: OperationEvidence) -> str:
-    return _domain(0.0, 1.0)(seen) or "log-of-zero"
+def _logit(evidence: OperationEvidence) -> str:
+    return _domain(0.0, 1.0)(evidence) or "log-of-zero"
 
 
-def _xlogy(seen: OperationEvidence) -> str:
-    return "log-of-negative" if _below(seen.input("other"), 0.0) else "log-of-zero"
+def _xlogy(evidence: OperationEvidence) -> str:
+    return "log-of-negative" if _below(evidence.input("other"), 0.0) else "log-of-zero"
 
 
-def _root(seen: OperationEvidence) -> str:
-    return "sqrt-of-negative" if seen.value == "nan" and _below(seen.first, 0.0) else ""
+def _root(evidence: OperationEvidence) -> str:
+    return "sqrt-of-negative" if evidence.value == "nan" and _below(evidence.first, 0.0) else ""
 
 
-def _rsqrt(seen: OperationEvidence) -> str:
-    return _root(seen) or ("division-by-zero" if _has_zero(seen.first) else "")
+def _rsqrt(evidence: OperationEvidence) -> str:
+    return _root(evidence) or ("division-by-zero" if _has_zero(evidence.first) else "")
 
 
 def _divisor(*names: str) -> Callable[[OperationEvidence], str]:
-    return lambda seen: "division-by-zero" if _has_zero(seen.input(*names)) else ""
+    return lambda evidence: "division-by-zero" if _has_zero(evidence.input(*names)) else ""
 
 
-def _power(seen: OperationEvidence) -> str:
-    base, exponent = seen.input("self"), seen.input("exponent")
+def _power(evidence: OperationEvidence) -> str:
+    base, exponent = evidence.input("self"), evidence.input("exponent")
     if _has_zero(base) and _below(exponent, 0.0):
         return "division-by-zero"
-    return "sqrt-of-negative" if seen.value == "nan" and _below(base, 0.0) else ""
+    return "sqrt-of-negative" if evidence.value == "nan" and _below(base, 0.0) else ""
 
 
 def _domain(low: float, high: float) -> Callable[[OperationEvidence], str]:
-    def rule(seen: OperationEvidence) -> str:
-        return "out-of-domain" if _below(seen.first, low) or _above(seen.first, high) else ""
+    def rule(evidence: OperationEvidence) -> str:
+        return "out-of-domain" if _below(evidence.first, low) or _above(evidence.first, high) else ""
 
     return rule
 
@@ -181,14 +183,14 @@ def _always(cause: str) -> Callable[[OperationEvidence], str]:
     return lambda _: cause
 
 
-def _variance(seen: OperationEvidence) -> str:
-    held = seen.first
-    large = math.sqrt(_LARGEST.get(seen.dtype, math.inf)) / 2
-    return "" if _above(held, large) or _below(held, -large) else "variance-of-one"
+def _variance(evidence: OperationEvidence) -> str:
+    values = evidence.first
+    large = math.sqrt(_LARGEST.get(evidence.dtype, math.inf)) / 2
+    return "" if _above(values, large) or _below(values, -large) else "variance-of-one"
 
 
-def _normalisation(seen: OperationEvidence) -> str:
-    eps, variance = seen.input("eps"), seen.input("running_var")
+def _normalisation(evidence: OperationEvidence) -> str:
+    eps, variance = evidence.input("eps"), evidence.input("running_var")
     if _below(variance, 0.0):
         return "sqrt-of-negative"
     return "division-by-zero" if eps is not None and vanishes(eps.low or 0.0, "float32") else ""

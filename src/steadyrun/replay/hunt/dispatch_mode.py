@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from steadyrun.replay.hunt.attribution import Before, ResultJudge
 from steadyrun.replay.hunt.finite_range import bad_values, floating, measure
-from steadyrun.replay.hunt.location import OperationPlace, Places
+from steadyrun.replay.hunt.location import Locations, OperationLocation
 from steadyrun.replay.hunt.operation_call import UNINITIALISED, OperationCall, describe
 from steadyrun.replay.hunt.origins import Memory, Origin
 
@@ -24,9 +24,9 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, places: Places, memory: Memory) -> None:
+    def __init__(self, locations: Locations, memory: Memory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._places, self._memory, self._judge = places, memory, ResultJudge(memory)
+        self._locations, self._memory, self._judge = locations, memory, ResultJudge(memory)
         self.resting = False
         self.number: Origin | None = None
         self.unscaled = False
@@ -43,37 +43,37 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _before(
         self, func: Any, args: Any, kwargs: Any
-    ) -> tuple[OperationCall, OperationPlace, dict[int, Before]] | None:
+    ) -> tuple[OperationCall, OperationLocation, dict[int, Before]] | None:
         try:
             call = describe(func, args, kwargs)
-            place = self._places.here(call.name)
-            return call, place, _overwritten(call)
+            location = self._locations.here(call.name)
+            return call, location, _overwritten(call)
         except Exception:
             return None
 
-    def _after(self, call: OperationCall, place: OperationPlace, before: dict[int, Before], output: Any) -> None:
+    def _after(self, call: OperationCall, location: OperationLocation, before: dict[int, Before], output: Any) -> None:
         try:
             self._note(call)
             if call.name in UNINITIALISED:
                 for _, tensor in call.results(output):
-                    self._memory.unfill(tensor, place)
+                    self._memory.unfill(tensor, location)
             elif not call.signature.view:
                 for item, tensor in call.results(output):
-                    self._check(call, item, tensor, place, before)
+                    self._check(call, item, tensor, location, before)
         except Exception:
             return
 
     def _check(
-        self, call: OperationCall, item: int, tensor: Tensor, place: OperationPlace, before: dict[int, Before]
+        self, call: OperationCall, item: int, tensor: Tensor, location: OperationLocation, before: dict[int, Before]
     ) -> None:
         if not bad_values(tensor):
             self._memory.clean(tensor)
             return
-        taint = self._judge.taint(call, item, tensor, place, before)
+        taint = self._judge.taint(call, item, tensor, location, before)
         self._memory.taint(tensor, taint)
-        place.spoiled = taint.nan or taint.inf
-        if place.spoiled is not None and (torch.is_grad_enabled() or place.stage == "backward"):
-            self._memory.suspect = place.spoiled
+        location.spoiled = taint.nan or taint.inf
+        if location.spoiled is not None and (torch.is_grad_enabled() or location.stage == "backward"):
+            self._memory.suspect = location.spoiled
 
     def _note(self, call: OperationCall) -> None:
         if call.name == "_amp_foreach_non_finite_check_and_unscale":
@@ -87,12 +87,12 @@ def _overwritten(call: OperationCall) -> dict[int, Before]:
     written = {id(tensor) for _, tensor in call.written()}
     if not written:
         return {}
-    found: dict[int, Before] = {}
+    overwritten: dict[int, Before] = {}
     for item in range(_items(call)):
         for name, value in call.inputs(item):
-            if floating(value) and id(value) in written and id(value) not in found:
-                found[id(value)] = Before(bad_values(value), measure(name, value))
-    return found
+            if floating(value) and id(value) in written and id(value) not in overwritten:
+                overwritten[id(value)] = Before(bad_values(value), measure(name, value))
+    return overwritten
 
 
 def _items(call: OperationCall) -> int:

@@ -30,13 +30,13 @@ class Bad(IntFlag):
 
 def bad_values(tensor: Any) -> Bad:
     """What is not finite in a tensor; nothing where it holds no floating numbers, or none that can be read."""
-    found = Bad.NONE
+    bad = Bad.NONE
     try:
         for part in _parts(_plain(tensor)):
-            found |= _bad_part(part)
+            bad |= _bad_part(part)
     except Exception:  # a fake tensor, a layout or dtype that torch cannot compare on this device
-        return found
-    return found
+        return bad
+    return bad
 
 
 def worst(bad: Bad) -> Literal["nan", "inf", "-inf"]:
@@ -57,8 +57,8 @@ def storage_key(tensor: Tensor) -> Key | None:
     """What tells that two tensors share memory; None where there is no memory to share."""
     try:
         stored = _stored(tensor)
-        place = stored.untyped_storage().data_ptr()
-        return (str(stored.device), place) if place else None
+        address = stored.untyped_storage().data_ptr()
+        return (str(stored.device), address) if address else None
     except Exception:  # a tensor without storage
         return None
 
@@ -83,10 +83,10 @@ def measure(name: str, value: Any) -> Range:
             zeros += part.numel() - int(torch.count_nonzero(part))
             low, high = _ends(part)
             if not math.isfinite(low) or not math.isfinite(high):
-                kept = part[torch.isfinite(part)]
-                nonfinite += part.numel() - kept.numel()
-                low, high = _ends(kept) if kept.numel() else (math.nan, math.nan)
-            ends += [each for each in (low, high) if math.isfinite(each)]
+                finite_part = part[torch.isfinite(part)]
+                nonfinite += part.numel() - finite_part.numel()
+                low, high = _ends(finite_part) if finite_part.numel() else (math.nan, math.nan)
+            ends += [end for end in (low, high) if math.isfinite(end)]
     except Exception:
         ends = []
     count = max(value.numel(), 1)
@@ -104,24 +104,24 @@ def floating(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def tensors_in(held: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Tensor]]:
+def tensors_in(batch: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a batch with their names: `images`, `0`, `1.mask`."""
-    if isinstance(held, Tensor):
-        yield name, held
+    if isinstance(batch, Tensor):
+        yield name, batch
     elif depth:
-        for key, item in _items(held):
+        for key, item in _items(batch):
             yield from tensors_in(item, f"{name}.{key}" if name else str(key), depth - 1)
 
 
-def _items(held: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(held, Mapping):
-        yield from held.items()
-    elif isinstance(held, tuple) and hasattr(held, "_fields"):
-        yield from zip(held._fields, held, strict=True)
-    elif isinstance(held, list | tuple):
-        yield from enumerate(held)
-    elif is_dataclass(held) or type(held).__module__ != "builtins":
-        yield from getattr(held, "__dict__", {}).items()
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(container, Mapping):
+        yield from container.items()
+    elif isinstance(container, tuple) and hasattr(container, "_fields"):
+        yield from zip(container._fields, container, strict=True)
+    elif isinstance(container, list | tuple):
+        yield from enumerate(container)
+    elif is_dataclass(container) or type(container).__module__ != "builtins":
+        yield from getattr(container, "__dict__", {}).items()
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -160,6 +160,6 @@ def _ends(values: Tensor) -> tuple[float, float]:
 def _bad_part(values: Tensor) -> Bad:
     if all(map(math.isfinite, _ends(values))):
         return Bad.NONE
-    found = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
-    found |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
-    return found | (Bad.DOWN if bool(torch.isneginf(values).any()) else Bad.NONE)
+    bad = Bad.NAN if bool(torch.isnan(values).any()) else Bad.NONE
+    bad |= Bad.UP if bool(torch.isposinf(values).any()) else Bad.NONE
+    return bad | (Bad.DOWN if bool(torch.isneginf(values).any()) else Bad.NONE)

@@ -58,32 +58,32 @@ def _kept_state(optimizer: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for key in [each for each in state if each not in kept]:
+        for key in [added for added in state if added not in kept]:
             del state[key]
-        for key, held in kept.items():
-            if isinstance(held, dict):
+        for key, old in kept.items():
+            if isinstance(old, dict):
                 state[key].clear()
-                state[key].update(held)
+                state[key].update(old)
             else:
-                state[key] = held
+                state[key] = old
 
 
 @contextmanager
 def _widened(tensor: Tensor) -> Iterator[None]:
     """Float32 values behind the same tensor object; what is wide already is remembered on the host."""
-    held, gradient = tensor.data, tensor.grad if tensor.is_leaf else None
-    small = held.dtype in _SMALL
-    copy = None if small else held.to("cpu", copy=True)
+    data, gradient = tensor.data, tensor.grad if tensor.is_leaf else None
+    small = data.dtype in _SMALL
+    copy = None if small else data.to("cpu", copy=True)
     if small:
         tensor.grad = None
-        tensor.data = held.float()
+        tensor.data = data.float()
     if gradient is not None:
         tensor.grad = gradient.float() if small else gradient.clone()
     try:
         yield
     finally:
         tensor.grad = None
-        tensor.data = held
+        tensor.data = data
         if copy is not None:
             tensor.data.copy_(copy)
         tensor.grad = gradient
@@ -91,13 +91,17 @@ def _widened(tensor: Tensor) -> Iterator[None]:
 
 def _tensors(task: Task) -> list[Tensor]:
     """Parameters, buffers and optimizer state that a step may change, each once."""
-    found: dict[int, Tensor] = {}
-    owned = [group["params"] for each in task.optimizers for group in getattr(each, "param_groups", [])]
-    for each in [*task.model.parameters(), *task.model.buffers(), *(one for group in owned for one in group)]:
-        found[id(each)] = each
+    tensors: dict[int, Tensor] = {}
+    owned = [group["params"] for optimizer in task.optimizers for group in getattr(optimizer, "param_groups", [])]
+    for tensor in [
+        *task.model.parameters(),
+        *task.model.buffers(),
+        *(parameter for group in owned for parameter in group),
+    ]:
+        tensors[id(tensor)] = tensor
     for optimizer in task.optimizers:
         for state in getattr(optimizer, "state", {}).values():
             for value in state.values() if isinstance(state, dict) else ():
                 if isinstance(value, Tensor):
-                    found[id(value)] = value
-    return list(found.values())
+                    tensors[id(value)] = value
+    return list(tensors.values())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Operations, autograd nodes and lines of code by the names that people know.
 
 
-_SKIPPED = tuple(f"{Path(each).parent}/" for each in (torch.__file__, str(Path(__file__).parent)))
+_SKIPPED = tuple(f"{Path(file).parent}/" for file in (torch.__file__, str(Path(__file__).parent)))
 _PREFIXES = re.compile(r"^(_|native_|cudnn_|miopen_|mkldnn_|foreach_)+")
 _SUFFIXES = re.compile(r"(_forward|_backward|_legit|_no_training|_default)+$")
 _KNOWN = {
@@ -89,11 +89,11 @@ _MARK = "steadyrun"
 
 
 @dataclass
-class OperationPlace:
+class OperationLocation:
     """Where one operation ran.
 
-    In backward `node` is the node of the graph at work and `source` the place of the operation that made it. `spoiled`
-    is the origin of what is not finite in the operation's result, masks aside.
+    In backward `node` is the node of the graph at work and `source` the location of the operation that made it.
+    `spoiled` is the origin of what is not finite in the operation's result, masks aside.
     """
 
     stage: Stage
@@ -103,11 +103,11 @@ class OperationPlace:
     where: str
     passes: int
     node: Any = None
-    source: OperationPlace | None = None
+    source: OperationLocation | None = None
     spoiled: Origin | None = None
 
 
-class Places:
+class Locations:
     """Follows a program: modules entered and left, backward passes, optimizer steps.
 
     Each operation that makes a node of the graph is kept by the node's sequence number, which torch counts per
@@ -118,10 +118,12 @@ class Places:
         named = [(plain_path(name), module) for name, module in unwrapped(model).named_modules()]
         self._named = {id(module): (path, type(module).__name__) for path, module in named}
         self._owners = {
-            id(each): self._named[id(module)] for _, module in named for each in module.parameters(recurse=False)
+            id(parameter): self._named[id(module)]
+            for _, module in named
+            for parameter in module.parameters(recurse=False)
         }
         self._inside: dict[int, list[nn.Module]] = {}
-        self._kept: dict[int, dict[int, tuple[str, OperationPlace]]] = {}
+        self._kept: dict[int, dict[int, tuple[str, OperationLocation]]] = {}
         self._depth: dict[int, int] = {}
         self._doing: list[Stage] = []
         self.passes = 0
@@ -139,24 +141,24 @@ class Places:
             hooks.callback(register_optimizer_step_post_hook(self._step_ends).remove)
             yield
 
-    def here(self, operation: str) -> OperationPlace:
-        """The place of an operation that runs now."""
+    def here(self, operation: str) -> OperationLocation:
+        """The location of an operation that runs now."""
         modules = self._inside.get(get_ident(), [])
         # A module that was entered since backward began is one that checkpointing runs again.
         again = len(modules) > self._depth.get(get_ident(), 0)
         # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
         updating = self._doing[-1:] == ["update"]
         node = _current_node() if _current_node is not None and not again and not updating else None
-        place = self._in_backward(node) if node is not None else self._in_code(operation, modules)
+        location = self._in_backward(node) if node is not None else self._in_code(operation, modules)
         if _sequence_number is not None:
-            self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, place))
-        return place
+            self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, location))
+        return location
 
     @contextmanager
     def backward(self, roots: Any) -> Iterator[None]:
         """A backward pass from these tensors; a module may run one of its own in its forward."""
         thread = get_ident()
-        held = self._depth.get(thread, 0)
+        depth = self._depth.get(thread, 0)
         self._depth[thread] = len(self._inside.get(thread, []))
         self.passes += 1
         self._doing.append("backward")
@@ -165,48 +167,52 @@ class Places:
                 self._mark(roots)
             yield
         finally:
-            self._depth[thread] = held
+            self._depth[thread] = depth
             self._done("backward")
 
     def _mark(self, roots: Any) -> None:
         """Tell the nodes below these tensors which operations made them."""
         listed = roots if isinstance(roots, list | tuple) else [roots]
-        waiting: list[Any] = [each.grad_fn for each in listed if isinstance(each, Tensor) and each.grad_fn is not None]
+        waiting: list[Any] = [root.grad_fn for root in listed if isinstance(root, Tensor) and root.grad_fn is not None]
         while waiting:
             node: Any = waiting.pop()
             if _MARK not in node.metadata:
                 node.metadata[_MARK] = self._made(node)
-                waiting += [each for each, _ in node.next_functions if each is not None]
+                waiting += [function for function, _ in node.next_functions if function is not None]
 
-    def _in_code(self, operation: str, modules: list[nn.Module]) -> OperationPlace:
+    def _in_code(self, operation: str, modules: list[nn.Module]) -> OperationLocation:
         named = self._innermost()
         stage: Stage = "forward" if named else ("update" if self._doing[-1:] == ["update"] else "loss")
         path, kind = named or ("", type(modules[0]).__name__ if modules else "")
-        return OperationPlace(stage, path, kind, friendly(operation), calling_line(), self.passes)
+        return OperationLocation(stage, path, kind, friendly(operation), calling_line(), self.passes)
 
-    def _in_backward(self, node: Any) -> OperationPlace:
+    def _in_backward(self, node: Any) -> OperationLocation:
         """An operation in backward lies where the one that is differentiated lies."""
-        held = node.metadata.get(_MARK) or self._made(node)
+        source = node.metadata.get(_MARK) or self._made(node)
         operation = differentiated(node.name())
-        if held is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
+        if source is None:  # a node that no operation made, such as the one that adds to a parameter's gradient
             path, kind = self._owners.get(id(getattr(node, "variable", None))) or self._innermost() or ("", "")
-            return OperationPlace("backward", path, kind, operation, calling_line(in_backward=True), self.passes, node)
-        if held.stage == "backward" and not is_custom(held.node):  # the gradient of a gradient
-            operation = held.operation
-        line = calling_line(in_backward=True) or held.where
-        return OperationPlace("backward", held.module, held.module_type, operation, line, self.passes, node, held)
+            return OperationLocation(
+                "backward", path, kind, operation, calling_line(in_backward=True), self.passes, node
+            )
+        if source.stage == "backward" and not is_custom(source.node):  # the gradient of a gradient
+            operation = source.operation
+        line = calling_line(in_backward=True) or source.where
+        return OperationLocation(
+            "backward", source.module, source.module_type, operation, line, self.passes, node, source
+        )
 
     def _innermost(self) -> tuple[str, str] | None:
         """Path and type of the module that is being run, as far as it is the model's."""
         modules = self._inside.get(get_ident(), [])
-        return next((self._named[id(each)] for each in reversed(modules) if id(each) in self._named), None)
+        return next((self._named[id(module)] for module in reversed(modules) if id(module) in self._named), None)
 
-    def _made(self, node: Any) -> OperationPlace | None:
+    def _made(self, node: Any) -> OperationLocation | None:
         number, name = node._sequence_nr(), node.name()
         mine = self._kept.get(get_ident(), {}).get(number)
         others = [kept[number] for kept in self._kept.values() if number in kept]
         if mine is None or not same_operation(name, mine[0]):
-            mine = next((each for each in others if same_operation(name, each[0])), mine or next(iter(others), None))
+            mine = next((made for made in others if same_operation(name, made[0])), mine or next(iter(others), None))
         return mine[1] if mine else None
 
     def _enter(self, module: nn.Module, _: Any) -> None:
@@ -215,7 +221,7 @@ class Places:
 
     def _leave(self, module: nn.Module, *_: Any) -> None:
         modules = self._inside.get(get_ident(), [])
-        if not torch.compiler.is_compiling() and any(each is module for each in modules):
+        if not torch.compiler.is_compiling() and any(entered is module for entered in modules):
             while modules.pop() is not module:
                 pass
 

@@ -76,11 +76,11 @@ class OperationCall:
     def inputs(self, item: int) -> Iterator[tuple[str, Any]]:
         """The tensors and numbers from which result number `item` was computed."""
         for name in self.signature.read:
-            held = self.arguments.get(name)
-            if isinstance(held, list | tuple) and held and isinstance(held[0], Tensor | float):
-                yield from _entries(name, held, item if self.signature.by_item else None)
-            elif isinstance(held, Tensor | float) or (type(held) is int and name in _OPERANDS):
-                yield name, held
+            argument = self.arguments.get(name)
+            if isinstance(argument, list | tuple) and argument and isinstance(argument[0], Tensor | float):
+                yield from _entries(name, argument, item if self.signature.by_item else None)
+            elif isinstance(argument, Tensor | float) or (type(argument) is int and name in _OPERANDS):
+                yield name, argument
 
     def written(self) -> list[tuple[int, Tensor]]:
         """The tensors that the operation changes in place, with their number among the results."""
@@ -89,10 +89,10 @@ class OperationCall:
     def results(self, output: Any) -> list[tuple[int, Tensor]]:
         """All that it wrote and returned, each tensor once."""
         fresh = output[: self.signature.trusted] if isinstance(output, list | tuple) else output
-        found: dict[int, tuple[int, Tensor]] = {}
+        results: dict[int, tuple[int, Tensor]] = {}
         for item, tensor in [*self.written(), *_numbered([fresh])]:
-            found.setdefault(id(tensor), (item, tensor))
-        return list(found.values())
+            results.setdefault(id(tensor), (item, tensor))
+        return list(results.values())
 
 
 def describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperationCall:
@@ -109,15 +109,20 @@ def signature_of(func: Any) -> Signature:
         return Signature(str(func), tuple(f"input{i}" for i in range(16)), (), (), False, False, sys.maxsize)
     raw = schema.name.rpartition("::")[2]
     name = raw.removeprefix("_foreach_").removesuffix("_")
-    arguments = tuple(each.name for each in schema.arguments)
-    written = tuple(each.name for each in schema.arguments if _is_written(raw, each))
-    unread = {each.name for each in schema.arguments if each.name in written and (each.kwarg_only or _blind(name))}
+    arguments = tuple(argument.name for argument in schema.arguments)
+    written = tuple(argument.name for argument in schema.arguments if _is_written(raw, argument))
+    unread = {
+        argument.name
+        for argument in schema.arguments
+        if argument.name in written and (argument.kwarg_only or _blind(name))
+    }
     return Signature(
         name=name,
         arguments=arguments,
         written=written,
-        read=tuple(each for each in arguments if each not in unread and each not in _PADDED),
-        view=raw in _VIEWS or any(each.alias_info and not each.alias_info.is_write for each in schema.returns),
+        read=tuple(name for name in arguments if name not in unread and name not in _PADDED),
+        view=raw in _VIEWS
+        or any(returned.alias_info and not returned.alias_info.is_write for returned in schema.returns),
         by_item=raw.startswith(("_foreach_", "_fused_", "_amp_foreach")),
         trusted=_trusted(raw),
     )
@@ -139,16 +144,16 @@ def _blind(name: str) -> bool:
     return name in _WRITES_ONLY or name in UNINITIALISED
 
 
-def _entries(name: str, held: Any, item: int | None) -> Iterator[tuple[str, Any]]:
+def _entries(name: str, values: Any, item: int | None) -> Iterator[tuple[str, Any]]:
     if item is None:
-        yield from ((f"{name}[{place}]", each) for place, each in enumerate(held))
-    elif item < len(held):
-        yield name, held[item]
+        yield from ((f"{name}[{index}]", value) for index, value in enumerate(values))
+    elif item < len(values):
+        yield name, values[item]
 
 
-def _numbered(held: list[Any]) -> list[tuple[int, Tensor]]:
-    found = []
-    for each in held:
-        listed = each if isinstance(each, list | tuple) else [each]
-        found += [(item, tensor) for item, tensor in enumerate(listed) if floating(tensor)]
-    return found
+def _numbered(values: list[Any]) -> list[tuple[int, Tensor]]:
+    numbered = []
+    for value in values:
+        listed = value if isinstance(value, list | tuple) else [value]
+        numbered += [(item, tensor) for item, tensor in enumerate(listed) if floating(tensor)]
+    return numbered

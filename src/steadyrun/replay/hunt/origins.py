@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadyrun.replay.hunt.culprit import Range
 from steadyrun.replay.hunt.finite_range import Bad, Key, fills_storage, storage_key
-from steadyrun.replay.hunt.location import OperationPlace
+from steadyrun.replay.hunt.location import OperationLocation
 
 _clock = count()
 
@@ -23,7 +23,7 @@ class Origin:
     loss. `scaling` marks an overflow in the multiplication with a loss scale, which is the scaler's own business.
     """
 
-    place: OperationPlace
+    location: OperationLocation
     cause: str
     bad: Bad
     dtype: str
@@ -48,7 +48,7 @@ class Taint:
 
 def earliest(origins: Iterable[Origin | None]) -> Origin | None:
     """The first in time."""
-    return min((each for each in origins if each is not None), key=lambda each: each.time, default=None)
+    return min((origin for origin in origins if origin is not None), key=lambda origin: origin.time, default=None)
 
 
 class Memory:
@@ -60,7 +60,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._taints: dict[Key, Taint] = {}
-        self._unfilled: dict[Key, OperationPlace] = {}
+        self._unfilled: dict[Key, OperationLocation] = {}
         self.suspect: Origin | None = None
 
     def taint_of(self, tensor: Tensor) -> Taint:
@@ -81,12 +81,12 @@ class Memory:
             self._taints.pop(key, None)
             self._unfilled.pop(key, None)
 
-    def unfill(self, tensor: Tensor, place: OperationPlace) -> None:
+    def unfill(self, tensor: Tensor, location: OperationLocation) -> None:
         """Note memory that holds whatever was there before."""
         if (key := storage_key(tensor)) is not None:
             self._taints.pop(key, None)
-            self._unfilled[key] = place
+            self._unfilled[key] = location
 
-    def unfilled(self, tensor: Tensor) -> OperationPlace | None:
+    def unfilled(self, tensor: Tensor) -> OperationLocation | None:
         key = storage_key(tensor)
         return self._unfilled.get(key) if key else None

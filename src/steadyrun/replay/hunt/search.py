@@ -18,7 +18,7 @@ from steadyrun.replay.hunt.culprit import Culprit, Stage
 from steadyrun.replay.hunt.culprit_report import culprit_of
 from steadyrun.replay.hunt.dispatch_mode import Checker
 from steadyrun.replay.hunt.finite_range import Bad, bad_values, dtype_name, measure, tensors_in
-from steadyrun.replay.hunt.location import OperationPlace, Places, plain_path, unwrapped
+from steadyrun.replay.hunt.location import Locations, OperationLocation, plain_path, unwrapped
 from steadyrun.replay.hunt.origins import Memory, Origin, Taint
 from steadyrun.replay.hunt.sinks import Hit, Sinks
 
@@ -32,14 +32,14 @@ def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
     `execute` runs the whole step on the task's objects and returns its loss. Nothing is restored afterwards. Where the
     step raises and nothing was found, its exception is raised; where something was found, that is returned.
     """
-    memory, places = Memory(), Places(task.model)
-    checker = Checker(places, memory)
-    sinks = Sinks(task, places, memory, checker)
+    memory, locations = Memory(), Locations(task.model)
+    checker = Checker(locations, memory)
+    sinks = Sinks(task, locations, memory, checker)
     with suppress(Exception):
         _note_before(task, sinks, memory, batch)
     problem: Exception | None = None
     loss: Any = None
-    with _watched(places, sinks, checker):
+    with _watched(locations, sinks, checker):
         try:
             loss = execute()
         except Exception as raised:
@@ -50,14 +50,14 @@ def hunt(task: Task, execute: Callable[[], Any], batch: Any) -> Culprit | None:
     hit = _first(sinks, checker, loss, task) or (_suspect(memory) if problem is not None else None)
     if hit is None and problem is not None:
         raise problem
-    return culprit_of(hit, task, places.passes) if hit is not None else None
+    return culprit_of(hit, task, locations.passes) if hit is not None else None
 
 
 @contextmanager
-def _watched(places: Places, sinks: Sinks, checker: Checker) -> Iterator[None]:
+def _watched(locations: Locations, sinks: Sinks, checker: Checker) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_eager())
-        stack.enter_context(places.followed())
+        stack.enter_context(locations.followed())
         stack.enter_context(sinks.watched())
         stack.enter_context(checker)
         yield
@@ -79,12 +79,12 @@ def _first(sinks: Sinks, checker: Checker, loss: Any, task: Task) -> Hit | None:
     """The first that arrived: at the loss, else at a gradient, else at a parameter."""
     hits = sinks.hits
     size = _size(loss)
-    if not any(each.sink == "update" for each in hits):
+    if not any(hit.sink == "update" for hit in hits):
         if math.isfinite(size):  # the loss is finite, so it was scaled past the dtype, and the step was left out
-            hits = [each for each in hits if each.sink != "root" or each.bad & Bad.NAN]
+            hits = [hit for hit in hits if hit.sink != "root" or hit.bad & Bad.NAN]
         if _scaled(sinks, checker, size, task):
-            hits = [each for each in hits if each.sink != "gradient" or _structural(each)]
-    return next((each for sink in _ORDER for each in hits if each.sink in sink), None)
+            hits = [hit for hit in hits if hit.sink != "gradient" or _structural(hit)]
+    return next((hit for sink in _ORDER for hit in hits if hit.sink in sink), None)
 
 
 def _scaled(sinks: Sinks, checker: Checker, size: float, task: Task) -> bool:
@@ -128,8 +128,8 @@ def _note(memory: Memory, tensor: Tensor, stage: Stage, name: str, what: str, *,
     if not (bad := bad_values(tensor)):
         return
     cause = "non-finite-input" if stage == "data" else "non-finite-state"
-    place = OperationPlace(stage, name, "", what, "", 0)
-    origin = Origin(place, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=meant)
+    location = OperationLocation(stage, name, "", what, "", 0)
+    origin = Origin(location, cause, bad, dtype_name(tensor.dtype), (measure(name, tensor),), deliberate=meant)
     infinite = origin if bad & Bad.INF else None
     memory.taint(
         tensor,

@@ -16,7 +16,7 @@ from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import wrapped
 from steadyrun.replay.hunt.dispatch_mode import Checker
 from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, floating
-from steadyrun.replay.hunt.location import Places, plain_path, unwrapped
+from steadyrun.replay.hunt.location import Locations, plain_path, unwrapped
 from steadyrun.replay.hunt.origins import Memory, Origin
 
 Sink = Literal["root", "loss", "gradient", "update"]
@@ -39,10 +39,10 @@ class Hit:
 class Sinks:
     """Watches all sinks of one step. `roots` are the sizes of the numbers on which `backward()` was called."""
 
-    def __init__(self, task: Task, places: Places, memory: Memory, checker: Checker) -> None:
-        self._task, self._places, self._memory, self._checker = task, places, memory, checker
+    def __init__(self, task: Task, locations: Locations, memory: Memory, checker: Checker) -> None:
+        self._task, self._locations, self._memory, self._checker = task, locations, memory, checker
         self.parameters = named_parameters(task)
-        self._ill = {id(each) for each in self._weights() if bad_values(each)}
+        self._ill = {id(weight) for weight in self._weights() if bad_values(weight)}
         self.hits: list[Hit] = []
         self.roots: list[float] = []
 
@@ -94,7 +94,7 @@ class Sinks:
 
     def _runs(self, name: str, call: Any, roots: Any, *rest: Any, **options: Any) -> Any:
         self._take_root(name, roots)
-        with self._places.backward(roots):
+        with self._locations.backward(roots):
             return call(roots, *rest, **options)
 
     def _take_root(self, name: str, roots: Any) -> None:
@@ -114,12 +114,12 @@ class Sinks:
 
     @contextmanager
     def _rest(self) -> Iterator[None]:
-        held, self._checker.resting = self._checker.resting, True
+        resting, self._checker.resting = self._checker.resting, True
         try:
             with torch.no_grad():
                 yield
         finally:
-            self._checker.resting = held
+            self._checker.resting = resting
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
         """The optimizers' tensors that belong to a parameter, with its name."""
@@ -137,10 +137,12 @@ class Sinks:
 
 def named_parameters(task: Task) -> dict[str, Tensor]:
     """The parameters of the model, then those that only an optimizer knows."""
-    found: dict[str, Tensor] = {plain_path(name): each for name, each in unwrapped(task.model).named_parameters()}
-    known = {id(each) for each in found.values()}
-    for group in (each for optimizer in task.optimizers for each in getattr(optimizer, "param_groups", ())):
-        for place, parameter in enumerate(group["params"]):
+    parameters: dict[str, Tensor] = {
+        plain_path(name): parameter for name, parameter in unwrapped(task.model).named_parameters()
+    }
+    known = {id(parameter) for parameter in parameters.values()}
+    for group in (group for optimizer in task.optimizers for group in getattr(optimizer, "param_groups", ())):
+        for index, parameter in enumerate(group["params"]):
             if id(parameter) not in known:
-                found[f"optimizer.{place}"] = parameter
-    return found
+                parameters[f"optimizer.{index}"] = parameter
+    return parameters

@@ -1,16 +1,23 @@
-"""What an incident folder holds, as plain data: nothing is executed; what is damaged is told and counts as absent."""
+"""The JSON of an incident folder as plain data, for reports and post-mortems.
+
+Nothing is executed; a damaged file is reported and counts as absent. A replay is stricter: see `replay.incident`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from steadyrun.store.incident_order import gravity
-from steadyrun.store.jsonio import number, read_json
+from steadyrun.store.jsonio import LARGEST, number, read_json
 
+IN_REPORTS = 4 * 2**20  # bytes of a file that is read for a report
+REPRODUCED = ("bit-equal", "within-tolerance")
+_FILES = ("incident", "batch", "replay", "experiments")
 _NAME = re.compile(r"step-(\d{7,})")
 _DECIDED = frozenset({"data", "optimizer-state", "learning-rate", "precision", "model"})
 
@@ -49,14 +56,14 @@ class ExperimentRecord:
 
 
 @dataclass(frozen=True)
-class Proofs:
+class IncidentFiles:
     """The JSON files of one incident folder; those that are not there are empty."""
 
     folder: Path | None = None
     incident: Mapping[str, Any] = field(default_factory=dict)
     batch: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
-    experiments: ExperimentRecord | None = None
+    tried: Mapping[str, Any] = field(default_factory=dict)  # experiments.json
     damaged: tuple[str, ...] = ()
 
     @property
@@ -72,11 +79,15 @@ class Proofs:
 
     @property
     def reproduced(self) -> bool:
-        return self.proof in {"bit-equal", "within-tolerance"}
+        return self.proof in REPRODUCED
 
     @property
     def culprit(self) -> Mapping[str, Any]:
         return part(self.replay, "culprit")
+
+    @cached_property
+    def experiments(self) -> ExperimentRecord | None:
+        return experiment_record(self.tried)
 
     @property
     def unusual(self) -> list[Mapping[str, Any]]:
@@ -86,59 +97,62 @@ class Proofs:
     @property
     def examples(self) -> list[Mapping[str, Any]]:
         """The rows of the batch that are not finite, or that fail by themselves: `row`, `dataset_index`, `file`."""
-        return [each for each in entries(self.culprit, "examples") if to_step(each.get("row")) is not None]
+        return [example for example in entries(self.culprit, "examples") if to_step(example.get("row")) is not None]
 
     @property
     def token_losses(self) -> list[float]:
-        found = self.batch.get("token_losses")
-        values = [to_number(each) for each in found] if isinstance(found, list) else []
+        losses = self.batch.get("token_losses")
+        values = [to_number(loss) for loss in losses] if isinstance(losses, list) else []
         return [value for value in values if value is not None]
 
 
-def read(folder: Path) -> Proofs:
-    """Everything an incident folder tells without executing anything."""
-    damaged: list[str] = []
-    incident, batch, replay, experiments = (
-        _load(folder / f"{name}.json", damaged) for name in ("incident", "batch", "replay", "experiments")
-    )
-    return Proofs(folder, incident, batch, replay, _experiments(experiments), tuple(damaged))
-
-
-def folders(run: Path) -> dict[int, Path]:
-    """The incident folders of a run by their step."""
+def folders(run: Path) -> list[tuple[int, Path]]:
+    """All that are named as incident folders of a run, in the order of their steps."""
     root = run / "incidents"
-    named = [(path, _NAME.fullmatch(path.name)) for path in root.iterdir()] if root.is_dir() else []
-    found = {int(name[1]): path for path, name in named if name is not None and (path / "incident.json").is_file()}
-    return dict(sorted(found.items()))
+    named = [(_NAME.fullmatch(path.name), path) for path in root.iterdir()] if root.is_dir() else []
+    return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
-def gravest(run: Path) -> Proofs | None:
+def captured(run: Path) -> dict[int, Path]:
+    """The folders that hold an incident, by step."""
+    return {step: path for step, path in folders(run) if (path / "incident.json").is_file()}
+
+
+def read(folder: Path, files: Collection[str] = _FILES, largest: int = LARGEST) -> IncidentFiles:
+    """Everything that these files of an incident folder say; one of more than `largest` bytes counts as damaged."""
+    damaged: list[str] = []
+    incident, batch, replay, tried = (
+        _load(folder / f"{name}.json", largest, damaged) if name in files else {} for name in _FILES
+    )
+    return IncidentFiles(folder, incident, batch, replay, tried, tuple(damaged))
+
+
+def gravest(run: Path) -> IncidentFiles | None:
     """The incident that matters most, of those the first; None where the run has none."""
-    found = [read(path) for path in folders(run).values()]
-    readable = [each for each in found if each.incident]
-    return min(readable, key=_gravity, default=None)
+    every = map(read, captured(run).values())
+    return min((files for files in every if files.incident), key=_gravity, default=None)
 
 
-def _gravity(each: Proofs) -> tuple[int, float, int]:
-    step = to_step(each.incident.get("step"))
-    return gravity(each.incident.get("kind"), each.incident.get("severity"), -1 if step is None else step)
+def _gravity(files: IncidentFiles) -> tuple[int, float, int]:
+    step = to_step(files.incident.get("step"))
+    return gravity(files.incident.get("kind"), files.incident.get("severity"), -1 if step is None else step)
 
 
 def text(content: Mapping[str, Any], key: str) -> str:
     """A string of a JSON object, "" where it is none."""
-    found = content.get(key)
-    return found if isinstance(found, str) else ""
+    value = content.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def entries(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The objects of a list in a JSON object; none where it is no list."""
-    found = content.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    value = content.get(key)
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def to_number(value: Any) -> float | None:
@@ -155,24 +169,24 @@ def to_step(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _load(path: Path, damaged: list[str]) -> Mapping[str, Any]:
+def _load(path: Path, largest: int, damaged: list[str]) -> Mapping[str, Any]:
     try:
         if not path.exists():
             return {}
-        found = read_json(path)
-        if not isinstance(found, dict):
+        content = read_json(path, largest)
+        if not isinstance(content, dict):
             raise ValueError("it holds no object")
     except (OSError, ValueError) as problem:
         damaged.append(f"{path.name} could not be read: {problem}")
         return {}
-    return found
+    return content
 
 
-def _experiments(content: Mapping[str, Any]) -> ExperimentRecord | None:
+def experiment_record(content: Mapping[str, Any]) -> ExperimentRecord | None:
+    """What experiments.json says; None where it has no verdict."""
     if not text(content, "verdict"):
         return None
-    table = content.get("table")
-    rows = [_factor(each) for each in table if isinstance(each, dict)] if isinstance(table, list) else []
+    rows = [_factor(row) for row in entries(content, "table")]
     baseline = to_number(part(content, "baseline").get("peak_loss"))
     verdict, why, together = (text(content, key) for key in ("verdict", "why", "interaction"))
     return ExperimentRecord(verdict, why, together, baseline, tuple(rows), text(part(content, "isolation"), "why"))
@@ -193,5 +207,5 @@ def _factor(row: Mapping[str, Any]) -> TriedFactor:
 
 def _tried_from(starts: Any) -> str:
     """The steps from which on a change was tried, the last first; "" where it was one."""
-    steps = [step for each in starts if (step := to_step(each)) is not None] if isinstance(starts, list) else []
+    steps = [step for start in starts if (step := to_step(start)) is not None] if isinstance(starts, list) else []
     return f"from step {', '.join(map(str, steps))} on" if len(steps) > 1 else ""
