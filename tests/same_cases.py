@@ -179,7 +179,7 @@ def case_own(notes: Notes, case: Case, kept: Path | None, frozen: Path | None) -
             optimizer.step()
             optimizer.zero_grad()
             run.step(loss, batch=batch)
-        run.val(float(loss_fn(model, batches[0])), batches=batches[:1])
+        run.val(loss_fn(model, batches[0]).item(), batches=batches[:1])
         run.log(mine=1.5)
         run.note("a remark")
         run.incident("to see it again")
