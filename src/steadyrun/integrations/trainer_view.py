@@ -13,7 +13,7 @@ from torch import Tensor
 from steadyrun.integrations.trainer_intent import TrainerArguments
 from steadyrun.probes.problems import say
 from steadyrun.program.frames import callers, variable
-from steadyrun.program.torch_compat import Wrapping, wrap
+from steadyrun.program.torch_compat import Wrapping, saved, wrap
 
 _FRAMES = 20
 _MOST_BYTES = 8 * 2**20  # of the inputs of one validation that are kept until it is over
@@ -167,9 +167,9 @@ def _is_mean(loss: Tensor) -> tuple[bool, float]:
     """
     node: Any = loss.grad_fn  # its fields depend on the operation
     factor = 1.0
-    other = getattr(node, "_saved_other", None) if node.name().startswith("Mul") else None
+    other = saved(node, "other") if node.name().startswith("Mul") else None
     if isinstance(other, int | float) or (
         isinstance(other, Tensor) and other.dim() == 0 and other.device.type == "cpu"
     ):
         node, factor = node.next_functions[0][0], float(other) or 1.0
-    return getattr(node, "_saved_reduction", None) == _MEAN, factor
+    return saved(node, "reduction") == _MEAN, factor

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,33 +11,16 @@ import numpy.typing as npt
 
 from steadyrun.probes.batch_hashes import arrays_of
 from steadyrun.probes.scalars import is_tensor
+from steadyrun.program.containers import named_leaves
 
 Integers = npt.NDArray[np.int64]
-_DEEPEST = 6
 _CUT = 2  # columns that a shift may cut off
 
 
 def named(batch: Any) -> dict[str, Any]:
     """Every tensor and array of a batch under the path that leads to it, such as `[0]` or `['labels']`."""
-    arrays: dict[str, Any] = {}
-    _collect(batch, "", arrays, 0)
-    return arrays
-
-
-def _collect(node: Any, path: str, arrays: dict[str, Any], depth: int) -> None:
-    if is_tensor(node) or isinstance(node, np.ndarray):
-        arrays[path or "the batch"] = node
-    elif depth > _DEEPEST or isinstance(node, str | bytes):
-        return
-    elif isinstance(node, Mapping):
-        for key, item in node.items():
-            _collect(item, f"{path}[{key!r}]", arrays, depth + 1)
-    elif isinstance(node, Sequence):
-        for index, item in enumerate(node):
-            _collect(item, f"{path}[{index}]", arrays, depth + 1)
-    elif is_dataclass(node) and not isinstance(node, type):
-        for field in fields(node):
-            _collect(getattr(node, field.name, None), f"{path}.{field.name}", arrays, depth + 1)
+    named = ((path or "the batch", leaf) for path, leaf in named_leaves(batch))
+    return {path: leaf for path, leaf in named if is_tensor(leaf) or isinstance(leaf, np.ndarray)}
 
 
 def integers(batch: Any) -> dict[str, Integers]:

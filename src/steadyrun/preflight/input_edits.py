@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_DEEPEST = 5
+from steadyrun.program.containers import leaves, rebuilt
 
 Change = Callable[[Tensor], Tensor | None]
 """A tensor in the place of another; None leaves it."""
 
 
-def tensors_in(structure: Any, depth: int = _DEEPEST) -> Iterator[Tensor]:
+def tensors_in(structure: Any) -> Iterator[Tensor]:
     """Every tensor in what a model is given or returns."""
-    if isinstance(structure, Tensor):
-        yield structure
-    elif depth and isinstance(structure, Mapping):
-        for part in structure.values():
-            yield from tensors_in(part, depth - 1)
-    elif depth and isinstance(structure, list | tuple):
-        for part in structure:
-            yield from tensors_in(part, depth - 1)
-    elif depth and is_dataclass(structure) and not isinstance(structure, type):
-        for field in fields(structure):
-            yield from tensors_in(getattr(structure, field.name, None), depth - 1)
+    return (leaf for leaf in leaves(structure) if isinstance(leaf, Tensor))
 
 
-def changed(structure: Any, change: Change, depth: int = _DEEPEST) -> Any:
+def changed(structure: Any, change: Change) -> Any:
     """The same structure with other tensors; nothing in the original is touched."""
-    if isinstance(structure, Tensor):
-        replacement = change(structure)
-        return structure if replacement is None else replacement
-    if not depth:
-        return structure
-    if isinstance(structure, Mapping):
-        return _mapping(structure, {key: changed(part, change, depth - 1) for key, part in structure.items()})
-    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        return type(structure)(*(changed(part, change, depth - 1) for part in structure))
-    if type(structure) in (list, tuple):
-        return type(structure)(changed(part, change, depth - 1) for part in structure)
-    if is_dataclass(structure) and not isinstance(structure, type):
-        twin: Any = copy.copy(structure)
-        for field in fields(structure):
-            if hasattr(structure, field.name):
-                object.__setattr__(twin, field.name, changed(getattr(structure, field.name), change, depth - 1))
-        return twin
-    return structure
+
+    def replaced(leaf: Any) -> Any:
+        other = change(leaf) if isinstance(leaf, Tensor) else None
+        return leaf if other is None else other
+
+    return rebuilt(structure, replaced)
 
 
 def editing(change: Change) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -76,18 +52,6 @@ def size_of(scores: Tensor) -> float:
     values = scores.detach().abs()
     finite = values[values.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0
-
-
-def _mapping(mapping: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
-    if type(mapping) is dict:
-        return members
-    try:
-        twin = copy.copy(mapping)
-        for key, value in members.items():
-            twin[key] = value  # type: ignore[index]
-    except Exception:  # a mapping that cannot be written to: the model gets a plain one
-        return members
-    return twin
 
 
 # The edits that probes make.
@@ -143,13 +107,9 @@ def opaque(argument: Any) -> bool:
 
 def fewer_rows(batch: Any, rows: int) -> Any:
     """The batch without its last example: every tensor and array of so many rows loses one."""
-    if isinstance(batch, Tensor | np.ndarray):
-        return batch[:-1] if batch.ndim and batch.shape[0] == rows else batch
-    if isinstance(batch, dict):
-        return type(batch)({key: fewer_rows(part, rows) for key, part in batch.items()})
-    if type(batch) in (list, tuple):
-        return type(batch)(fewer_rows(part, rows) for part in batch)
-    if is_dataclass(batch) and not isinstance(batch, type):
-        parts = {field.name: getattr(batch, field.name) for field in fields(batch) if field.init}
-        return replace(batch, **fewer_rows(parts, rows))
-    return batch
+
+    def without_last(leaf: Any) -> Any:
+        whole = isinstance(leaf, Tensor | np.ndarray) and leaf.ndim and leaf.shape[0] == rows
+        return leaf[:-1] if whole else leaf
+
+    return rebuilt(batch, without_last)

@@ -6,8 +6,8 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
 from steadyrun.probes.problems import Problems
+from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
 
 # Histograms: bin k counts 2**k <= |x| < 2**(k+1), the outermost bins all beyond them; zeros and non-finite apart.
@@ -278,17 +279,8 @@ def thinned(values: Tensor) -> Tensor:
 
 def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
     """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
-    if isinstance(output, Tensor):
-        if output.is_floating_point():
-            yield output
-    elif depth and isinstance(output, Mapping):
-        for item in output.values():
-            yield from floats_in(item, depth - 1)
-    elif depth and isinstance(output, list | tuple):
-        for item in output:
-            yield from floats_in(item, depth - 1)
-    elif depth and is_dataclass(output):
-        yield from floats_in([getattr(output, attribute.name, None) for attribute in fields(output)], depth - 1)
+    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor))
+    return (tensor for tensor in tensors if tensor.is_floating_point())
 
 
 def first_float(output: object) -> Tensor | None:

@@ -8,14 +8,14 @@ accelerator the hash is a reduction that moves to the host with everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from steadyrun.probes.scalars import is_tensor
+from steadyrun.program.containers import leaves
 
 if TYPE_CHECKING:
     import torch
@@ -30,28 +30,12 @@ _IGNORED_LABEL = -100  # what torch's losses skip by default
 
 def arrays_of(batch: object) -> list[Array]:
     """Every array in a batch, in tuples, lists and mappings: on the CPU as numpy, elsewhere as torch tensors."""
-    arrays: list[Array] = []
-    _collect(batch, arrays)
-    return arrays
+    arrays = [_from_tensor(leaf.detach()) if is_tensor(leaf) else _plain(leaf) for leaf in leaves(batch)]
+    return [array for array in arrays if array is not None]
 
 
-def _collect(part: Any, arrays: list[Array]) -> None:
-    if is_tensor(part):
-        array = _from_tensor(part.detach())
-        if array is not None:
-            arrays.append(array)
-    elif isinstance(part, np.ndarray):
-        if part.dtype.kind in "biuf":
-            arrays.append(part)
-    elif isinstance(part, Mapping):
-        for item in part.values():
-            _collect(item, arrays)
-    elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
-        for item in part:
-            _collect(item, arrays)
-    elif is_dataclass(part) and not isinstance(part, type):
-        for attribute in fields(part):
-            _collect(getattr(part, attribute.name, None), arrays)
+def _plain(leaf: object) -> Array | None:
+    return leaf if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" else None
 
 
 def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array | None:

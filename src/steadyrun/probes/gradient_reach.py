@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from torch import Tensor, nn
 
 from steadyrun.probes.optimizer_steps import OptimizerLike
+from steadyrun.program.containers import parts
 from steadyrun.program.model_parts import clean
 
 _DEEP = 4  # levels of lists and dictionaries in which layers may hide from their model
@@ -33,12 +34,9 @@ def _within(value: object, path: str, depth: int) -> Iterator[tuple[str, Tensor]
         yield path, value
     elif isinstance(value, nn.Module):
         yield from ((f"{path}.{name}", parameter) for name, parameter in value.named_parameters())
-    elif depth and isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _within(item, f"{path}[{key!r}]", depth - 1)
-    elif depth and isinstance(value, list | tuple | set):
-        for number, item in enumerate(value):
-            yield from _within(item, f"{path}[{number}]", depth - 1)
+    elif depth and isinstance(value, Mapping | list | tuple | set):
+        for step, part in parts(list(value) if isinstance(value, set) else value):
+            yield from _within(part, path + step, depth - 1)
 
 
 _MOST_NAMES = 20

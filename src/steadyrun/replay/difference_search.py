@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.program import snapshot as training
 from steadyrun.program.packing import Packed, pack
+from steadyrun.program.torch_compat import without_compiler
 from steadyrun.replay.determinism import nondeterminism
 from steadyrun.replay.incident import Incident
 from steadyrun.replay.loader_check import loader_difference
@@ -99,7 +100,7 @@ def _within(session: Session, result: Replay, before: Packed, step: int) -> list
         differences.append(repeated)
     elif (changed := _changed_batch(session, step, restore)) is not None:
         differences.append(changed)
-    if hasattr(session.task.model, "_orig_mod"):
+    if without_compiler(session.task.model) is not None:
         differences.append(
             ReplayDifference(
                 "nondeterminism",

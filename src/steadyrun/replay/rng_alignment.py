@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_HEAD, _WORDS = 24, 624 * 8  # bytes of torch's generator: seed, words left, flag, place; then the words; then Gaussians
+from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS
+
 _MOST = 20_000  # blocks of words: 12 million numbers
 
 
@@ -23,7 +24,9 @@ def began(before: Tensor, now: Tensor, forward: Tensor) -> Tensor | None:
     generator.set_state(before)
     _draw(generator, whole - own)
     state = generator.get_state()
-    state[_HEAD + _WORDS :] = forward[_HEAD + _WORDS :]  # a Gaussian that is held back: what most draws leave alone
+    state[GENERATOR_HEAD + GENERATOR_WORDS :] = forward[
+        GENERATOR_HEAD + GENERATOR_WORDS :
+    ]  # a Gaussian that is held back: what most draws leave alone
     return state
 
 
@@ -46,7 +49,7 @@ def _draw(generator: torch.Generator, count: int) -> int:
 
 
 def _words(state: Tensor) -> Tensor:
-    return state[_HEAD : _HEAD + _WORDS]
+    return state[GENERATOR_HEAD : GENERATOR_HEAD + GENERATOR_WORDS]
 
 
 def _left(state: Tensor) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from steadyrun.program.containers import leaves, rebuilt
+
 Fails = Callable[[Any], bool]
 
 
@@ -42,24 +44,9 @@ def row_count(batch: Any) -> int | None:
 
 
 def _tensors(batch: Any) -> list[Tensor]:
-    if isinstance(batch, Tensor):
-        return [batch]
-    if isinstance(batch, dict):
-        return [tensor for item in batch.values() for tensor in _tensors(item)]
-    if isinstance(batch, list | tuple):
-        return [tensor for item in batch for tensor in _tensors(item)]
-    return []
+    return [leaf for leaf in leaves(batch) if isinstance(leaf, Tensor)]
 
 
 def rows_of(batch: Any, rows: list[int]) -> Any:
     """A batch with these rows alone."""
-    if isinstance(batch, Tensor):
-        return batch[rows]
-    if isinstance(batch, dict):
-        return type(batch)({key: rows_of(item, rows) for key, item in batch.items()})
-    if isinstance(batch, list):
-        return [rows_of(item, rows) for item in batch]
-    if isinstance(batch, tuple):
-        items = [rows_of(item, rows) for item in batch]
-        return type(batch)(*items) if hasattr(batch, "_fields") else tuple(items)
-    return batch
+    return rebuilt(batch, lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf)

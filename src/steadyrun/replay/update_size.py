@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steadyrun.program.model_parts import clean
 from steadyrun.program.packing import Packed
+from steadyrun.program.torch_compat import foreach_norm, foreach_sub
 
 VIOLENT = 10.0  # times the median change of the steps before
 _ENOUGH = 5  # steps before, of which the median is taken
@@ -56,8 +57,8 @@ def _moves(named: Mapping[str, nn.Parameter], before: Mapping[str, Tensor]) -> d
     then = [before[f"parameters.{name}"].float() for name in names]
     if not names:
         return {}
-    moved = torch._foreach_norm(torch._foreach_sub(now, then), 2, torch.float64)
-    size = torch._foreach_norm(then, 2, torch.float64)
+    moved = foreach_norm(foreach_sub(now, then), 2, torch.float64)
+    size = foreach_norm(then, 2, torch.float64)
     return {name: (float(m), float(s)) for name, m, s in zip(names, moved, size, strict=True)}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 import torch
+from steadyrun.program.torch_compat import foreach_norm
 from steadyrun.program import snapshot as training
 from steadyrun.replay.bad_examples import alone, rows_apart
 from steadyrun.replay.hunt.culprit import Example
@@ -247,7 +248,7 @@ def _untested(factor: Factor, why: str) -> FactorRow:
 
 
 def _finite(session: Session) -> bool:
-    norms = torch._foreach_norm([parameter.detach() for parameter in session.task.model.parameters()])
+    norms = foreach_norm([parameter.detach() for parameter in session.task.model.parameters()])
     return all(bool(torch.isfinite(norm)) for norm in norms)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 import torch
 from torch import Tensor, nn
+from steadyrun.program.torch_compat import Dropout
 from steadyrun.replay.hunt import fp32
 from steadyrun.program.packing import unpack
 from steadyrun.replay.session import Session
@@ -256,7 +257,7 @@ def _no_dropout(session: Session, _start: int) -> Iterator[None]:
 
 
 def _drops(module: Any) -> bool:
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and not math.isnan(module.p)
+    return isinstance(module, Dropout) and module.p > 0 and not math.isnan(module.p)
 
 
 def _has_dropout(session: Session) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from torch import Tensor
 
+from steadyrun.program.frames import callers
+from steadyrun.program.torch_compat import SAVED
 from steadyrun.replay.hunt.cause_rules import OperationEvidence, cause_of, softmax_like
 from steadyrun.replay.hunt.culprit import Range
 from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, dtype_name, floating, measure, worst
@@ -179,20 +180,15 @@ def _saved(node: Any) -> tuple[Range, ...]:
     """What the forward operation of a node had kept: its inputs or its result."""
     ranges = []
     for name in dir(node) if node is not None else ():
-        if name.startswith("_saved_"):
+        if name.startswith(SAVED):
             try:
                 value = getattr(node, name)
             except Exception:  # freed, or kept elsewhere by checkpointing
                 continue
             if floating(value) or isinstance(value, float):
-                ranges.append(measure(name.removeprefix("_saved_"), value))
+                ranges.append(measure(name.removeprefix(SAVED), value))
     return tuple(ranges)
 
 
 def _in_scaler() -> bool:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith("grad_scaler.py"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_code.co_filename.endswith("grad_scaler.py") for frame in callers(sys._getframe(1)))

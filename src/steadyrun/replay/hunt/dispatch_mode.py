@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from steadyrun.program.torch_compat import TorchDispatchMode
 from steadyrun.replay.hunt.attribution import Before, ResultJudge
 from steadyrun.replay.hunt.finite_range import bad_values, floating, measure
 from steadyrun.replay.hunt.location import Locations, OperationLocation

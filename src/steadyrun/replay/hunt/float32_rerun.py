@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steadyrun.program.containers import rebuilt
 from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import no_autocast
 
@@ -33,21 +34,7 @@ def fp32(task: Task) -> Iterator[None]:
 
 def as_float32(batch: Any) -> Any:
     """A batch whose half and bfloat16 tensors are float32; everything else is the same object."""
-    if isinstance(batch, Tensor):
-        return batch.float() if batch.dtype in _SMALL else batch
-    if isinstance(batch, Mapping):
-        items = {key: as_float32(value) for key, value in batch.items()}
-        return items if type(batch) is dict else _rebuilt(batch, items)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(as_float32, batch))
-    return type(batch)(map(as_float32, batch)) if isinstance(batch, list | tuple) else batch
-
-
-def _rebuilt(batch: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    try:
-        return type(batch)(items)  # type: ignore[call-arg]
-    except Exception:  # a mapping that is made in another way
-        return items
+    return rebuilt(batch, lambda leaf: leaf.float() if getattr(leaf, "dtype", None) in _SMALL else leaf)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import get_ident
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from steadyrun.program.frames import callers
+from steadyrun.program.torch_compat import COMPILED, current_node, hooks_with_kwargs, sequence_number, without_compiler
 from steadyrun.replay.hunt.culprit import Stage
 
 if TYPE_CHECKING:
@@ -73,18 +74,15 @@ def calling_line(*, in_backward: bool = False) -> str:
 
     In backward that is a line of a Python `backward` or hook; below the engine lies only the call of `backward()`.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not (in_backward and frame.f_code.co_name == "_engine_run_backward"):
+    for frame in callers(sys._getframe(1)):
+        if in_backward and frame.f_code.co_name == "_engine_run_backward":
+            break
         file = frame.f_code.co_filename
         if not file.startswith(_SKIPPED) and not file.startswith("<frozen"):
             return f"{Path(file).name}:{frame.f_lineno} in {frame.f_code.co_name}"
-        frame = frame.f_back
     return ""
 
 
-_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
-_sequence_number: Any = getattr(torch.autograd, "_get_sequence_nr", None)
-_current_node: Any = getattr(torch._C, "_current_autograd_node", None)
 _MARK = "steadyrun"
 
 
@@ -135,7 +133,7 @@ class Locations:
             hooks.callback(register_module_forward_pre_hook(self._enter).remove)
             leaving = register_module_forward_hook(self._leave, always_call=True)
             # torch forgets this one, and a trace of a global hook makes torch.compile warn.
-            hooks.callback(lambda: _hook_kwargs.pop(leaving.id, None))
+            hooks.callback(lambda: hooks_with_kwargs.pop(leaving.id, None))
             hooks.callback(leaving.remove)
             hooks.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             hooks.callback(register_optimizer_step_post_hook(self._step_ends).remove)
@@ -148,10 +146,10 @@ class Locations:
         again = len(modules) > self._depth.get(get_ident(), 0)
         # An optimizer may step in a hook of the backward pass, and a closure may run one in the optimizer's step.
         updating = self._doing[-1:] == ["update"]
-        node = _current_node() if _current_node is not None and not again and not updating else None
+        node = current_node() if current_node is not None and not again and not updating else None
         location = self._in_backward(node) if node is not None else self._in_code(operation, modules)
-        if _sequence_number is not None:
-            self._kept.setdefault(get_ident(), {}).setdefault(_sequence_number() - 1, (operation, location))
+        if sequence_number is not None:
+            self._kept.setdefault(get_ident(), {}).setdefault(sequence_number() - 1, (operation, location))
         return location
 
     @contextmanager
@@ -244,12 +242,12 @@ def is_custom(node: Any) -> bool:
 
 def plain_path(name: str) -> str:
     """A module's or parameter's path without what compiling a part of the model put into it."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+    return ".".join(part for part in name.split(".") if part != COMPILED)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own model in a compiled or parallel one."""
-    inner = getattr(model, "_orig_mod", None)
+    inner = without_compiler(model)
     if inner is None and type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
         inner = model.module
     return unwrapped(inner) if isinstance(inner, nn.Module) else model

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from steadyrun.program.task import Task
-from steadyrun.program.torch_compat import wrapped
+from steadyrun.program.torch_compat import BACKWARD, GRAD
 from steadyrun.replay.hunt.dispatch_mode import Checker
 from steadyrun.replay.hunt.finite_range import Bad, bad_number, bad_values, floating
 from steadyrun.replay.hunt.location import Locations, plain_path, unwrapped
@@ -56,8 +56,8 @@ class Sinks:
                     with suppress(Exception):  # a kind of tensor that takes no hooks
                         hooks.callback(listen(self._arrived(name)).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-            for name in ("backward", "grad"):  # looked up when called, by `Tensor.backward` and by others
-                hooks.enter_context(wrapped(torch.autograd, name, partial(self._runs, name)))
+            for point in (BACKWARD, GRAD):
+                hooks.enter_context(point.wrapped(partial(self._runs, point.name)))
             yield
 
     def take_loss(self, loss: Any) -> None:
