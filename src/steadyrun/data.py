@@ -91,14 +91,16 @@ class StratifiedBatchSampler:
     @property
     def rare_tokens(self) -> list[int]:
         """The token ids that count as rare."""
-        return sorted({token for held in self._rare for token in held})
+        return sorted({token for tokens in self._rare for token in tokens})
 
     def message(self) -> str:
         """What could not be kept apart in the epoch last begun; empty where everything was."""
         if not self.violations:
             return ""
-        worst = sorted(self.violations, key=lambda each: -each.count)[:_SHOWN]
-        shown = ", ".join(f"token {each.token} {each.count} times in batch {each.batch}" for each in worst)
+        worst = sorted(self.violations, key=lambda violation: -violation.count)[:_SHOWN]
+        shown = ", ".join(
+            f"token {violation.token} {violation.count} times in batch {violation.batch}" for violation in worst
+        )
         more = f" and {len(self.violations) - len(worst)} more" if len(self.violations) > len(worst) else ""
         return f"rare tokens that could not be kept apart in {len(self)} batches: {shown}{more}"
 
@@ -129,7 +131,7 @@ class StratifiedBatchSampler:
         """Batches and their rows mixed; one that is not full comes last."""
         full = [batch for batch in batches if len(batch) == self.batch_size]
         short = [batch for batch in batches if len(batch) < self.batch_size]
-        mixed = [full[place] for place in rng.permutation(len(full)).tolist()]
+        mixed = [full[index] for index in rng.permutation(len(full)).tolist()]
         return [rng.permutation(batch).tolist() for batch in [*mixed, *short]]
 
     def _what_is_left(self, batches: list[list[int]]) -> Iterator[Violation]:
@@ -148,7 +150,7 @@ class _Plan:
         self._rare = rare
         self._room = list(sizes)
         self.batches: list[list[int]] = [[] for _ in sizes]
-        self._held: list[set[int]] = [set() for _ in sizes]
+        self._rare_in_batch: list[set[int]] = [set() for _ in sizes]
         self._luck = rng.permutation(len(sizes)).tolist()
         self._heap = [(-size, luck, batch) for batch, (size, luck) in enumerate(zip(sizes, self._luck, strict=True))]
         heapq.heapify(self._heap)
@@ -157,7 +159,7 @@ class _Plan:
     def place(self, example: int) -> None:
         """Put an example into the roomiest batch where it fits; make it fit by an exchange; else accept the repeat."""
         with_room = self._until_fit(example)
-        fits = self._held[with_room[-1]].isdisjoint(self._rare[example])
+        fits = self._rare_in_batch[with_room[-1]].isdisjoint(self._rare[example])
         if fits:
             self._put(example, with_room[-1])
         elif not any(self._exchange(example, roomy) for roomy in with_room[:_TRIES]):
@@ -177,7 +179,7 @@ class _Plan:
             if -size != self._room[batch] or not size:
                 continue  # written before the batch took its last example
             passed.append(entry)
-            if self._held[batch].isdisjoint(mine):
+            if self._rare_in_batch[batch].isdisjoint(mine):
                 break
         for entry in passed:
             heapq.heappush(self._heap, entry)
@@ -189,25 +191,25 @@ class _Plan:
             if self._looks <= 0:
                 return False
             self._looks -= 1
-            if self._room[batch] or not self._held[batch].isdisjoint(self._rare[example]):
+            if self._room[batch] or not self._rare_in_batch[batch].isdisjoint(self._rare[example]):
                 continue
             self._looks -= len(members)
-            for place, other in enumerate(members):
-                if self._held[roomy].isdisjoint(self._rare[other]):
-                    self._take(batch, place)
-                    self._put(other, roomy)
+            for index, member in enumerate(members):
+                if self._rare_in_batch[roomy].isdisjoint(self._rare[member]):
+                    self._take(batch, index)
+                    self._put(member, roomy)
                     self._put(example, batch)
                     return True
         return False
 
-    def _take(self, batch: int, place: int) -> None:
-        self.batches[batch].pop(place)
+    def _take(self, batch: int, index: int) -> None:
+        self.batches[batch].pop(index)
         self._room[batch] += 1
-        self._held[batch] = {token for example in self.batches[batch] for token in self._rare[example]}
+        self._rare_in_batch[batch] = {token for example in self.batches[batch] for token in self._rare[example]}
 
     def _put(self, example: int, batch: int) -> None:
         self.batches[batch].append(example)
-        self._held[batch].update(self._rare[example])
+        self._rare_in_batch[batch].update(self._rare[example])
         self._room[batch] -= 1
         if self._room[batch]:
             heapq.heappush(self._heap, (-self._room[batch], self._luck[batch], batch))
@@ -223,19 +225,19 @@ def _examples(tokens: Any, count: int | None) -> list[Ints]:
     if callable(tokens):
         if count is None:
             raise UsageError("tokens is a function: say with count= how many examples there are")
-        given: Any = (tokens(number) for number in range(count))
+        examples: Any = (tokens(number) for number in range(count))
     elif count is not None and count != len(tokens):
         raise UsageError(f"count is {count}, and tokens has {len(tokens)} examples")
     else:
-        given = tokens
-    return [_ids(number, each) for number, each in enumerate(given)]
+        examples = tokens
+    return [_ids(number, example) for number, example in enumerate(examples)]
 
 
 def _ids(number: int, example: Any) -> Ints:
-    held = np.asarray(example)
-    if held.size and held.dtype.kind not in "iu":
-        raise UsageError(f"example {number} must hold token ids (whole numbers), not {held.dtype}: {held.ravel()[:3]}")
-    return held.ravel().astype(np.int64)
+    ids = np.asarray(example)
+    if ids.size and ids.dtype.kind not in "iu":
+        raise UsageError(f"example {number} must hold token ids (whole numbers), not {ids.dtype}: {ids.ravel()[:3]}")
+    return ids.ravel().astype(np.int64)
 
 
 def _rare_tokens(examples: list[Ints], below: int) -> tuple[list[tuple[int, ...]], dict[tuple[int, int], int]]:
@@ -244,14 +246,14 @@ def _rare_tokens(examples: list[Ints], below: int) -> tuple[list[tuple[int, ...]
     if not examples:
         return [], {}
     flat = np.concatenate(examples)
-    owners = np.repeat(np.arange(len(examples)), [len(each) for each in examples])
+    owners = np.repeat(np.arange(len(examples)), [len(example) for example in examples])
     _, kinds, counts = np.unique(flat, return_inverse=True, return_counts=True)
     few = counts[kinds] < below
     pairs, times = np.unique(np.stack([owners[few], flat[few]]), axis=1, return_counts=True)
     for owner, token in pairs.T.tolist():
         rare[owner].append(token)
     often = {(int(o), int(t)): int(n) for (o, t), n in zip(pairs.T, times, strict=True) if n > 1}
-    return [tuple(each) for each in rare], often
+    return [tuple(tokens) for tokens in rare], often
 
 
 def _hardness(rare: list[tuple[int, ...]]) -> tuple[Ints, Ints]:

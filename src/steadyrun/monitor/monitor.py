@@ -58,11 +58,11 @@ class Monitor:
         turn: int,
         say: Callable[[str], None],
         problem: Callable[[str, Exception, str], None],
-        told: Callable[[Found], None] = lambda _: None,
+        on_finding: Callable[[Found], None] = lambda _: None,
     ) -> None:
         self._writer = writer
         self.on_fault = on_fault
-        self._say, self._problem, self._tell_others = say, problem, told
+        self._say, self._problem, self._on_finding = say, problem, on_finding
         self._pace = LookPace(time.perf_counter(), turn)
         self._changes = changes({}, Path.cwd())
         self._announced: set[tuple[str, bool]] = set()
@@ -126,7 +126,7 @@ class Monitor:
         if findings:
             self._say(_line(findings, self._writer.root))
         if certain := [finding for finding in findings if finding.certain]:
-            self._tell_others(certain[0])
+            self._on_finding(certain[0])
         for finding in findings:
             answer = self._call(finding)
             if answer == STOP and self.stop is None and not ended:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyrun.program.attributes import Attributes, Held, same
+from steadyrun.program.attributes import Attributes, SavedTensor, same
 from steadyrun.program.generators import kept_generators
 from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.random_state import RandomState, put, take
@@ -33,12 +33,12 @@ class ProgramState:
         tops = [self._model, *others.modules]
         modules = list({id(module): module for top in tops for module in top.modules()}.values())
         parameters = _parameters(self._model, others, [*task.optimizers, *others.optimizers])
-        self.tensors = {clean(name): Held.of(tensor) for name, tensor in _tensors(self._model)}
+        self.tensors = {clean(name): SavedTensor.of(tensor) for name, tensor in _tensors(self._model)}
         mine = {id(saved.tensor) for saved in self.tensors.values()}
         strange = [*parameters, *(buffer for top in others.modules for buffer in top.buffers())]
-        self._strange = [Held.of(tensor) for tensor in strange if id(tensor) not in mine]
+        self._strange = [SavedTensor.of(tensor) for tensor in strange if id(tensor) not in mine]
         self._gradients = [
-            (parameter, None if parameter.grad is None else Held.of(parameter.grad)) for parameter in parameters
+            (parameter, None if parameter.grad is None else SavedTensor.of(parameter.grad)) for parameter in parameters
         ]
         self._needs = [(parameter, parameter.requires_grad) for parameter in parameters]
         self._modes = [(module, module.training) for module in modules]
@@ -215,12 +215,15 @@ def _put_counter(counter: Any, state: Any) -> None:
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: Held.of(value) if isinstance(value, Tensor) else copy.deepcopy(value) for key, value in state.items()}
+    return {
+        key: SavedTensor.of(value) if isinstance(value, Tensor) else copy.deepcopy(value)
+        for key, value in state.items()
+    }
 
 
 def _put_copied(state: dict[str, Any], saved: dict[str, Any]) -> None:
     for key, value in saved.items():
-        if isinstance(value, Held):
+        if isinstance(value, SavedTensor):
             value.put_back()
             state[key] = value.tensor
         else:

@@ -17,7 +17,7 @@ _LONGEST = 4_096
 
 
 @dataclass
-class Held:
+class SavedTensor:
     """A tensor, where it was, and what was in it."""
 
     tensor: Tensor
@@ -25,7 +25,7 @@ class Held:
     memory: Tensor  # the same numbers in the same place: a program may give a tensor another one
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Held:
+    def of(cls, tensor: Tensor) -> SavedTensor:
         return cls(tensor, tensor.detach().clone(), tensor.detach())
 
     def put_back(self) -> None:
@@ -38,67 +38,71 @@ class Held:
 
 
 @dataclass
-class _Other:
+class _SavedObject:
     """Any other object, put back as it is; a tuple's tensors keep their values."""
 
-    held: Any
-    tensors: list[Held]
+    original: Any
+    tensors: list[SavedTensor]
 
     @classmethod
-    def of(cls, held: Any) -> _Other:
-        inside = held if isinstance(held, tuple) else ()
-        return cls(held, [Held.of(each) for each in inside if isinstance(each, Tensor)])
+    def of(cls, original: Any) -> _SavedObject:
+        members = original if isinstance(original, tuple) else ()
+        return cls(original, [SavedTensor.of(member) for member in members if isinstance(member, Tensor)])
 
     def put_back(self) -> None:
-        for each in self.tensors:
-            each.put_back()
+        for saved in self.tensors:
+            saved.put_back()
 
 
 @dataclass
-class _Container:
+class _SavedContainer:
     """A list, dictionary, set or deque and what was in it; tensors in it keep their values, too."""
 
-    held: Any
+    original: Any
     members: Any
-    tensors: list[Held] = field(default_factory=list)
+    tensors: list[SavedTensor] = field(default_factory=list)
 
     @classmethod
-    def of(cls, held: Any) -> _Container:
-        values = held.values() if isinstance(held, dict) else held
-        return cls(held, held.copy(), [Held.of(each) for each in values if isinstance(each, Tensor)])
+    def of(cls, container: Any) -> _SavedContainer:
+        values = container.values() if isinstance(container, dict) else container
+        return cls(
+            container, container.copy(), [SavedTensor.of(value) for value in values if isinstance(value, Tensor)]
+        )
 
     def put_back(self) -> None:
-        for each in self.tensors:
-            each.put_back()
-        self.held.clear()
-        if isinstance(self.held, dict | set):
-            self.held.update(self.members)
+        for saved in self.tensors:
+            saved.put_back()
+        self.original.clear()
+        if isinstance(self.original, dict | set):
+            self.original.update(self.members)
         else:
-            self.held.extend(self.members)
+            self.original.extend(self.members)
 
 
 class Attributes:
     """The plain attributes of many objects at one moment."""
 
     def __init__(self, objects: Iterable[Any]) -> None:
-        self._objects = [(held, _of(held), frozenset(vars(held))) for held in objects if hasattr(held, "__dict__")]
+        self._objects = [
+            (owner, _saved_attributes(owner), frozenset(vars(owner))) for owner in objects if hasattr(owner, "__dict__")
+        ]
 
     def put_back(self) -> None:
-        for held, attributes, known in self._objects:
-            for name in [name for name, value in vars(held).items() if name not in known and _kind(value)]:
-                del vars(held)[name]  # a cache, a counter that was not there before
+        for owner, attributes, known in self._objects:
+            for name in [name for name, value in vars(owner).items() if name not in known and _is_data(value)]:
+                del vars(owner)[name]  # a cache, a counter that was not there before
             for name, value in attributes.items():
-                if isinstance(value, Held | _Container | _Other):
+                if isinstance(value, SavedTensor | _SavedContainer | _SavedObject):
                     value.put_back()
-                vars(held)[name] = _content(value)
+                vars(owner)[name] = _original(value)
 
     def changed(self) -> list[tuple[Any, str]]:
         """Which attributes are not as they were."""
         return [
-            (held, name)
-            for held, attributes, _ in self._objects
+            (owner, name)
+            for owner, attributes, _ in self._objects
             for name, value in attributes.items()
-            if not _unchanged(vars(held).get(name), value)
+            if not _unchanged(vars(owner).get(name), value)
         ]
 
 
@@ -121,37 +125,37 @@ def same(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def _of(held: Any) -> dict[str, Any]:
+def _saved_attributes(owner: Any) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    for name, value in vars(held).items():
+    for name, value in vars(owner).items():
         if name in _OWN or name.startswith("__"):
             continue
         if type(value) in _PLAIN:
             kept[name] = value
         elif isinstance(value, Tensor):
-            kept[name] = Held.of(value) if value.device.type != "meta" else value
+            kept[name] = SavedTensor.of(value) if value.device.type != "meta" else value
         elif type(value) in _CONTAINERS and len(value) <= _LONGEST:
-            kept[name] = _Container.of(value)
+            kept[name] = _SavedContainer.of(value)
         else:
-            kept[name] = _Other.of(value)
+            kept[name] = _SavedObject.of(value)
     return kept
 
 
-def _kind(value: Any) -> bool:
+def _is_data(value: Any) -> bool:
     return type(value) in (*_PLAIN, *_CONTAINERS, tuple) or isinstance(value, Tensor)
 
 
-def _content(value: Any) -> Any:
-    if isinstance(value, Held):
+def _original(value: Any) -> Any:
+    if isinstance(value, SavedTensor):
         return value.tensor
-    return value.held if isinstance(value, _Container | _Other) else value
+    return value.original if isinstance(value, _SavedContainer | _SavedObject) else value
 
 
 def _unchanged(now: Any, then: Any) -> bool:
-    if isinstance(then, Held):
+    if isinstance(then, SavedTensor):
         return isinstance(now, Tensor) and same(now, then.copy)
-    if isinstance(then, _Container):
-        return len(now or ()) == len(then.members) and all(same(each.tensor, each.copy) for each in then.tensors)
-    if isinstance(then, _Other):
-        return now is then.held and all(same(each.tensor, each.copy) for each in then.tensors)
+    if isinstance(then, _SavedContainer):
+        return len(now or ()) == len(then.members) and all(same(saved.tensor, saved.copy) for saved in then.tensors)
+    if isinstance(then, _SavedObject):
+        return now is then.original and all(same(saved.tensor, saved.copy) for saved in then.tensors)
     return type(now) is type(then) and now == then

@@ -42,13 +42,13 @@ def variables(frame: FrameType) -> dict[str, Any]:
         return dict(frame.f_locals)  # of a module or a class it is the namespace itself
     if _calls_locals(code):
         return {}  # to read them would change what that call returned
-    held = frame.f_locals
-    found = dict(held)
+    frame_locals = frame.f_locals
+    copied = dict(frame_locals)
     traced = frame.f_trace is not None or sys.gettrace() is not None
-    if not traced and sys.getrefcount(held) == _OUR_REFERENCES:
+    if not traced and sys.getrefcount(frame_locals) == _OUR_REFERENCES:
         for name in _own_names(code):
-            held.pop(name, None)
-    return found
+            frame_locals.pop(name, None)
+    return copied
 
 
 def variable(frame: FrameType, name: str) -> Any | None:
@@ -61,7 +61,8 @@ def variable(frame: FrameType, name: str) -> Any | None:
 @lru_cache(maxsize=64)
 def _calls_locals(code: CodeType) -> bool:
     return "locals" in code.co_names and any(
-        each.opname.startswith("LOAD_GLOBAL") and each.argval == "locals" for each in dis.get_instructions(code)
+        instruction.opname.startswith("LOAD_GLOBAL") and instruction.argval == "locals"
+        for instruction in dis.get_instructions(code)
     )
 
 

@@ -18,38 +18,38 @@ _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Ra
 
 def kept_generators(*holders: Any) -> list[Callable[[], object]]:
     """One function for each generator that puts it back as it is now."""
-    return [_put_back(held) for held in _generators(holders)]
+    return [_put_back(generator) for generator in _generators(holders)]
 
 
 def move_on(*holders: Any) -> None:
     """Every generator elsewhere, the global ones too, as they would be in a later epoch."""
-    for held in _generators(holders):
-        if isinstance(held, torch.Generator):
-            torch.rand(7, generator=held, device=held.device)
+    for generator in _generators(holders):
+        if isinstance(generator, torch.Generator):
+            torch.rand(7, generator=generator, device=generator.device)
         else:
-            [held.random() for _ in range(7)]
+            [generator.random() for _ in range(7)]
     torch.rand(7)
     [random.random() for _ in range(7)]
     np.random.random(7)
 
 
 def _generators(holders: tuple[Any, ...]) -> list[Any]:
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
+    generators: dict[int, Any] = {}
+    visited: set[int] = set()
     for holder in holders:
-        _collect(holder, found, seen, 0)
-    return list(found.values())
+        _collect(holder, generators, visited, 0)
+    return list(generators.values())
 
 
-def _collect(holder: Any, found: dict[int, Any], seen: set[int], depth: int) -> None:
-    if depth > _DEEPEST or id(holder) in seen or len(seen) > _MOST:
+def _collect(holder: Any, generators: dict[int, Any], visited: set[int], depth: int) -> None:
+    if depth > _DEEPEST or id(holder) in visited or len(visited) > _MOST:
         return
-    seen.add(id(holder))
-    for held in _below(holder):
-        if isinstance(held, _KINDS):
-            found[id(held)] = held
+    visited.add(id(holder))
+    for member in _below(holder):
+        if isinstance(member, _KINDS):
+            generators[id(member)] = member
         else:
-            _collect(held, found, seen, depth + 1)
+            _collect(member, generators, visited, depth + 1)
 
 
 def _below(holder: Any) -> list[Any]:
@@ -61,12 +61,12 @@ def _below(holder: Any) -> list[Any]:
     return list(getattr(holder, "__dict__", {}).values())
 
 
-def _put_back(held: Any) -> Callable[[], object]:
-    if isinstance(held, np.random.Generator):
-        numbers = held.bit_generator.state
-        return lambda: setattr(held.bit_generator, "state", numbers)
-    if isinstance(held, random.Random):
-        words = held.getstate()
-        return lambda: held.setstate(words)
-    state = held.get_state()
-    return lambda: held.set_state(state)
+def _put_back(generator: Any) -> Callable[[], object]:
+    if isinstance(generator, np.random.Generator):
+        numbers = generator.bit_generator.state
+        return lambda: setattr(generator.bit_generator, "state", numbers)
+    if isinstance(generator, random.Random):
+        words = generator.getstate()
+        return lambda: generator.setstate(words)
+    state = generator.get_state()
+    return lambda: generator.set_state(state)

@@ -56,13 +56,13 @@ def find_blocks(model: nn.Module, patterns: Sequence[str] | None = None) -> list
 def groups_of(names: Sequence[str], blocks: Sequence[Block]) -> list[str]:
     """For each parameter name the block it belongs to, or the module that holds it where that is no block."""
     paths = sorted((block.name for block in blocks if not block.input), key=len, reverse=True)
-    found = []
+    groups = []
     for name in names:
         inside = (path for path in paths if name == path or name.startswith(path + "."))
-        found.append(next(inside, name.rpartition(".")[0] or name))
-    if len(set(found)) > _MOST:
-        found = [group if group in paths else group.split(".")[0] for group in found]
-    return found
+        groups.append(next(inside, name.rpartition(".")[0] or name))
+    if len(set(groups)) > _MOST:
+        groups = [group if group in paths else group.split(".")[0] for group in groups]
+    return groups
 
 
 def _named(modules: list[tuple[str, nn.Module]], patterns: Sequence[str]) -> list[Block]:
@@ -127,5 +127,5 @@ def _thinned(blocks: list[Block]) -> list[Block]:
     """At most `_MOST`, evenly spaced, the first and the last among them."""
     if len(blocks) <= _MOST:
         return blocks
-    places = {round(place * (len(blocks) - 1) / (_MOST - 1)) for place in range(_MOST)}
-    return [block for place, block in enumerate(blocks) if place in places]
+    chosen = {round(index * (len(blocks) - 1) / (_MOST - 1)) for index in range(_MOST)}
+    return [block for index, block in enumerate(blocks) if index in chosen]

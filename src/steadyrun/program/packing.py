@@ -47,14 +47,14 @@ class Packed:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def pack(held: Any, *, copy: bool = True) -> Packed:
-    """Take `held` apart. With `copy` the tensors are on the CPU, and later changes of the caller's do not reach them.
+def pack(structure: Any, *, copy: bool = True) -> Packed:
+    """Take `structure` apart. With `copy` the tensors are on the CPU, and the caller's later changes do not reach them.
 
     A copy from a CUDA device is started and not waited for: call `arrived` before it is read. Without `copy` they are
     the caller's own.
     """
     packed = Packed()
-    packed.tree = _taken(held, packed, "", copy, 0)
+    packed.tree = _pack_value(structure, packed, "", copy, 0)
     return packed
 
 
@@ -72,59 +72,63 @@ def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None
         raise RunDirectoryError(f"the stored structure is damaged: {type(problem).__name__} {problem}") from problem
 
 
-def _taken(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
-    if isinstance(held, Tensor):
-        return _tensor(held, packed, path, copy)
-    if isinstance(held, _PLAIN):
-        return held if type(held) in _PLAIN else _plain(held)
-    if isinstance(held, float):
-        return float(held) if np.isfinite(held) else {"float": str(float(held))}
-    if isinstance(held, np.ndarray | np.generic):
-        return _array(held, packed, path, copy)
+def _pack_value(value: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+    if isinstance(value, Tensor):
+        return _tensor(value, packed, path, copy)
+    if isinstance(value, _PLAIN):
+        return value if type(value) in _PLAIN else _plain(value)
+    if isinstance(value, float):
+        return float(value) if np.isfinite(value) else {"float": str(float(value))}
+    if isinstance(value, np.ndarray | np.generic):
+        return _array(value, packed, path, copy)
     if depth > _DEEPEST:
-        return _left_out(held, packed, path)
-    return _container(held, packed, path, copy, depth + 1)
+        return _left_out(value, packed, path)
+    return _container(value, packed, path, copy, depth + 1)
 
 
-def _plain(held: Any) -> Any:
+def _plain(value: Any) -> Any:
     """An enum of numbers is its number, a subclass of str its text."""
-    return str.__str__(held) if isinstance(held, str) else int(held)
+    return str.__str__(value) if isinstance(value, str) else int(value)
 
 
-def attributes(held: Any) -> dict[str, Any]:
+def attributes(instance: Any) -> dict[str, Any]:
     """What a dataclass holds: it may have slots, and more than its fields."""
-    own = {each.name: getattr(held, each.name) for each in fields(held) if hasattr(held, each.name)}
-    return own | getattr(held, "__dict__", {})
+    own = {
+        attribute.name: getattr(instance, attribute.name)
+        for attribute in fields(instance)
+        if hasattr(instance, attribute.name)
+    }
+    return own | getattr(instance, "__dict__", {})
 
 
-def _container(held: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
-    if isinstance(held, Mapping) or (is_dataclass(held) and not isinstance(held, type)):
-        kind = "dict" if isinstance(held, dict) else "mapping" if isinstance(held, Mapping) else "object"
-        pairs = held.items() if isinstance(held, Mapping) else attributes(held).items()
+def _container(container: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
+    if isinstance(container, Mapping) or (is_dataclass(container) and not isinstance(container, type)):
+        kind = "dict" if isinstance(container, dict) else "mapping" if isinstance(container, Mapping) else "object"
+        pairs = container.items() if isinstance(container, Mapping) else attributes(container).items()
         return {
             kind: [
                 [
-                    key if type(key) is str else _taken(key, packed, path, copy, depth),
-                    _taken(item, packed, f"{path}.{key}", copy, depth),
+                    key if type(key) is str else _pack_value(key, packed, path, copy, depth),
+                    _pack_value(item, packed, f"{path}.{key}", copy, depth),
                 ]
                 for key, item in pairs
             ]
         }
-    if not isinstance(held, list | tuple | set | frozenset):
-        return _left_out(held, packed, path)
-    items = [_taken(item, packed, f"{path}.{place}", copy, depth) for place, item in enumerate(held)]
-    if isinstance(held, tuple) and hasattr(held, "_fields"):
-        return {"named": [type(held).__name__, list(held._fields), items]}
-    return {"tuple" if isinstance(held, tuple) else "list": items}
+    if not isinstance(container, list | tuple | set | frozenset):
+        return _left_out(container, packed, path)
+    items = [_pack_value(item, packed, f"{path}.{index}", copy, depth) for index, item in enumerate(container)]
+    if isinstance(container, tuple) and hasattr(container, "_fields"):
+        return {"named": [type(container).__name__, list(container._fields), items]}
+    return {"tuple" if isinstance(container, tuple) else "list": items}
 
 
-def _tensor(held: Tensor, packed: Packed, path: str, copy: bool) -> Any:
-    unusual = held.is_nested or held.is_quantized or held.is_meta or hasattr(held, "full_tensor")
-    if held.layout != torch.strided or unusual:
-        return _left_out(held, packed, path)
+def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
+    unusual = tensor.is_nested or tensor.is_quantized or tensor.is_meta or hasattr(tensor, "full_tensor")
+    if tensor.layout != torch.strided or unusual:
+        return _left_out(tensor, packed, path)
     name = _free(packed, path)
-    packed.storages.add(held.untyped_storage().data_ptr())
-    values, kind = held.detach(), "tensor"
+    packed.storages.add(tensor.untyped_storage().data_ptr())
+    values, kind = tensor.detach(), "tensor"
     if values.is_complex():
         values, kind = torch.view_as_real(values.resolve_conj()), "complex"
     if values.device.type != "cpu":
@@ -152,21 +156,21 @@ def laid_out(tensor: torch.Tensor, offset: int, strides: list[int]) -> torch.Ten
     return room.as_strided(tensor.shape, strides, first).copy_(tensor)
 
 
-def _array(held: Any, packed: Packed, path: str, copy: bool) -> Any:
-    if isinstance(held, np.generic):
-        return _taken(held.item(), packed, path, copy, 0)
+def _array(array: Any, packed: Packed, path: str, copy: bool) -> Any:
+    if isinstance(array, np.generic):
+        return _pack_value(array.item(), packed, path, copy, 0)
     try:
-        native = held.dtype.newbyteorder("=")  # torch takes no other
-        tensor = torch.from_numpy(held.astype(native, copy=True))
+        native = array.dtype.newbyteorder("=")  # torch takes no other
+        tensor = torch.from_numpy(array.astype(native, copy=True))
     except (TypeError, ValueError):
-        return _left_out(held, packed, path)
+        return _left_out(array, packed, path)
     name = _free(packed, path)
     packed.tensors[name] = tensor
     return {"array": name}
 
 
-def _left_out(held: Any, packed: Packed, path: str) -> Any:
-    what = type(held).__name__
+def _left_out(value: Any, packed: Packed, path: str) -> Any:
+    what = type(value).__name__
     packed.lost.append(f"{path.lstrip('.') or 'the batch'} ({what})")
     return {"lost": what}
 
@@ -182,25 +186,25 @@ def _rebuilt(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | No
     if not isinstance(tree, dict):
         return tree
     kind = next(iter(tree), "")
-    held: Any = tree.get(kind)
+    content: Any = tree.get(kind)
 
     def back(item: Any) -> Any:
         return _rebuilt(item, tensors, device)
 
     if kind in {"tensor", "complex", "array"}:
-        return _leaf(tree, tensors[held], device if "device" in tree else None)
+        return _leaf(tree, tensors[content], device if "device" in tree else None)
     if kind in {"dict", "mapping", "object"}:
-        entries = {back(key): back(item) for key, item in held}
+        entries = {back(key): back(item) for key, item in content}
         return (
             entries if kind == "dict" else AttributeDict(entries) if kind == "mapping" else SimpleNamespace(**entries)
         )
     if kind == "named":
-        name, names, items = held
-        return namedtuple(str(name), [str(each) for each in names])(*map(back, items))
+        name, names, items = content
+        return namedtuple(str(name), [str(attribute) for attribute in names])(*map(back, items))
     if kind in {"list", "tuple"}:
-        return [back(item) for item in held] if kind == "list" else tuple(back(item) for item in held)
+        return [back(item) for item in content] if kind == "list" else tuple(back(item) for item in content)
     if kind == "float":
-        return float(held)
+        return float(content)
     if kind == "lost":
         return None
     raise ValueError(f"unknown kind {kind!r}")

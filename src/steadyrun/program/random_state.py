@@ -55,25 +55,25 @@ def put(state: RandomState) -> None:
     version, words, gauss = state.python
     random.setstate((version, tuple(words.tolist()), gauss))
     np.random.set_state(state.numpy)
-    for device, held in state.cuda.items():
+    for device, cuda_state in state.cuda.items():
         if device < torch.cuda.device_count():
-            torch.cuda.set_rng_state(held, device)
+            torch.cuda.set_rng_state(cuda_state, device)
 
 
 def to_tensors(states: Sequence[RandomState], name: str = "rng") -> dict[str, Tensor]:
     """Many states as a few tensors, what they share once."""
     python, python_at = _unique([state.python for state in states])
     legacy, legacy_at = _unique([state.numpy for state in states])
-    found = {
+    tensors = {
         f"{name}.torch": torch.stack([state.torch for state in states]),
-        f"{name}.python": torch.tensor([_python_words(each) for each in python], dtype=torch.float64),
+        f"{name}.python": torch.tensor([_python_words(state) for state in python], dtype=torch.float64),
         f"{name}.python_at": torch.tensor(python_at),
-        f"{name}.numpy": torch.tensor([_numpy_words(each) for each in legacy], dtype=torch.float64),
+        f"{name}.numpy": torch.tensor([_numpy_words(state) for state in legacy], dtype=torch.float64),
         f"{name}.numpy_at": torch.tensor(legacy_at),
     }
     for device in states[0].cuda:
-        found[f"{name}.cuda.{device}"] = torch.stack([state.cuda[device] for state in states])
-    return found
+        tensors[f"{name}.cuda.{device}"] = torch.stack([state.cuda[device] for state in states])
+    return tensors
 
 
 def from_tensors(tensors: Mapping[str, Tensor], name: str = "rng") -> list[RandomState]:
@@ -81,27 +81,29 @@ def from_tensors(tensors: Mapping[str, Tensor], name: str = "rng") -> list[Rando
     python = [_python_state(row) for row in tensors[f"{name}.python"].tolist()]
     legacy = [_numpy_state(row) for row in tensors[f"{name}.numpy"].tolist()]
     prefix = f"{name}.cuda."
-    cuda = {int(key.removeprefix(prefix)): held for key, held in tensors.items() if key.startswith(prefix)}
+    cuda = {
+        int(key.removeprefix(prefix)): cuda_states for key, cuda_states in tensors.items() if key.startswith(prefix)
+    }
     return [
         RandomState(
             torch_state.clone(),
-            python[int(tensors[f"{name}.python_at"][place])],
-            legacy[int(tensors[f"{name}.numpy_at"][place])],
-            cuda={device: held[place].clone() for device, held in cuda.items()},
+            python[int(tensors[f"{name}.python_at"][index])],
+            legacy[int(tensors[f"{name}.numpy_at"][index])],
+            cuda={device: cuda_states[index].clone() for device, cuda_states in cuda.items()},
         )
-        for place, torch_state in enumerate(tensors[f"{name}.torch"])
+        for index, torch_state in enumerate(tensors[f"{name}.torch"])
     ]
 
 
 def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
-    """The different objects, and which of them each place has."""
-    places: dict[int, int] = {}
-    kept: list[Any] = []
+    """The different objects, and which of them each part is."""
+    indices: dict[int, int] = {}
+    unique: list[Any] = []
     for part in parts:
-        if id(part) not in places:
-            places[id(part)] = len(kept)
-            kept.append(part)
-    return kept, [places[id(part)] for part in parts]
+        if id(part) not in indices:
+            indices[id(part)] = len(unique)
+            unique.append(part)
+    return unique, [indices[id(part)] for part in parts]
 
 
 # Reading a generator's state makes hundreds of Python numbers, twice a step. Its raw words, compared with those seen
@@ -127,9 +129,9 @@ def _words_are_where_expected() -> bool:
     """Whether this Python keeps the words of its generator behind the head of the object, as CPython does."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return False
-    held = ctypes.string_at(id(random._inst) + _OBJECT_HEAD, _MT_BYTES)
-    place, *words = np.frombuffer(held, dtype=np.uint32).tolist()
-    return [*words, place] == list(random.getstate()[1])
+    memory = ctypes.string_at(id(random._inst) + _OBJECT_HEAD, _MT_BYTES)
+    position, *words = np.frombuffer(memory, dtype=np.uint32).tolist()
+    return [*words, position] == list(random.getstate()[1])
 
 
 # A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.
@@ -151,8 +153,8 @@ def _compact(state: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _numpy_words(state: tuple[Any, ...]) -> list[float]:
-    _, words, place, has_gauss, gauss = state
-    return [float(place), float(has_gauss), float(gauss), *map(float, words)]
+    _, words, position, has_gauss, gauss = state
+    return [float(position), float(has_gauss), float(gauss), *map(float, words)]
 
 
 def _numpy_state(row: list[float]) -> tuple[Any, ...]:

@@ -45,73 +45,73 @@ _OWN = frozenset(vars(nn.Module()))
 
 def reached(task: Task) -> Reached:
     """Everything with a state that the task's functions and modules lead to, beyond the task's own objects."""
-    found = Reached()
+    reachable = Reached()
     own = [unwrapped(task.model), task.model, task.scheduler, task.scaler, task.loader, task.val_loader, task.tokenizer]
-    seen = {id(held) for held in [*own, *task.optimizers, *task.model.modules(), task]}
-    first: list[Any] = [task.loss_fn, task.train_step]
-    first += [value for module in task.model.modules() for name, value in vars(module).items() if name not in _OWN]
+    visited = {id(known) for known in [*own, *task.optimizers, *task.model.modules(), task]}
+    roots: list[Any] = [task.loss_fn, task.train_step]
+    roots += [value for module in task.model.modules() for name, value in vars(module).items() if name not in _OWN]
     # An optimizer may wrap another, whose moments are its own.
-    first += [
+    roots += [
         value
-        for each in task.optimizers
-        for name, value in vars(each).items()
+        for optimizer in task.optimizers
+        for name, value in vars(optimizer).items()
         if name not in {"param_groups", "state", "defaults"}
     ]
-    waiting = deque((each, 0) for each in first)
-    while waiting and len(seen) < _MOST:
-        held, depth = waiting.popleft()
-        if isinstance(held, (*_PLAIN, Tensor)) or id(held) in seen:
+    waiting = deque((root, 0) for root in roots)
+    while waiting and len(visited) < _MOST:
+        candidate, depth = waiting.popleft()
+        if isinstance(candidate, (*_PLAIN, Tensor)) or id(candidate) in visited:
             continue
-        seen.add(id(held))
-        if not _sorted_in(found, held) and depth < _DEEPEST:
-            inside = _inside(held)
-            waiting.extend((each, depth + 1) for each in inside)
-            if inside and not isinstance(held, _LOOKED_THROUGH):
-                found.objects.append(held)
-    return found
+        visited.add(id(candidate))
+        if not _sorted_in(reachable, candidate) and depth < _DEEPEST:
+            members = _members(candidate)
+            waiting.extend((member, depth + 1) for member in members)
+            if members and not isinstance(candidate, _LOOKED_THROUGH):
+                reachable.objects.append(candidate)
+    return reachable
 
 
-def _sorted_in(found: Reached, held: Any) -> bool:
+def _sorted_in(reachable: Reached, candidate: Any) -> bool:
     """Put an object where it belongs; False where one has to look inside."""
-    if isinstance(held, nn.Module):
-        found.modules.append(held)
-    elif hasattr(held, "param_groups") and hasattr(held, "step"):
-        found.optimizers.append(held)
-    elif isinstance(held, _GENERATORS):
-        found.generators.append(held)
-    elif callable(getattr(held, "state_dict", None)) and callable(getattr(held, "load_state_dict", None)):
-        found.stateful.append(held)
+    if isinstance(candidate, nn.Module):
+        reachable.modules.append(candidate)
+    elif hasattr(candidate, "param_groups") and hasattr(candidate, "step"):
+        reachable.optimizers.append(candidate)
+    elif isinstance(candidate, _GENERATORS):
+        reachable.generators.append(candidate)
+    elif callable(getattr(candidate, "state_dict", None)) and callable(getattr(candidate, "load_state_dict", None)):
+        reachable.stateful.append(candidate)
     else:
         return False
     return True
 
 
-def _inside(held: Any) -> list[Any]:
-    if isinstance(held, functools.partial):
-        return [held.func, *held.args, *held.keywords.values()]
-    if isinstance(held, types.MethodType):
-        return [held.__self__, held.__func__]
-    if isinstance(held, types.FunctionType):
-        return _of_function(held)
-    if isinstance(held, list | tuple | set | Mapping | deque):
-        values = held.values() if isinstance(held, Mapping) else held
-        return list(values) if len(held) <= _LONGEST else []
-    if type(held).__module__.split(".")[0] in {"torch", "numpy", "builtins", "transformers", "tokenizers"}:
+def _members(holder: Any) -> list[Any]:
+    if isinstance(holder, functools.partial):
+        return [holder.func, *holder.args, *holder.keywords.values()]
+    if isinstance(holder, types.MethodType):
+        return [holder.__self__, holder.__func__]
+    if isinstance(holder, types.FunctionType):
+        return _members_of_function(holder)
+    if isinstance(holder, list | tuple | set | Mapping | deque):
+        values = holder.values() if isinstance(holder, Mapping) else holder
+        return list(values) if len(holder) <= _LONGEST else []
+    if type(holder).__module__.split(".")[0] in {"torch", "numpy", "builtins", "transformers", "tokenizers"}:
         return []
-    return list(getattr(held, "__dict__", {}).values())
+    return list(getattr(holder, "__dict__", {}).values())
 
 
-def _of_function(held: types.FunctionType) -> list[Any]:
+def _members_of_function(function: types.FunctionType) -> list[Any]:
     """The values in a function's closure, its defaults, and the globals of its own file that it names."""
-    values: list[Any] = [*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values()]
-    for cell in held.__closure__ or ():
+    values: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
         try:
             values.append(cell.cell_contents)
         except ValueError:  # not filled yet
             continue
-    for name in held.__code__.co_names:
-        value = held.__globals__.get(name)
-        if isinstance(value, types.FunctionType) and value.__globals__ is not held.__globals__:
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, types.FunctionType) and value.__globals__ is not function.__globals__:
             continue
         values.append(value)
     return values

@@ -57,9 +57,9 @@ class Pool:
         return dict(kept)
 
     def _buffer(self, name: str, like: Tensor) -> Tensor:
-        held = self._buffers.get(name)
-        if held is not None and held.shape == like.shape and held.dtype == like.dtype:
-            return held
+        buffer = self._buffers.get(name)
+        if buffer is not None and buffer.shape == like.shape and buffer.dtype == like.dtype:
+            return buffer
         self.grew = True
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
 
@@ -105,7 +105,7 @@ def settings(objects: Objects) -> dict[str, Any]:
     model = objects.model
     return {
         "in_eval": [name for name, module in model.named_modules() if not module.training],
-        "attributes": {name: held for name, module in model.named_modules() if (held := _numbers(module))},
+        "attributes": {name: numbers for name, module in model.named_modules() if (numbers := _numbers(module))},
         "groups": [
             {name: value for name, value in group.items() if type(value) in (bool, int, float, tuple)}
             for optimizer in objects.optimizers
@@ -128,8 +128,8 @@ def is_finite(packed: Packed, *, parameters_only: bool = False) -> bool:
 
 def all_finite(parameters: Sequence[Tensor]) -> bool:
     """Whether no number is NaN or infinite. The norm in float64: in float32 it overflows where the numbers do not."""
-    looked_at = [held.detach() for held in parameters if held.is_floating_point() and held.numel()]
-    norms = foreach_norm(looked_at, 2, torch.float64) if looked_at else ()
+    floating = [tensor.detach() for tensor in parameters if tensor.is_floating_point() and tensor.numel()]
+    norms = foreach_norm(floating, 2, torch.float64) if floating else ()
     return all(bool(torch.isfinite(norm)) for norm in norms)
 
 
@@ -140,7 +140,7 @@ def _state(objects: Objects) -> dict[str, Any]:
         "buffers": _buffers(model),
         "in_eval": [clean(name) for name, module in model.named_modules() if not module.training],
         "frozen": [name for name, parameter in _parameters(model).items() if not parameter.requires_grad],
-        "attributes": {clean(name): held for name, module in model.named_modules() if (held := _numbers(module))},
+        "attributes": {clean(name): numbers for name, module in model.named_modules() if (numbers := _numbers(module))},
         "optimizers": [optimizer.state_dict() for optimizer in objects.optimizers],
         "scheduler": _state_dict(objects.scheduler),
         "scaler": _scaler_state(objects.scaler),
@@ -159,16 +159,15 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 
 def _numbers(module: nn.Module) -> dict[str, bool | int | float]:
     """Numbers that a module holds as plain attributes: a temperature, a probability, a counter."""
-    held = vars(module).items()
     return {
         name: value
-        for name, value in held
+        for name, value in vars(module).items()
         if type(value) in (bool, int, float) and name != "training" and not name.startswith("_")
     }
 
 
-def _state_dict(held: Any) -> Any:
-    give = getattr(held, "state_dict", None)
+def _state_dict(stateful: Any) -> Any:
+    give = getattr(stateful, "state_dict", None)
     return give() if callable(give) else None
 
 
@@ -192,7 +191,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def _fill(what: str, saved: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> None:
-    if not all(isinstance(name, str) and isinstance(held, Tensor) for name, held in saved.items()):
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in saved.items()):
         raise TypeError(f"{what}s that are no tensors")
     if set(saved) != set(mine):
         raise UsageError(_differs(what, saved, mine))
@@ -252,7 +251,9 @@ def _load_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 
 def _load_scaler(scaler: Any, saved: dict[str, Any]) -> None:
-    scaler.load_state_dict({name: each.item() if isinstance(each, Tensor) else each for name, each in saved.items()})
+    scaler.load_state_dict(
+        {name: number.item() if isinstance(number, Tensor) else number for name, number in saved.items()}
+    )
     stages = scaler_stages(scaler)
     if stages is not None:  # a step that was left in the middle
         stages.clear()

@@ -65,15 +65,17 @@ class Task:
 
 def load_factory(name: str, given_as: str = "--factory") -> Factory:
     """The function that `module:function` (or `path/to/file.py:function`) names; this is what imports user code."""
-    place, _, function = name.rpartition(":")
-    if not place or not function:
+    source, _, function = name.rpartition(":")
+    if not source or not function:
         raise UsageError(f"{given_as} must look like module:function or file.py:function, not {name!r}")
-    module = _imported(place, name, given_as)
-    found: Factory | None = getattr(module, function, None)
-    if found is None or not callable(found):
-        near = ", ".join(sorted(each for each, held in vars(module).items() if inspect.isfunction(held))[:8])
-        raise UsageError(f"{place} has no function {function!r}; it has: {near or 'none'}")
-    return found
+    module = _imported(source, name, given_as)
+    factory: Factory | None = getattr(module, function, None)
+    if factory is None or not callable(factory):
+        near = ", ".join(
+            sorted(attribute for attribute, value in vars(module).items() if inspect.isfunction(value))[:8]
+        )
+        raise UsageError(f"{source} has no function {function!r}; it has: {near or 'none'}")
+    return factory
 
 
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
@@ -83,7 +85,7 @@ def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the fac
     except SystemExit as left:
         raise UsageError(f"{name} {_exited(left)}") from left
     except Exception as problem:
-        raise UsageError(f"{name} raised {_told(problem)}") from problem
+        raise UsageError(f"{name} raised {_described(problem)}") from problem
     if not isinstance(task, Task):
         raise UsageError(f"{name} must return a steadyrun.Task, not {type(task).__name__}")
     return task
@@ -96,23 +98,23 @@ def takes_config(factory: Factory) -> bool:
     except (TypeError, ValueError):
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    first = next((each for each in parameters if each.kind in kinds), None)
+    first = next((parameter for parameter in parameters if parameter.kind in kinds), None)
     return first is not None and (first.default is first.empty or isinstance(first.default, Mapping | None))
 
 
-def _imported(place: str, name: str, given_as: str) -> Any:
+def _imported(source: str, name: str, given_as: str) -> Any:
     """The user's module; an error that says what it does at import, if that is more than to define things."""
 
     try:
         with _only_imported():
-            return _from_file(Path(place), name, given_as) if place.endswith(".py") else _from_path(place)
+            return _from_file(Path(source), name, given_as) if source.endswith(".py") else _from_path(source)
     except TrainsAtImport as problem:
         raise UsageError(
-            f"importing {place} starts to train ({_where(problem)}), so it was stopped: only its function is wanted; "
+            f"importing {source} starts to train ({_where(problem)}), so it was stopped: only its function is wanted; "
             'put what trains under if __name__ == "__main__":'
         ) from problem
     except SystemExit as left:
-        raise UsageError(f"importing {place} {_exited(left)}") from left
+        raise UsageError(f"importing {source} {_exited(left)}") from left
 
 
 @contextmanager
@@ -145,7 +147,7 @@ def _from_path(name: str) -> Any:
                 f"no module named {name!r} here or among the installed packages; "
                 "go to the folder of the training script, or name the file: path/to/file.py:function"
             ) from problem
-        raise UsageError(f"importing {name} raised {_told(problem)}") from problem
+        raise UsageError(f"importing {name} raised {_described(problem)}") from problem
 
 
 def _from_file(path: Path, name: str, given_as: str) -> Any:
@@ -163,7 +165,7 @@ def _from_file(path: Path, name: str, given_as: str) -> Any:
         spec.loader.exec_module(module)
     except Exception as problem:
         hint = _as_module(file, name.rpartition(":")[2]) if "relative import" in str(problem) else ""
-        raise UsageError(f"importing {path} raised {_told(problem)}{hint}") from problem
+        raise UsageError(f"importing {path} raised {_described(problem)}{hint}") from problem
     return module
 
 
@@ -175,7 +177,7 @@ def _as_module(file: Path, function: str) -> str:
     return f"; it is a part of a package: name it {'.'.join(names)}:{function}, in the folder {folder}"
 
 
-def _told(problem: Exception) -> str:
+def _described(problem: Exception) -> str:
     """An exception of the user's code, and where it came from."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
     hint = f"; {_PASSING}" if "argv" in (last.line or "") else ""
@@ -185,7 +187,7 @@ def _told(problem: Exception) -> str:
 def _where(problem: BaseException) -> str:
     """The line of the user's file that did it: the first one behind the machinery of importing."""
     frames = traceback.extract_tb(problem.__traceback__)
-    line = next(each for each in frames if each.filename != __file__ and "importlib" not in each.filename)
+    line = next(frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename)
     return f"{Path(line.filename).name}:{line.lineno}"
 
 

@@ -65,7 +65,7 @@ class Wrapping:
         """Take it off; twice does no harm."""
         with _lock:
             layer = self._layer
-            layer.users = tuple(each for each in layer.users if each is not self)
+            layer.users = tuple(user for user in layer.users if user is not self)
             if not layer.users:
                 layer.take_off()
 
@@ -76,7 +76,7 @@ class _Layer:
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
         self.users: tuple[Wrapping, ...] = ()
-        self._found = vars(owner).get(name, _MISSING)  # a class or an object may have it from elsewhere
+        self._own_attribute = vars(owner).get(name, _MISSING)  # a class or an object may have it from elsewhere
         self.wrapper = self._around(getattr(owner, name))
         setattr(owner, name, self.wrapper)
 
@@ -84,10 +84,10 @@ class _Layer:
         """Put back what was found, unless another tool has wrapped it: then it stays and passes calls on."""
         if vars(self.owner).get(self.name) is not self.wrapper:
             return
-        if self._found is _MISSING:
+        if self._own_attribute is _MISSING:
             delattr(self.owner, self.name)
         else:
-            setattr(self.owner, self.name, self._found)
+            setattr(self.owner, self.name, self._own_attribute)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -107,11 +107,11 @@ def _layer_within(function: Any, owner: Any, name: str) -> _Layer | None:
     """Our layer for this function somewhere inside what stands there now: another tool may have wrapped it."""
     waiting, known = deque([function]), {id(function): function}
     while waiting:
-        each = waiting.popleft()
-        layer = _layer_of(each)
+        node = waiting.popleft()
+        layer = _layer_of(node)
         if layer is not None and layer.owner is owner and layer.name == name:
             return layer
-        for part in _parts(each):
+        for part in _parts(node):
             if id(part) not in known and len(known) < _MOST_NODES:
                 known[id(part)] = part
                 waiting.append(part)
@@ -124,19 +124,19 @@ def _layer_of(function: Any) -> _Layer | None:
     return layer if isinstance(layer, _Layer) and layer.wrapper is function else None
 
 
-def _parts(held: Any) -> Iterable[Any]:
+def _parts(node: Any) -> Iterable[Any]:
     """What a wrapper may call: what it closes over, its globals, its attributes. Nothing is executed."""
-    kind = type(held)
+    kind = type(node)
     if kind in (list, tuple, dict):
-        return list(islice(held.values() if kind is dict else held, _MOST_NODES))
+        return list(islice(node.values() if kind is dict else node, _MOST_NODES))
     if kind is MethodType:
-        return [held.__func__, held.__self__]
+        return [node.__func__, node.__self__]
     if kind is FunctionType:
-        return _parts_of_function(held)
-    parts = [held.func, held.args, held.keywords] if issubclass(kind, functools.partial) else []
+        return _parts_of_function(node)
+    parts = [node.func, node.args, node.keywords] if issubclass(kind, functools.partial) else []
     if not issubclass(kind, ModuleType | torch.Tensor | Wrapping | _Layer):  # ours lead to layers that nobody calls
         with suppress(Exception):  # it has no attributes, or is a cell that is still empty
-            parts += [held.cell_contents] if kind is CellType else list(vars(held).values())
+            parts += [node.cell_contents] if kind is CellType else list(vars(node).values())
     return parts
 
 
@@ -256,8 +256,8 @@ def no_autocast() -> Iterator[None]:
 
 def _enter_disabled(enter: Any, autocast: Any) -> Any:
     """The object is the program's, which may have made it once for all steps: it is left enabled."""
-    held, autocast._enabled = autocast._enabled, False
+    enabled, autocast._enabled = autocast._enabled, False
     try:
         return enter(autocast)
     finally:
-        autocast._enabled = held
+        autocast._enabled = enabled

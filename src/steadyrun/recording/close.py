@@ -31,13 +31,13 @@ def describe_crash(failure: BaseException) -> dict[str, Any]:
 
 
 def _facts(frame: FrameType) -> dict[str, Any]:
-    name, held = frame.f_code.co_name, variables(frame)
+    name, arguments = frame.f_code.co_name, variables(frame)
     if name == _EMBEDDING:
-        return _range(held.get("input"), _rows(held.get("weight")), "token")
+        return _range(arguments.get("input"), _rows(arguments.get("weight")), "token")
     if name in _LOSSES:
-        shape = getattr(held.get("input"), "shape", ())
+        shape = getattr(arguments.get("input"), "shape", ())
         classes = int(shape[min(1, len(shape) - 1)]) if len(shape) else 0
-        return _range(held.get("target"), classes, "label", held.get("ignore_index"))
+        return _range(arguments.get("target"), classes, "label", arguments.get("ignore_index"))
     return {}
 
 

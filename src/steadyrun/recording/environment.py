@@ -30,23 +30,23 @@ def describe_environment() -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     from steadyrun.version import __version__
 
-    found = {"python": platform.python_version(), "steadyrun": __version__}
+    versions = {"python": platform.python_version(), "steadyrun": __version__}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _hardware() -> dict[str, Any]:
-    found: dict[str, Any] = {"platform": platform.platform(), "machine": platform.machine(), "cpus": os.cpu_count()}
+    hardware: dict[str, Any] = {"platform": platform.platform(), "machine": platform.machine(), "cpus": os.cpu_count()}
     torch = sys.modules.get("torch")
     if torch is not None:
-        found["torch_threads"] = torch.get_num_threads()
+        hardware["torch_threads"] = torch.get_num_threads()
         if torch.cuda.is_available():
-            found["gpus"] = [torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())]
-    return found
+            hardware["gpus"] = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
+    return hardware
 
 
 def _git(folder: Path) -> dict[str, Any] | None:

@@ -60,11 +60,11 @@ class Flusher:
     def flush_if_due(self, now: float, step: int, turn: int) -> None:
         """After a step: write if it is time, and let the monitor look if it wants to."""
         self._pending.collect()
-        look = self._monitor is not None and self._monitor.due(now, turn)
-        if look or self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
+        look_due = self._monitor is not None and self._monitor.due(now, turn)
+        if look_due or self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
             self._pending.start()
             self._write()
-        if look and self._monitor is not None:
+        if look_due and self._monitor is not None:
             with self._problems.contained("monitor", "failed"):
                 self._monitor.look(step, turn)
 
@@ -74,7 +74,7 @@ class Flusher:
         self._write()
 
     def start_monitor(self, on_fault: OnFault | str | None, turn: int) -> None:
-        """One monitor for the run, on its first rank; started again it keeps what it has told already."""
+        """One monitor for the run, on its first rank; started again it keeps what it has announced."""
         if self._writer.rank != 0:
             return
         if self._monitor is not None:
@@ -83,7 +83,7 @@ class Flusher:
         from steadyrun.monitor.monitor import Monitor
 
         self._monitor = Monitor(
-            self._writer, on_fault, turn=turn, say=say, problem=self._problems.report, told=self._told
+            self._writer, on_fault, turn=turn, say=say, problem=self._problems.report, on_finding=self._capture_finding
         )
 
     def stop_monitor(self) -> None:
@@ -129,10 +129,10 @@ class Flusher:
             with self._problems.contained("incident capture"):
                 self.capture.saw(row)
 
-    def _told(self, found: Found) -> None:
+    def _capture_finding(self, finding: Found) -> None:
         if self.capture is not None:
             with self._problems.contained("incident capture"):
-                self.capture.found(found)
+                self.capture.found(finding)
 
     def _write(self) -> None:
         if self._examples is not None:

@@ -52,9 +52,9 @@ def preflight_run(
     if headline is None or on_fault is None:
         return None
     answer = headline.answer
-    found = Found(headline.question.code, answer.outcome, None, answer.message, answer.fix, step, True)
-    if on_fault == "stop" or (callable(on_fault) and on_fault(found) == "stop"):
-        return FaultFound(found)
+    finding = Found(headline.question.code, answer.outcome, None, answer.message, answer.fix, step, True)
+    if on_fault == "stop" or (callable(on_fault) and on_fault(finding) == "stop"):
+        return FaultFound(finding)
     return None
 
 

@@ -134,11 +134,11 @@ class Run:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
             modes = {} if self._attachment.watcher is None else {"modes": self._attachment.watcher.validated()}
-            seen = {}
+            data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):
-                    seen = {"data": self._flusher.examples.validation(batches, at)}
-            self._writer.event("validation", at, values=shown, **modes, **seen)
+                    data = {"data": self._flusher.examples.validation(batches, at)}
+            self._writer.event("validation", at, values=shown, **modes, **data)
 
     def log(self, step: int | None = None, **values: Any) -> None:
         """Record any scalars at the last recorded step, or at `step`. Needs no framework at all.
@@ -352,12 +352,12 @@ class Run:
         if self._attachment.watcher is not None:
             self._attachment.watcher.prepare(self._attachment.turn)
 
-    def _numbered(self, call: str, given: Any, otherwise: int) -> int | None:
+    def _numbered(self, call: str, step: Any, otherwise: int) -> int | None:
         """The number of a step; None where what was given is none, and then that row alone is left out."""
-        if given is None:
+        if step is None:
             return otherwise
         try:
-            return step_number(given)
+            return step_number(step)
         except Exception as problem:
             self._problems.report(f"a row of {call}", problem, "is left out")
             return None
@@ -365,9 +365,9 @@ class Run:
     def _look_for_loaders(self, frame: FrameType) -> None:
         """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
         with self._problems.contained("data loaders"):
-            found = loaders_near(frame)
-            if found:
-                self._writer.save_manifest(loaders=found)
+            loaders = loaders_near(frame)
+            if loaders:
+                self._writer.save_manifest(loaders=loaders)
 
     def _put_losses(self, row: ProbeRow, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:
@@ -397,7 +397,7 @@ class Run:
     def _write_first_manifest(self, flush: dict[str, float], forwarding: Forwarding | None) -> None:
         earlier = closing.earlier_attempts(self.path) if self._steps.resumed else []
         kept = closing.kept_of_the_beginning(self.path) if self._steps.resumed else {}
-        told = {"config": self.config, **describe_environment()}
+        description = {"config": self.config, **describe_environment()}
         self._writer.save_manifest(
             state="running",
             attempt=self._writer.attempt,
@@ -405,7 +405,7 @@ class Run:
             every=dict(self._every),
             flush=flush,
             **kept,
-            **(told if forwarding is None else forwarding.without_secrets(told)),
+            **(description if forwarding is None else forwarding.without_secrets(description)),
         )
         if self._steps.resumed:
             say(f"continuing {self.path} after step {self._steps.before} (attempt {self._writer.attempt})")

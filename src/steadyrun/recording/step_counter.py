@@ -13,29 +13,29 @@ from steadyrun.store.writer import RunWriter
 _MOST = 2**53  # further numbers are not exact on a page, in JSON and as a float
 
 
-def step_number(given: Any) -> int:
-    """`given` as the number of a step: any whole number, of whatever type; a clear error otherwise."""
+def step_number(step: Any) -> int:
+    """`step` as the number of a step: any whole number, of whatever type; a clear error otherwise."""
     try:
-        found = operator.index(given)
+        number = operator.index(step)
     except TypeError:
-        found = _whole(given)
-    if isinstance(given, bool) or not -_MOST <= found <= _MOST:
-        raise ValueError(f"step must be a whole number between -2**53 and 2**53, not {_shown(given)}")
-    return found
+        number = _whole(step)
+    if isinstance(step, bool) or not -_MOST <= number <= _MOST:
+        raise ValueError(f"step must be a whole number between -2**53 and 2**53, not {_shown(step)}")
+    return number
 
 
-def _whole(given: Any) -> int:
-    number = float("nan") if isinstance(given, str | bytes) else float(given)
+def _whole(step: Any) -> int:
+    number = float("nan") if isinstance(step, str | bytes) else float(step)
     if not number.is_integer():
-        raise ValueError(f"step must be a whole number, not {_shown(given)}")
+        raise ValueError(f"step must be a whole number, not {_shown(step)}")
     return int(number)
 
 
-def _shown(given: Any) -> str:
+def _shown(step: Any) -> str:
     """As short as it must be: Python refuses to write out an integer of 5,000 digits."""
-    if isinstance(given, int) and given.bit_length() > 200:
-        return f"one of {given.bit_length()} bits"
-    return repr(given)[:100]
+    if isinstance(step, int) and step.bit_length() > 200:
+        return f"one of {step.bit_length()} bits"
+    return repr(step)[:100]
 
 
 class Steps:
@@ -87,5 +87,5 @@ class Steps:
             return self.next
         taken, skipped = view.series("optimizer_steps", rank), view.series("skipped", rank)
         counted = np.cumsum(np.where(np.isin(taken.steps, skipped.steps[skipped.values > 0]), 0, taken.values))
-        found = taken.steps[counted == count]
-        return int(found[-1]) + 1 if len(found) else self.next
+        steps = taken.steps[counted == count]
+        return int(steps[-1]) + 1 if len(steps) else self.next

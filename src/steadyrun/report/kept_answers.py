@@ -47,7 +47,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
         "explains": list(named[0].explains) if named else [],
         "symptom": bool(named and named[0].symptom),
         "measured": dict(answer.measured),
-        "thresholds": {each.name: [each.value, each.unit] for each in question.thresholds},
+        "thresholds": {threshold.name: [threshold.value, threshold.unit] for threshold in question.thresholds},
         "fix": answer.fix,
         "missing": list(answer.missing),
         "how_to_record": answer.how_to_record,
@@ -58,7 +58,7 @@ def preflighted(manifest: Mapping[str, Any]) -> list[Asked]:
     """What preflight said before the run, as far as it can be read."""
     kept = manifest.get("preflight")
     entries = kept.get("walk") if isinstance(kept, dict) else None
-    return [_asked(each) for each in entries if _is_answer(each)] if isinstance(entries, list) else []
+    return [_asked(entry) for entry in entries if _is_answer(entry)] if isinstance(entries, list) else []
 
 
 def _is_answer(entry: Any) -> bool:
@@ -113,10 +113,10 @@ def _threshold(name: str, value: Any) -> Threshold:
 
 def _float(value: Any) -> float:
     try:
-        found = number(value)
+        parsed = number(value)
     except (TypeError, ValueError):
         return math.nan
-    return math.nan if found is None else float(found)
+    return math.nan if parsed is None else float(parsed)
 
 
 def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:

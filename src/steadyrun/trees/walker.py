@@ -76,25 +76,25 @@ class _Engine:
         self._run = run
         self._changes = changes
         self._go_on = go_on
-        self._seen: set[str] = set()
+        self._visited: set[str] = set()
         self.path: list[Asked] = []
 
     def visit(self, code: str, because_of: str = "") -> bool:
         """Ask a question and what it leads to; whether a fault was found. A question is asked once."""
-        if code in self._seen:
+        if code in self._visited:
             return False
-        self._seen.add(code)
+        self._visited.add(code)
         question = self._questions[code]
         changed = self._changes.get(code, {})
         answer = self._answer(question, changed)
-        place = len(self.path)
+        index = len(self.path)
         self.path.append(Asked(question, answer, changed, because_of))
         if answer.kind not in {FAULT, NOTE} or not answer.edge:
             return answer.kind == FAULT
         cause = self._look_for_cause(answer.edge, code)
         if cause is None:
             return answer.kind == FAULT
-        self.path[place] = Asked(question, explained(answer, cause), changed, because_of)
+        self.path[index] = Asked(question, explained(answer, cause), changed, because_of)
         return True
 
     def _answer(self, question: Question, changed: Mapping[str, float]) -> Answer:
@@ -110,12 +110,12 @@ class _Engine:
 
     def _look_for_cause(self, edge: tuple[str, ...], symptom: str) -> str | None:
         """The first question behind the edge that answers with a fault."""
-        found = None
+        cause = None
         for target in edge:
             for code in [code for code in self._questions if code == target or code.startswith(f"{target}.")]:
                 start = len(self.path)
-                if self.visit(code, symptom) and found is None:
-                    found = next(a.question.code for a in self.path[start:] if a.answer.kind == FAULT)
+                if self.visit(code, symptom) and cause is None:
+                    cause = next(a.question.code for a in self.path[start:] if a.answer.kind == FAULT)
                     if not self._go_on:
-                        return found
-        return found
+                        return cause
+        return cause
