@@ -80,7 +80,7 @@ def test_losses_per_token_of_a_loss_that_is_reduced(reduction: str) -> None:
     with TokenLosses() as losses:
         loss = torch.nn.functional.cross_entropy(logits, targets, reduction=reduction)
     expected = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    assert losses.found() == expected.tolist()
+    assert losses.losses() == expected.tolist()
     assert torch.equal(loss, torch.nn.functional.cross_entropy(logits, targets, reduction=reduction))
 
 
@@ -89,10 +89,10 @@ def test_losses_per_token_of_modules_and_others() -> None:
     with TokenLosses() as losses:
         torch.nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))(x, y)
         torch.nn.functional.mse_loss(x, y)
-    assert len(losses.found() or []) == 24
+    assert len(losses.losses() or []) == 24
     with TokenLosses() as nothing:
         (x - y).abs().mean()
-    assert nothing.found() is None
+    assert nothing.losses() is None
 
 
 def test_given_losses_per_token_are_kept(tmp_path: Path) -> None:

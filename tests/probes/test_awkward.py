@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Block, batch_of, loss_of, mlp, true_norm, values
+from small_programs import Block, batch_of, loss_of, mlp, true_norm, values
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.optim.optimizer import register_optimizer_step_post_hook

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import batch_of, loss_of, mlp, true_norm, values
+from small_programs import batch_of, loss_of, mlp, true_norm, values
 from torch._dynamo.utils import counters
 
 import steadyrun

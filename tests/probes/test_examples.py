@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import values
+from small_programs import values
 
 import steadyrun
 from steadyrun.probes import example_hashes as examples

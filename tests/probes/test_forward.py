@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Block, Gpt, batch_of, loss_of, mlp, values
+from small_programs import Block, Gpt, batch_of, loss_of, mlp, values
 from torch import Tensor, nn
 
 import steadyrun

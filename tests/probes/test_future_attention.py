@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from programs import Block, Gpt
+from small_programs import Block, Gpt
 from torch import Tensor, nn
 
 import steadyrun

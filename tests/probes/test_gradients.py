@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import batch_of, loss_of, mlp, true_norm, values
+from small_programs import batch_of, loss_of, mlp, true_norm, values
 from torch import nn
 from torch.nn.utils import clip_grad_norm_  # imported before any recording starts, as users do
 

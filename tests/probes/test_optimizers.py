@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import batch_of, loss_of, mlp, values
+from small_programs import batch_of, loss_of, mlp, values
 from torch import nn
 
 import steadyrun

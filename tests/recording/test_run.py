@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from programs import batch_of, loss_of, mlp, values
+from small_programs import batch_of, loss_of, mlp, values
 
 import steadyrun
 
@@ -102,7 +102,7 @@ def test_crashed_with_a_summary(tmp_path: Path) -> None:
     failure = view.manifest["failure"]
     assert view.state == "crashed"
     assert failure["type"] == "ZeroDivisionError"
-    assert "test_recorder.py" in failure["traceback"][-1]
+    assert "test_run.py" in failure["traceback"][-1]
     assert "ZeroDivisionError: division by zero" in str(view)
 
 

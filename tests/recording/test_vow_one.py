@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from programs import Gpt, batch_of, loss_of, mlp
+from small_programs import Gpt, batch_of, loss_of, mlp
 from torch import nn
 
 import steadyrun
