@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import steadyrun
-from steadyrun.integrations.trainer_view import trainer_of
+from steadyrun.integrations.trainer import trainer_of
 from steadyrun.program.frames import variable, variables
 
 Refs = dict[str, "weakref.ref[Any]"]

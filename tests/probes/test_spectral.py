@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.probes.spectral import SpectralProbe, large_matrices
+from steadyrun.probes.parameters import SpectralProbe, large_matrices
 
 
 @settings(max_examples=25)

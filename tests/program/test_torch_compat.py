@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import steadyrun
-from steadyrun.integrations.trainer_view import TrainerView
+from steadyrun.integrations.trainer import TrainerView
 from steadyrun.probes import backward_hook, clip_hook
 from steadyrun.probes.clip_hook import ClipCall
 from steadyrun.program.torch_compat import wrap, wrapped

@@ -131,7 +131,8 @@ def test_a_model_can_be_copied_and_pickled_at_any_moment(tmp_path: Path) -> None
 
 
 def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import activations, example_hashes, gradients, optimizer_steps, parameters, spectral, system
+    from steadyrun.probes import activations, example_hashes, gradients, optimizer_steps, parameters, system
+    from steadyrun.probes import parameters as spectral
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")

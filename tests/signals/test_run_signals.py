@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from synthetic import Synthetic
 
+from steadyrun.signals.batches import overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.shared_examples import overlap
 
 
 def test_only_finite_points_before_the_first_non_finite_value() -> None:

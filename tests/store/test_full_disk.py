@@ -54,9 +54,9 @@ def test_rows_wait_for_the_disk_to_come_back(tmp_path: Path, monkeypatch: pytest
 
 
 def test_memory_stays_bounded_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.store import table
+    from steadyrun.store import writer
 
-    monkeypatch.setattr(table, "PENDING_ROWS", 50)
+    monkeypatch.setattr(writer, "PENDING_ROWS", 50)
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

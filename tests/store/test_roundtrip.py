@@ -13,7 +13,7 @@ from rows import Twin, new_writer, only_file, points, same
 
 import steadyrun
 from steadyrun.errors import UsageError
-from steadyrun.store import table as table_module
+from steadyrun.store import writer as table_module
 from steadyrun.store.reader import open_run
 
 values = st.dictionaries(

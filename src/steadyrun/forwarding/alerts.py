@@ -6,12 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.forwarding.event_text import message
+from steadyrun.forwarding.redaction import masked
 from steadyrun.forwarding.sink import About, Sink
-from steadyrun.forwarding.tracker_names import plain
 from steadyrun.records import Event
 
 _TOLD = {"fault", "incident", "crash", "out-of-memory", "stopped"}
@@ -109,12 +108,6 @@ def through_function(function: Callable[[str], object]) -> Send:
             raise Unsent(f"the function raised {type(problem).__name__}") from None
 
     return send
-
-
-def masked(address: Any) -> str:
-    """An address without what is secret in it: the word before ://, where it has one."""
-    scheme, separator, _ = str(address).partition("://")
-    return repr(f"{plain(scheme, 20)}://…") if separator else "what was given"
 
 
 class _Hushed(logging.Filter):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.forwarding.alerts import Alerting, masked, through_apprise, through_function
+from steadyrun.forwarding.alerts import Alerting, through_apprise, through_function
 from steadyrun.forwarding.new_rows import EventTail, RowTail
-from steadyrun.forwarding.redaction import Hidden
+from steadyrun.forwarding.redaction import Hidden, masked
 from steadyrun.forwarding.sink import About, Own, Sink
 from steadyrun.forwarding.to_mlflow import Mlflow
 from steadyrun.forwarding.to_tensorboard import TensorBoard

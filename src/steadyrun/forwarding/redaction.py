@@ -1,10 +1,12 @@
-"""Addresses of alerts are secrets: what a run keeps of its program must not hold them."""
+"""Addresses of alerts are secrets: neither what a run keeps of its program nor what is printed may hold them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from steadyrun.forwarding.tracker_names import plain
 
 _SHORTEST = 6  # characters: less is no secret, and may be part of anything
 
@@ -29,3 +31,9 @@ class Hidden:
         if isinstance(value, list | tuple):
             return [self.out_of(item) for item in value]
         return value
+
+
+def masked(address: Any) -> str:
+    """An address without what is secret in it: the word before ://, where it has one."""
+    scheme, separator, _ = str(address).partition("://")
+    return repr(f"{plain(scheme, 20)}://…") if separator else "what was given"

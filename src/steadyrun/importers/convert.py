@@ -21,7 +21,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
 from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.log_rows import MOST_ROWS, Log, LogRows
-from steadyrun.importers.mapping import Mapped, RecognisedSeries
+from steadyrun.importers.series_roles import Mapped, RecognisedSeries
 from steadyrun.importers.step_axis import Axis, Placed
 from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter

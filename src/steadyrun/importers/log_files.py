@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steadyrun.errors import LogError
+from steadyrun.importers.clean_lines import COMPRESSED, head
 from steadyrun.importers.formats import FORMATS, trainer_state
-from steadyrun.importers.log_lines import COMPRESSED, head
 from steadyrun.importers.log_rows import FileSample, Format
 from steadyrun.store.layout import MANIFEST
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from steadyrun.errors import FaultFound
 from steadyrun.integrations.callbacks import Options, folder_of, innermost, sorted_out
-from steadyrun.integrations.trainer_intent import TrainerArguments, TrainerProgress, declared
-from steadyrun.integrations.trainer_view import TrainerView, trainer_of
+from steadyrun.integrations.trainer import TrainerArguments, TrainerProgress, TrainerView, declared, trainer_of
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
 

@@ -10,9 +10,9 @@ import numpy as np
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.questions.dynamics.d2_1_spikes import QUESTION as SPIKES
 from steadyrun.signals import around_moment
+from steadyrun.signals.intent import regime
 from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.number_format import regime
 from steadyrun.signals.run_signals import Points
 from steadyrun.text import shown
 

@@ -6,26 +6,66 @@ A probe may do anything to the objects: the bench puts them back after it, bit f
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from steadyrun.errors import UsageError
+from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.preflight.forward_pass import Edit, ModelCall, Pass, Quiet, calls_of
-from steadyrun.preflight.guarded_pass import GuardedPass, first_guarded_passes, guarded_pass_at, surviving
+from steadyrun.preflight.guarded_pass import GuardedPass, OutOfRange, first_guarded_passes, guarded_pass_at, surviving
 from steadyrun.preflight.input_edits import moved, size_of
 from steadyrun.preflight.program_state import ProgramState, untouched
-from steadyrun.preflight.user_errors import noting_inner_gradients, number_of, their_code
 from steadyrun.probes.example_hashes import is_list_of_batches
 from steadyrun.probes.loss_graph import LossGraph, counting, is_mean, read
 from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.random_state import put
 from steadyrun.program.task import Task
+from steadyrun.program.torch_compat import GRAD
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+
+# Dealing with the program's own functions: what they raise, what they return, what they do inside.
+
+
+@contextmanager
+def their_code(name: str) -> Iterator[None]:
+    """What the program's own functions raise is no mistake of a probe: the probe cannot tell."""
+    try:
+        yield
+    except (SteadyrunError, MissingSignal, NotApplicable, OutOfRange):
+        raise
+    except Exception as problem:
+        last = traceback.extract_tb(problem.__traceback__)[-1]
+        why = f"{name} raised {type(problem).__name__}: {problem} ({Path(last.filename).name}:{last.lineno})"
+        raise MissingSignal(name, why, f"{name} must run on the batches that preflight is given") from problem
+
+
+@contextmanager
+def noting_inner_gradients(memo: dict[Any, Any]) -> Iterator[None]:
+    """A model or a loss may differentiate by itself (a penalty, a force): it cannot run without gradients."""
+
+    def noted(call: Any, *args: Any, **options: Any) -> Any:
+        memo["needs gradients"] = True
+        return call(*args, **options)
+
+    with GRAD.wrapped(noted):
+        yield
+
+
+def number_of(returned: Any) -> float:
+    """The loss that a step returns: a number, a tensor, the first of several; NaN where it returns none."""
+    if isinstance(returned, Mapping):
+        returned = returned.get("loss", next(iter(returned.values()), None))
+    elif isinstance(returned, list | tuple):
+        returned = next(iter(returned), None)
+    if isinstance(returned, Tensor):
+        return float(returned.detach().float().mean()) if returned.numel() else float("nan")
+    return float(returned) if isinstance(returned, int | float) else float("nan")
 
 
 class Bench:

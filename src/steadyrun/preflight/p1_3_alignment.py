@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.aligned_targets import pairs
+    from steadyrun.preflight.token_positions import pairs
     from steadyrun.probes.targets import alignment
 
     beside = [shares for pair in pairs(bench.first_pass().graph) if (shares := alignment(pair.graph)) is not None]
@@ -44,8 +44,8 @@ def _equal(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
 
 def _looks_back_only(bench: Bench) -> bool:
     """Whether later tokens change later outputs and no earlier one."""
-    from steadyrun.preflight.aligned_targets import pairs
     from steadyrun.preflight.input_edits import later_tokens
+    from steadyrun.preflight.token_positions import pairs
 
     batch = bench.batch()
     for tokens in [pair.tokens for pair in pairs(bench.first_pass().graph)]:

@@ -9,12 +9,12 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import percent
 
 if TYPE_CHECKING:
-    from steadyrun.preflight.aligned_targets import Pair
     from steadyrun.preflight.bench import Bench
+    from steadyrun.preflight.token_positions import Pair
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.aligned_targets import pairs
+    from steadyrun.preflight.token_positions import pairs
 
     beside = [pair for pair in pairs(bench.first_pass().graph) if pair.tokens.numel() and _are_tokens(pair, limit)]
     if not beside:

@@ -35,7 +35,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
 
 def _ends(bench: Bench, eos: int) -> tuple[int, int]:
     """Ends of texts whose last token counts as a target: those at which the end does not count, and does."""
-    from steadyrun.preflight.aligned_targets import pairs
+    from steadyrun.preflight.token_positions import pairs
 
     beside = pairs(bench.first_pass().graph)
     counts = [_counted(pair.tokens, pair.targets, pair.ignored, eos) for pair in beside]

@@ -8,8 +8,8 @@ import numpy as np
 
 from steadyrun.questions.configuration.c4_2_generalisation import QUESTION as RECORDED
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.batches import overlap
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.shared_examples import overlap
 from steadyrun.text import percent
 
 if TYPE_CHECKING:

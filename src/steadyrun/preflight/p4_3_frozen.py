@@ -55,7 +55,7 @@ def _frozen_output(bench: Bench) -> str:
     """The name of the layer that makes the scores where it is frozen, and random weights are declared."""
     if bench.config.get("init") != "random":
         return ""
-    from steadyrun.preflight.layer_order import output_layer
+    from steadyrun.preflight.layer_activity import output_layer
 
     layer = output_layer(bench)
     if layer is None:

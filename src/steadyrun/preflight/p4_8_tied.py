@@ -84,7 +84,7 @@ def _pair(bench: Bench) -> tuple[tuple[str, Tensor] | None, tuple[str, Tensor] |
 
 def _output(bench: Bench) -> Any:
     """The layer that makes the scores, where it can be told."""
-    from steadyrun.preflight.layer_order import output_layer
+    from steadyrun.preflight.layer_activity import output_layer
 
     try:
         layer = output_layer(bench)

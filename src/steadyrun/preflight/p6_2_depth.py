@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.layer_order import call_order
+    from steadyrun.preflight.layer_activity import call_order
 
     gradients = bench.first_pass().gradients
     sizes = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    from steadyrun.preflight.unit_activity import activity
+    from steadyrun.preflight.layer_activity import activity
 
     layers = [layer for layer in activity(bench) if layer.rows >= limit["rows"] and layer.rectified]
     if not layers:

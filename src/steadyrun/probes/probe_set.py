@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from steadyrun.probes import backward_hook
 from steadyrun.probes.activations import ForwardProbe, magnitude_counts
-from steadyrun.probes.adam_check import UpdateProbe
 from steadyrun.probes.cadence import Cadence
 from steadyrun.probes.dead_units import find_units
 from steadyrun.probes.description import named_parameters
@@ -17,12 +16,11 @@ from steadyrun.probes.forward_sample import by_names, histogram_names, learn, pu
 from steadyrun.probes.gradients import GradientFacts, GradientProbe
 from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
-from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe
-from steadyrun.probes.parameters import ParameterProbe
+from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe, UpdateProbe
+from steadyrun.probes.parameters import ParameterProbe, SpectralProbe, large_matrices
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scheduler_dry_run import SchedulerLike, steps_taken
-from steadyrun.probes.spectral import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of

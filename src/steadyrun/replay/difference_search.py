@@ -3,22 +3,157 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from steadyrun.probes.activations import floats_in
+from steadyrun.probes.batch_hashes import arrays_of, batch_hash, example_hashes, input_hash
+from steadyrun.probes.example_hashes import is_list_of_batches, joined
+from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.program import snapshot as training
+from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.packing import Packed, pack
+from steadyrun.program.random_state import RandomState, put
 from steadyrun.program.torch_compat import without_compiler
-from steadyrun.replay.determinism import nondeterminism
+from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, environment
 from steadyrun.replay.incident import Incident
-from steadyrun.replay.loader_check import loader_difference
 from steadyrun.replay.session import Session
 
 if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
 
-from steadyrun.replay.compare import CLOSE, DIFFERENT, Proof, ReplayDifference, compare, environment
+
+# The same step twice from the same state: what differs between the two has no cause in what was captured.
+
+
+@dataclass
+class Trace:
+    """What went into the model, what each module gave, and the loss."""
+
+    inputs: int | None = None
+    outputs: list[tuple[str, Tensor]] = field(default_factory=list)
+    loss: float = float("nan")
+
+
+def nondeterminism(
+    model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]
+) -> ReplayDifference | None:
+    """Execute a step twice; a difference that names the first module whose output is not the same."""
+    first, second = _traced(model, execute, restore), _traced(model, execute, restore)
+    if first.inputs != second.inputs:
+        return ReplayDifference(
+            "data",
+            "two executions of the same step give the model different inputs: randomness in the data path that is not "
+            "from the global generators of torch, numpy and random",
+        )
+    for (name, one), (_, two) in zip(first.outputs, second.outputs, strict=False):
+        if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
+            return ReplayDifference(
+                "nondeterminism",
+                f"two executions of the same step differ, first in the output of {name or 'the model'}: an operation "
+                "there is not deterministic, draws from a random generator of its own, or keeps something from one "
+                "call to the next",
+            )
+    if first.loss != second.loss and not (first.loss != first.loss and second.loss != second.loss):
+        return ReplayDifference(
+            "nondeterminism",
+            "two executions of the same step give different losses from equal outputs: the loss function counts, keeps "
+            "something from one call to the next, or draws from a random generator of its own",
+        )
+    return None
+
+
+def _traced(model: nn.Module, execute: Callable[[], Any], restore: Callable[[], None]) -> Trace:
+    trace = Trace()
+    names = {id(module): clean(name) for name, module in unwrapped(model).named_modules()}
+
+    def entered(module: nn.Module, args: Any) -> None:
+        if id(module) in names and trace.inputs is None:
+            trace.inputs = _number(input_hash(args))
+
+    def left(module: nn.Module, _args: Any, output: Any) -> None:
+        if id(module) in names:
+            trace.outputs += [(names[id(module)], tensor.detach().clone()) for tensor in floats_in(output)]
+
+    restore()
+    handles = [register_module_forward_pre_hook(entered), register_module_forward_hook(left)]
+    try:
+        trace.loss = float(execute())
+    finally:
+        for handle in handles:
+            handle.remove()
+    return trace
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+# Whether a task's loader gives the batches that were recorded.
+
+
+_MOST = 500  # batches from the start of the run
+
+
+def loader_difference(incident: Incident, loader: Iterable[Any] | None, random: RandomState) -> ReplayDifference | None:
+    """Go through the loader from its start, as it is when built, and compare hashes with those of the first steps."""
+    recorded = _from_the_start(incident)
+    if loader is None or not recorded:
+        return None
+    pad = incident.view.manifest.get("config", {}).get("pad_id")
+    with untouched_random_states():
+        put(random)
+        try:
+            step = _first_other(loader, recorded, pad if isinstance(pad, int) else None)
+        except Exception as problem:
+            return ReplayDifference("data", f"the task's loader raised {type(problem).__name__}: {problem}")
+    if step is None:
+        return None
+    return ReplayDifference(
+        "data",
+        f"the task's loader gives another batch at step {step} than the run had: its order is not fixed by a seed in "
+        "the factory, or the data changed. The kept batches are replayed; the run as a whole cannot be",
+    )
+
+
+def _first_other(loader: Iterable[Any], recorded: list[int], pad: int | None) -> int | None:
+    for step, batch in enumerate(islice(_endless(loader), len(recorded))):
+        own_hash = _hash(batch, pad)
+        if own_hash is not None and own_hash != recorded[step]:
+            return step
+    return None
+
+
+def _from_the_start(incident: Incident) -> list[int]:
+    """The hashes of the first steps, while each step had one batch."""
+    if "batch_hash" not in incident.view.names():
+        return []
+    series = incident.view.series("batch_hash")
+    steps = series.steps[:_MOST].tolist()
+    known = next((index for index, step in enumerate(steps) if step != index), len(steps))
+    return [int(value) for value in series.values[:known].tolist()]
+
+
+def _endless(loader: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+        if empty:
+            return
+
+
+def _hash(batch: Any, pad: int | None) -> int | None:
+    parts = [arrays_of(part) for part in (batch if is_list_of_batches(batch) else [batch])]
+    known = [hashes for part in parts if (hashes := example_hashes(part, pad)) is not None]
+    return int(batch_hash(known[0] if len(known) == 1 else joined(known))) if known else None
 
 
 def prove(session: Session, result: Replay, before: Packed | None) -> Proof:

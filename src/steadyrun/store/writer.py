@@ -4,16 +4,189 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from steadyrun.errors import RunDirectoryError
 from steadyrun.store.compaction import compact
 from steadyrun.store.events import EventLog
-from steadyrun.store.layout import MANIFEST, claim_attempt, claim_file, events_file, metrics_folder, remove_stale
+from steadyrun.store.jsonio import encoded
+from steadyrun.store.layout import (
+    MANIFEST,
+    claim_attempt,
+    claim_file,
+    events_file,
+    metrics_folder,
+    remove_stale,
+    segment_name,
+)
 from steadyrun.store.manifest import read_manifest, write_manifest
-from steadyrun.store.table import Table
+from steadyrun.store.segment import STEP, TIME, SegmentWriter
+
+# Rows of one table on their way to disk: a wide table whose columns may grow.
+
+
+SEGMENT_BYTES = 64 * 2**20
+PENDING_ROWS = 20_000
+_NO_FORM = (ValueError, TypeError, OverflowError)  # what Arrow raises for a value that its column cannot hold
+
+
+def column_name(name: str) -> str:
+    """A series' name as its column's: always UTF-8, and never that of the columns every table has."""
+    plain = encoded(name).decode()
+    return f"logged/{plain}" if plain in {STEP, TIME} else plain
+
+
+class Table:
+    """Buffers rows and writes them as record batches, one segment file after another.
+
+    A step costs one Python list; the conversion to columns happens once per flush. When the disk refuses
+    a flush the rows stay here and are tried again, up to `PENDING_ROWS`; then the oldest are given up and
+    counted in `lost_rows`.
+    """
+
+    def __init__(self, folder: Path, name: str, attempt: int, columns: Iterable[str] = ()) -> None:
+        self.name = name
+        self.lost_rows = 0
+        self._folder = folder
+        self._attempt = attempt
+        self._part = 0
+        self._index = {column: index for index, column in enumerate(columns)}
+        self._steps: list[int] = []
+        self._times: list[float] = []
+        self._rows: list[list[float | None]] = []
+        self._segment: SegmentWriter | None = None
+        self._closed: dict[Path, int] = {}  # the segments before this one, and how many rows they hold
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
+        """Add a row; an unknown name becomes a new column."""
+        index = self._index
+        row: list[float | None] = [None] * len(index)
+        try:
+            for name, value in values.items():
+                row[index[name]] = value
+        except KeyError:
+            row = self._widened(values)
+        self._steps.append(step)
+        self._times.append(time)
+        self._rows.append(row)
+
+    def merge(self, step: int, time: float, values: Mapping[str, float | None]) -> None:
+        """Add values to the last row if it is of the same step and lacks them all; else add a row."""
+        if not self._rows or self._steps[-1] != step:
+            return self.append(step, time, values)
+        last = self._rows[-1]
+        indices = [self._index.get(name) for name in values]
+        if any(index is not None and index < len(last) and last[index] is not None for index in indices):
+            return self.append(step, time, values)
+        new = self._widened(values)
+        old = last + [None] * (len(new) - len(last))
+        self._rows[-1] = [was if now is None else now for was, now in zip(old, new, strict=True)]
+        return None
+
+    def flush(self) -> None:
+        """Write the pending rows as one batch. If that fails they stay pending."""
+        if not self._rows:
+            return
+        width = len(self._index)
+        rows = [row if len(row) == width else row + [None] * (width - len(row)) for row in self._rows]
+        columns: list[Sequence[float | None]] = [self._steps, self._times, *zip(*rows, strict=True)]
+        try:
+            self._segment_for(tuple(column_name(name) for name in self._index)).write(columns)
+        except Exception as problem:
+            if isinstance(problem, _NO_FORM) and self._drop_unwritable():
+                self.flush()
+            else:
+                self._give_up_segment()
+                self._trim()
+            raise
+        self._steps, self._times, self._rows = [], [], []
+
+    def write(self, steps: Any, times: Any, columns: Mapping[str, Any]) -> None:
+        """Write many rows as one batch, after those that are pending; arrays, of Arrow or numpy, of one length."""
+        self.flush()
+        for name in columns:
+            self._index.setdefault(name, len(self._index))
+        filled = [columns[name] if name in columns else pa.nulls(len(steps), pa.float64()) for name in self._index]
+        self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
+
+    def close(self) -> None:
+        """End the last segment. From now on the files may be compacted, so nobody misses them."""
+        self._end_segment()
+        self._closed.clear()
+
+    def _end_segment(self) -> None:
+        if self._segment is not None:
+            self._closed[self._segment.path] = self._segment.rows
+            self._segment.close()
+            self._segment = None
+
+    @property
+    def files_deleted(self) -> bool:
+        """Whether a file with rows of this table is not where it was written."""
+        return (self._segment is not None and self._segment.deleted) or not all(map(Path.exists, self._closed))
+
+    def forget_deleted(self) -> int:
+        """Let go of files that were deleted, so that the next rows get a new one; how many rows are gone."""
+        gone = [path for path in self._closed if not path.exists()]
+        lost = sum(self._closed.pop(path) for path in gone)
+        if self._segment is not None and self._segment.deleted:
+            lost += self._segment.rows
+            self._give_up_segment()
+        return lost
+
+    def _widened(self, values: Mapping[str, float | None]) -> list[float | None]:
+        for name in values:
+            self._index.setdefault(name, len(self._index))
+        row: list[float | None] = [None] * len(self._index)
+        for name, value in values.items():
+            row[self._index[name]] = value
+        return row
+
+    def _segment_for(self, columns: tuple[str, ...]) -> SegmentWriter:
+        current = self._segment
+        if current is not None and current.columns == columns and current.size < SEGMENT_BYTES:
+            return current
+        self._end_segment()
+        path = self._folder / segment_name(self.name, self._attempt, self._part)
+        self._part += 1
+        self._segment = SegmentWriter(path, columns)
+        return self._segment
+
+    def _give_up_segment(self) -> None:
+        if self._segment is not None:
+            self._segment.abandon()
+            self._segment = None
+
+    def _drop_unwritable(self) -> int:
+        """Give up the rows that no column can hold, and no others; how many they are."""
+        kept = [index for index in range(len(self._rows)) if self._writable(index)]
+        dropped = len(self._rows) - len(kept)
+        self._steps = [self._steps[index] for index in kept]
+        self._times = [self._times[index] for index in kept]
+        self._rows = [self._rows[index] for index in kept]
+        self.lost_rows += dropped
+        return dropped
+
+    def _writable(self, index: int) -> bool:
+        try:
+            pa.array([self._steps[index]], pa.int64())
+            pa.array([self._times[index], *self._rows[index]], pa.float64())
+        except _NO_FORM:
+            return False
+        return True
+
+    def _trim(self) -> None:
+        surplus = len(self._rows) - PENDING_ROWS
+        if surplus > 0:
+            del self._steps[:surplus], self._times[:surplus], self._rows[:surplus]
+            self.lost_rows += surplus
 
 
 class RunWriter:

@@ -21,8 +21,8 @@ import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
 from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.clean_lines import binary, decoded, encoding_of, head
 from steadyrun.importers.formats.objects import HELD_OUT, SPLITS
-from steadyrun.importers.log_lines import binary, decoded, encoding_of, head
 from steadyrun.importers.log_rows import WIDEST, FileSample, Format, Log, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
 

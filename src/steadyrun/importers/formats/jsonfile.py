@@ -12,9 +12,9 @@ from typing import Any
 
 from steadyrun.errors import LogError
 from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.clean_lines import LARGEST_JSON, decoded
 from steadyrun.importers.formats.jsonlines import exact
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_lines import LARGEST_JSON, decoded
 from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from steadyrun.errors import LogError
 from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.clean_lines import binary, decoded, lines
 from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_lines import binary, decoded, lines
 from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
 
 

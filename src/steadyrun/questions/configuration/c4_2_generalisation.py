@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.batches import Overlap, overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.shared_examples import Overlap, overlap
 from steadyrun.signals.validation import Gap, gap_of
 from steadyrun.text import shown
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Question
+from steadyrun.signals.intent import regime
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.number_format import regime
 from steadyrun.signals.run_signals import Signals
 
 

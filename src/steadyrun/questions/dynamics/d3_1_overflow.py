@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.intent import regime
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.nonfinite import unskipped
-from steadyrun.signals.number_format import regime
 from steadyrun.signals.run_signals import Signals
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.records import Series
+from steadyrun.signals.intent import longest_run, regime
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.number_format import longest_run, regime
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 

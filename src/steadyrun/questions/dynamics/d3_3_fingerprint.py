@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Question
+from steadyrun.signals.intent import regime
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.number_format import regime
 from steadyrun.signals.run_signals import Signals
 
 

@@ -8,9 +8,9 @@ from collections import defaultdict
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.depth import none_there
 from steadyrun.signals.intent import pretrained
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.persistence import none_there
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.depth import Dead, dead_blocks, magnitudes, taken_by
+from steadyrun.signals.depth import Dead, dead_blocks, from_the_start, magnitudes, taken_by
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.persistence import from_the_start
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.smoothing import thinned
 from steadyrun.text import shown

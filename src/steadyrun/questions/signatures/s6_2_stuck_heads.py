@@ -6,7 +6,7 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.persistence import from_random_weights, from_the_start, none_there
+from steadyrun.signals.depth import from_random_weights, from_the_start, none_there
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 

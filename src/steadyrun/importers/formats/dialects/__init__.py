@@ -11,11 +11,11 @@ from steadyrun.importers.formats.dialects import (
     coqui,
     deepspeed,
     fairseq,
-    general,
     huggingface,
     keras,
     llmc,
     megatron,
+    names_and_numbers,
     nanogpt,
     printed_table,
 )
@@ -35,7 +35,7 @@ DIALECTS: tuple[Dialect, ...] = (
     keras.DIALECT,
     boosting.DIALECT,
     printed_table.DIALECT,
-    general.DIALECT,
+    names_and_numbers.DIALECT,
 )
 
 __all__ = ["DIALECTS", "Dialect"]
