@@ -104,7 +104,7 @@ def test_points_arrive_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    from steadyrun.forwarding.new_rows import RowTail
+    from steadyrun.store.tail import RowTail
 
     run = steadyrun.record(tmp_path, flush_steps=1)
     run.log(loss=1.0)

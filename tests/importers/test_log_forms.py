@@ -39,7 +39,7 @@ def test_the_verdict_stays(tutor_run: Trained, tmp_path: Path, fault: str) -> No
     [
         pytest.param("persistent-elevation", ["every step", "means of ten"], marks=pytest.mark.slow),
         pytest.param("upward-drift", ["every step", "every tenth", "means of ten"], marks=pytest.mark.slow),
-        ("infinite-embedding-gradient", list(FORMS)),
+        pytest.param("infinite-embedding-gradient", list(FORMS), marks=pytest.mark.slow),
     ],
 )
 def test_sparse_logs_still_have_the_evidence(tutor_run: Trained, tmp_path: Path, fault: str, forms: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadyrun.cli.messages import say
@@ -13,6 +12,7 @@ from steadyrun.store.layout import ENDED
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
+    from steadyrun.store.tail import Fingerprint
     from steadyrun.trees.walker import Asked
 
 
@@ -81,19 +81,10 @@ def until_begun(run: str, interval: float, wait: float) -> None:
             return
 
 
-def _data_of(run: str) -> tuple[str, dict[Path, tuple[int, int] | None]]:
+def _data_of(run: str) -> tuple[str, Fingerprint]:
     """What changes when the run does: its state, and the files it writes with their sizes."""
     from steadyrun.store.reader import open_run
+    from steadyrun.store.tail import fingerprint
 
     view = open_run(run)
-    folders = [view.root / "metrics", view.root / "events"]
-    files = [path for folder in folders for path in folder.rglob("*")]
-    return view.state, {path: _size(path) for path in [*files, view.root / "manifest.json"]}
-
-
-def _size(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:  # just compacted away
-        return None
-    return status.st_size, status.st_mtime_ns
+    return view.state, fingerprint(view.root)

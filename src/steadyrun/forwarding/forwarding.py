@@ -10,7 +10,6 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.forwarding.alerts import Alerting, through_apprise, through_function
-from steadyrun.forwarding.new_rows import EventTail, RowTail
 from steadyrun.forwarding.redaction import Hidden, masked
 from steadyrun.forwarding.sink import About, Own, Sink
 from steadyrun.forwarding.to_mlflow import Mlflow
@@ -22,6 +21,7 @@ from steadyrun.records import Alerts, Forward
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.layout import events_file
+from steadyrun.store.tail import EventTail, RowTail
 from steadyrun.store.writer import RunWriter
 
 TRACKERS: dict[str, Callable[[str], Sink]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.records import Event
+from steadyrun.store.tail import TableRow
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names, plain
 from steadyrun.records import Event
+from steadyrun.store.tail import TableRow
 
 _FORBIDDEN = r"[^A-Za-z0-9_./ -]"
 _AT_ONCE = 1000  # metrics that MLflow takes in one call

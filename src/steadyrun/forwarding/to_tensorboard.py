@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names
 from steadyrun.records import Event
+from steadyrun.store.tail import TableRow
 
 _numbers = itertools.count()
 

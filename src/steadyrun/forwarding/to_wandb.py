@@ -6,11 +6,11 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.forwarding.event_text import sentence
-from steadyrun.forwarding.new_rows import TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import Names, plain, trouble
 from steadyrun.records import Event
 from steadyrun.store.jsonio import jsonable
+from steadyrun.store.tail import TableRow
 
 _FORBIDDEN = r"[^\w./ ()%+:=@-]"
 _OFFLINE = {"offline", "disabled", "dryrun"}

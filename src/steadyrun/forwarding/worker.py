@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 from steadyrun.forwarding.event_text import FINDINGS
-from steadyrun.forwarding.new_rows import EventTail, RowTail, TableRow
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.forwarding.tracker_names import trouble
 from steadyrun.probes.problems import say
 from steadyrun.records import Event
 from steadyrun.store.jsonio import number
 from steadyrun.store.manifest import read_manifest
+from steadyrun.store.tail import EventTail, RowTail, TableRow
 
 SHARE = 0.1  # of a core, while the run goes on
 _AT_ONCE = 0.01  # seconds of work before it rests: the training loop shares the interpreter with it
