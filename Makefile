@@ -7,8 +7,7 @@ FRAMEWORKS := .venv-frameworks
 PACKAGING := .venv-packaging
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# One thread for each test process unless the caller wants more: small models gain nothing from it. Three processes for
-# two cores, since a third of them waits for a browser, a subprocess or a file.
+# Two cores, two test processes, one thread each unless the caller wants more: small models gain nothing from it.
 ONE_THREAD := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} MKL_NUM_THREADS=$${MKL_NUM_THREADS:-1}
 
 .PHONY: demo test test-default-cpu test-machines test-frameworks lint format bench docs dist browser clean
@@ -17,7 +16,7 @@ demo: $(READY)
 	$(BIN)/steadyrun demo rare-token-spike
 
 test: $(READY) browser
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # The first of every ten tests of each file, with the results of a CPU without AVX: no test may depend on last bits.
 test-default-cpu: $(READY) browser

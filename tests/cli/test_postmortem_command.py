@@ -41,7 +41,7 @@ def written(run: Path, *options: object) -> tuple[Path, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        ("lr-jump", "learning-rate"),
+        pytest.param("lr-jump", "learning-rate", marks=pytest.mark.slow),
         pytest.param("optimizer-reset", "optimizer-state", marks=pytest.mark.slow),
         ("log-of-zero", ""),
         pytest.param("corrupt-batch", "walk-fault", marks=pytest.mark.slow),

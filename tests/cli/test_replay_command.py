@@ -184,6 +184,7 @@ def test_processes_that_share_experiments_pass_the_arguments_on(script: str) -> 
     assert len(json.loads(done.stdout)["experiments"]["table"]) > 1
 
 
+@pytest.mark.slow
 def test_an_exported_script_has_the_arguments(script: str) -> None:
     result = replay("mine", "--factory", script, "--export", "repro", "--", "--width", "5")
     assert result.exit_code == 0, result.stderr

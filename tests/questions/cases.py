@@ -269,6 +269,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.1", "pass", run(**{"lr/0": np.where(STEPS < 50, 3e-4 + STEPS / 50 * 7e-4, PLAN.rate(STEPS))})),
     ("C2.1", "pass", run(state="running", **{"lr/0": 3e-4 + STEPS[:40] / 50 * 7e-4})),
     ("C2.1", "pass", run(**{"lr/0": 0.1 * PLAN.rate(STEPS), "lr/1": 10 * PLAN.rate(STEPS)})),
+    ("C2.1", "pass", run(**{"lr/0": np.zeros(600), "lr/1": 3 * PLAN.rate(STEPS)})),  # a group that is held at 0
     ("C2.1", "pass", run(**{"lr/0": (4 * STEPS, PLAN.rate(STEPS)), "optimizer_steps": np.tile([1.0, 0, 0, 0], 600)})),
     ("C2.1", "late-warmup", run(**{"lr/0": np.minimum(STEPS / 200, 1) * PLAN.rate(np.maximum(STEPS, 50))})),
     ("C2.1", "other-curve", run(**{"lr/0": 10 * PLAN.rate(STEPS)})),

@@ -31,6 +31,8 @@ def test_every_fault_has_its_row_and_its_leaf() -> None:
 ALIKE = {
     "overfit",
     "double-softmax",
+    "one-param-group",
+    "wrong-reduction",
     "scheduler-never-stepped",
     "fp16-collapse",
     "broken-mask",
@@ -103,7 +105,7 @@ def the_live_monitor_agrees(view: steadyrun.RunView) -> None:
 
 # The longer ones of the fleet are walked by `make bench`.
 SHORT = {"tutor-100-steps"}
-LONG = {"fine-tuning", "lora", "images-2", "tabular-2", "char-lstm-2"}
+LONG = {"fine-tuning", "lora", "images-2", "tabular-2", "char-lstm-2", "autoencoder", "char-lstm-1", "vae"}
 
 
 def healthy() -> list[object]:

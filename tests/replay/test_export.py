@@ -125,6 +125,7 @@ def test_a_nan_of_a_program_with_two_files(tmp_path: Path, program: str) -> None
     assert names["loss"] == "nan"
 
 
+@pytest.mark.slow
 def test_the_script_fails_where_the_bug_is_mended(tmp_path: Path, program: str) -> None:
     """It is a test of the fix: with another program in code/ it exits with 1."""
     train(program, tmp_path / "run")
@@ -191,6 +192,7 @@ def step(task, batch):
 """
 
 
+@pytest.mark.slow
 def test_an_update_that_destroys_takes_its_moments_along(tmp_path: Path, program: str) -> None:
     """Loss and gradients are finite; the optimizer divides 0 by 0."""
     import importlib

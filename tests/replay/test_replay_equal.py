@@ -33,7 +33,7 @@ def assert_bit_equal(result: steadyrun.Replay, least: int) -> None:
 @pytest.mark.parametrize(
     ("config", "steps"),
     [
-        ({}, 240),
+        pytest.param({}, 240, marks=pytest.mark.slow),
         ({"dropout": 0.2, "accumulation": 3}, 30),
         pytest.param({"dtype": "bf16"}, 60, marks=pytest.mark.slow),
         ({"dtype": "fp16", "dropout": 0.1}, 30),

@@ -103,8 +103,10 @@ def look(run: Signals) -> RecordedRates:
         return known
     groups = rates_of(run)
     peak = run.declared("lr_max")
-    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak.
-    name = min(groups, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
+    # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak, and not one
+    # that is held at 0 beside others that learn.
+    moving = [group for group, points in groups.items() if np.any(points.values)] or list(groups)
+    name = min(moving, key=lambda g: abs(float(np.max(groups[g].values)) - peak)) if peak else next(iter(groups))
     dry = dry_run(run.inferred, name)
     total = run.declared("total_steps")
     plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
