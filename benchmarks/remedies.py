@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import spikes
-from steadyrun.signals.suggested_clip import suggested_clip
 from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.recipe import Recipe
 from steadyrun.tutor.train import train

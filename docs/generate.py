@@ -16,8 +16,8 @@ import typer
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
 from steadyrun.questions.form import Question, Threshold
-from steadyrun.report.lookup import everything
-from steadyrun.report.markdown import literal
+from steadyrun.report.file_formats import literal
+from steadyrun.report.limits import everything
 from steadyrun.report.question_page import (
     SECTIONS,
     PagePart,

@@ -12,8 +12,8 @@ from samples import fault_report, healthy_report
 
 import steadyrun
 from steadyrun.report.comparison import compare
-from steadyrun.report.json_text import document
-from steadyrun.report.lookup import threshold_named
+from steadyrun.report.file_formats import document
+from steadyrun.report.limits import threshold_named
 
 ROOT = Path(__file__).parent.parent
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from steadyrun.errors import UsageError
-from steadyrun.report.lookup import everything
+from steadyrun.report.limits import everything
 from steadyrun.report.question_page import SECTIONS
 from steadyrun.trees import QUESTIONS
 

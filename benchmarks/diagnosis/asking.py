@@ -12,7 +12,7 @@ from diagnosis.cases import Case
 from diagnosis.causes import CAUSES
 from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
-from steadyrun.store.manifest import read_manifest, write_manifest
+from steadyrun.store.layout import read_manifest, write_manifest
 
 ALERTS = ("fault", "warning")
 

@@ -23,8 +23,8 @@ from steadyrun.version import __version__ as __version__
 if TYPE_CHECKING:
     from steadyrun.errors import FaultFound, LogError, NewerSchemaError, RunDirectoryError, SteadyrunError, UsageError
     from steadyrun.importers.import_log import import_log
+    from steadyrun.panels.board import RunView, open_run
     from steadyrun.panels.notebook import Dashboard, dashboard
-    from steadyrun.panels.run_view import RunView, open_run
     from steadyrun.program.task import Task
     from steadyrun.recording.record import record
     from steadyrun.recording.replay import replay
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from steadyrun.replay.result import Replay
     from steadyrun.report.preflight import preflight
     from steadyrun.report.report import Report, check
-    from steadyrun.signals.suggested_clip import suggest_clip
+    from steadyrun.signals.clipping import suggest_clip
 
 
 # Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
 _HOMES = {
     "record": "steadyrun.recording.record",
     "Run": "steadyrun.recording.run",
-    "open_run": "steadyrun.panels.run_view",
-    "RunView": "steadyrun.panels.run_view",
+    "open_run": "steadyrun.panels.board",
+    "RunView": "steadyrun.panels.board",
     "check": "steadyrun.report.report",
     "dashboard": "steadyrun.panels.notebook",
     "Dashboard": "steadyrun.panels.notebook",
@@ -51,7 +51,7 @@ _HOMES = {
     "preflight": "steadyrun.report.preflight",
     "import_log": "steadyrun.importers.import_log",
     "Report": "steadyrun.report.report",
-    "suggest_clip": "steadyrun.signals.suggested_clip",
+    "suggest_clip": "steadyrun.signals.clipping",
     "Alerts": "steadyrun.records",
     "Forward": "steadyrun.records",
     "Series": "steadyrun.records",

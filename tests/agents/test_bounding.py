@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samples import HOSTILE
 
 from steadyrun.agents.bounded_json import MOST, dumps, figure, fitted, harmless, page, short
-from steadyrun.agents.series_tool import few, summary
+from steadyrun.agents.run_tools import few, summary
 
 NOT_A_NUMBER = float("nan")
 

@@ -14,7 +14,7 @@ from incident_programs import cnn_task, rnn_task
 from torch import Tensor
 
 import steadyrun
-from steadyrun.capture.rollback import MOST
+from steadyrun.capture.checkpoints import MOST
 from steadyrun.program import tensor_files
 from steadyrun.replay.incident import choose, incidents_of
 from steadyrun.tutor.config import declared

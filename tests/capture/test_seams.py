@@ -14,7 +14,7 @@ import torch
 from incident_programs import cnn
 
 import steadyrun
-from steadyrun.capture.previous_attempt import keep_earlier
+from steadyrun.capture.checkpoints import keep_earlier
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import unpack
 from steadyrun.replay.incident import choose, incidents_of

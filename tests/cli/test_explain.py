@@ -8,7 +8,7 @@ from terminal import in_terminal
 from typer.testing import CliRunner
 
 from steadyrun.cli import app
-from steadyrun.report.lookup import everything
+from steadyrun.report.limits import everything
 
 runner = CliRunner()
 QUESTIONS = everything()

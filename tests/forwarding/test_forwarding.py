@@ -19,7 +19,7 @@ import torch
 from servers import eventually
 
 import steadyrun
-from steadyrun.forwarding import worker
+from steadyrun.forwarding import sink
 from steadyrun.records import Event
 
 
@@ -142,7 +142,7 @@ class Failing(Kept):
 def test_what_failed_is_sent_again_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_AGAIN", 0.01)
+    monkeypatch.setattr(sink, "_AGAIN", 0.01)
     kept = Failing(lambda call: call % 3 == 0)
     with steadyrun.record(tmp_path, forward=kept) as run:
         for _ in range(20):
@@ -163,7 +163,7 @@ def test_a_tracker_that_always_raises_is_given_up_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
     problem: BaseException,
 ) -> None:
-    monkeypatch.setattr(worker, "_AGAIN", 0.01)
+    monkeypatch.setattr(sink, "_AGAIN", 0.01)
     broken, kept = Failing(lambda _: True, problem), Kept()
     with steadyrun.record(tmp_path, forward=[broken, kept]) as run:
         for _ in range(20):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import steadyrun
-from steadyrun.forwarding.redaction import Hidden
+from steadyrun.forwarding.outgoing_text import Hidden
 
 ADDRESS = "json://user:hush-hush@localhost:9/token"
 

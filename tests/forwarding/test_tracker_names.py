@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE
 
-from steadyrun.forwarding.event_text import message, sentence
-from steadyrun.forwarding.redaction import Hidden
+from steadyrun.forwarding.outgoing_text import Hidden, Names, message, plain, sentence, trouble
 from steadyrun.forwarding.to_mlflow import _FORBIDDEN
-from steadyrun.forwarding.tracker_names import Names, plain, trouble
 from steadyrun.records import Event
 
 TEXT = st.text(st.characters(), max_size=400)

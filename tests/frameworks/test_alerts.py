@@ -18,7 +18,7 @@ import torch
 from servers import eventually
 
 import steadyrun
-from steadyrun.forwarding import alerts, worker
+from steadyrun.forwarding import alerts, sink
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise imports it
 ROOT = Path(__file__).parent.parent.parent
@@ -165,7 +165,7 @@ def test_text_from_a_run_is_text(tmp_path: Path, service: Service) -> None:
 def test_a_service_that_fails_is_tried_again(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(worker, "_AGAIN", 0.01)
+    monkeypatch.setattr(sink, "_AGAIN", 0.01)
     service.answers = [500, 500]
     with steadyrun.record(tmp_path / "run", alert=service.address) as run:
         run.log(loss=1.0)

@@ -25,7 +25,7 @@ from terminal import PROGRAM
 
 import steadyrun
 from steadyrun.agents.bounded_json import MOST
-from steadyrun.report.json_text import document
+from steadyrun.report.file_formats import document
 
 DOCS = Path(__file__).parents[2] / "docs" / "agents.md"
 PATIENCE = 300.0  # seconds

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.log_rows import LogRows
+from steadyrun.importers.log_rows import Anomalies, LogRows
 from steadyrun.importers.step_axis import MOST_ATTEMPTS, Axis
 
 Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from test_dialects import CASES
 
 from steadyrun import importers
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects import DIALECTS
-from steadyrun.importers.log_rows import LogRows
+from steadyrun.importers.log_rows import Anomalies, LogRows
 from steadyrun.importers.step_axis import Axis
 
 parser = importlib.import_module("re._parser")

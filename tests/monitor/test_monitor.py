@@ -14,7 +14,7 @@ from torch import nn
 
 import steadyrun
 from steadyrun.questions.form import FAULT
-from steadyrun.report.markdown import markdown
+from steadyrun.report.file_formats import markdown
 from steadyrun.signals.declared_schedule import SchedulePlan
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file

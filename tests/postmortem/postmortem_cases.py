@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from synthetic import Synthetic
 
-from steadyrun.postmortem.case import Case
-from steadyrun.postmortem.incident_moment import choose
+from steadyrun.postmortem.case import Case, choose
 from steadyrun.report.report import Report
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS

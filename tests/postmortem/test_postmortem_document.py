@@ -21,7 +21,7 @@ from steadyrun.postmortem.document_markdown import markdown
 from steadyrun.postmortem.remedies import lower_than
 from steadyrun.questions.form import FAULT, Answer
 from steadyrun.records import Event
-from steadyrun.report.json_text import dumps
+from steadyrun.report.file_formats import dumps
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked
 

@@ -10,7 +10,7 @@ from samples import HOSTILE
 from synthetic import Synthetic
 
 from steadyrun.postmortem.document import compose
-from steadyrun.postmortem.incident_picture import png
+from steadyrun.postmortem.document_files import png
 
 ODD = {
     "spike": spiky(**{"class_loss/a": np.ones(400), f"activation/$x_{HOSTILE}": np.ones(400)}),

@@ -11,7 +11,7 @@ from synthetic import Synthetic
 
 from steadyrun.errors import UsageError
 from steadyrun.postmortem.document import compose
-from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, SKIPPED, hold
+from steadyrun.postmortem.expectations import CANNOT, FAILS, HOLDS, SKIPPED, hold
 from steadyrun.postmortem.verification import Verification, read_expectations
 
 

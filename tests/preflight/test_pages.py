@@ -9,7 +9,7 @@ import pytest
 
 from steadyrun.preflight import PROBES
 from steadyrun.questions.form import FAULT, NOTE, PASS, Question
-from steadyrun.report.lookup import everything
+from steadyrun.report.limits import everything
 from steadyrun.report.question_page import SECTIONS, page_as_dict
 
 CODES = everything()
@@ -39,6 +39,6 @@ def test_every_probe_is_in_the_guide() -> None:
 
 def test_pages_are_read_without_torch() -> None:
     program = (
-        "import sys; from steadyrun.report.lookup import everything; everything(); assert 'torch' not in sys.modules"
+        "import sys; from steadyrun.report.limits import everything; everything(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from steadyrun import Task
 from steadyrun.preflight.input_edits import changed, moved, tensors_in
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.preflight.program_state import ProgramState
 from steadyrun.preflight.token_positions import padding
 from steadyrun.probes.gradient_reach import hidden_tensors
 from steadyrun.program.attributes import same
+from steadyrun.program.program_state import ProgramState
 from steadyrun.program.reachable_objects import reached
 
 Pair = namedtuple("Pair", "one two")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_programs import values
 
 import steadyrun
-from steadyrun.probes import example_hashes as examples
+from steadyrun.probes import batch_hashes as examples
 from steadyrun.probes.batch_hashes import arrays_of, batch_hash, count_tokens, example_hashes
 
 
@@ -103,7 +103,7 @@ def test_what_a_run_records(tmp_path: Path) -> None:
 
 
 def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import example_hashes as examples
+    from steadyrun.probes import batch_hashes as examples
 
     monkeypatch.setattr(examples, "_MOST_KEPT", 200)
     with steadyrun.record(tmp_path) as run:

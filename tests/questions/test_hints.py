@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import steadyrun
-from steadyrun.report.json_text import document
+from steadyrun.report.file_formats import document
 
 COUNTS = "watch", "val", "val_batches", "batch", "finished"
 EVERY = list(itertools.product([False, True], repeat=len(COUNTS)))

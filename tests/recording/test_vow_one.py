@@ -100,10 +100,10 @@ def test_a_validation_loader_draws_nothing(tmp_path: Path) -> None:
 
 
 def test_one_bad_row_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import example_hashes
+    from steadyrun.probes import batch_hashes
 
-    real = example_hashes.batch_hash
-    monkeypatch.setattr(example_hashes, "batch_hash", lambda hashes: real(hashes) if hashes.shape[0] != 3 else 1 / 0)
+    real = batch_hashes.batch_hash
+    monkeypatch.setattr(batch_hashes, "batch_hash", lambda hashes: real(hashes) if hashes.shape[0] != 3 else 1 / 0)
     with steadyrun.record(tmp_path) as run:
         for rows in (2, 3, 4):
             run.step(float(rows), batch=torch.ones(rows, 2))
@@ -131,7 +131,7 @@ def test_a_model_can_be_copied_and_pickled_at_any_moment(tmp_path: Path) -> None
 
 
 def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import activations, example_hashes, gradients, optimizer_steps, parameters, system
+    from steadyrun.probes import activations, batch_hashes, gradients, optimizer_steps, parameters, system
     from steadyrun.probes import parameters as spectral
 
     def broken(*_: object, **__: object) -> None:
@@ -141,7 +141,7 @@ def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         (activations.ForwardProbe, "_measure"), (gradients, "global_norm"), (gradients, "norms"),
         (optimizer_steps.OptimizerProbe, "moments"), (optimizer_steps, "_rate"), (parameters.ParameterProbe, "fill"),
         (parameters.ParameterProbe, "snapshot"), (spectral.SpectralProbe, "measure"),
-        (system.SystemProbe, "measure"), (example_hashes, "arrays_of"),
+        (system.SystemProbe, "measure"), (batch_hashes, "arrays_of"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, broken)
 

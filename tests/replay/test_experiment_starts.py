@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 import steadyrun
 from steadyrun.replay.experiments.attempt import _starts
-from steadyrun.replay.experiments.experiment_table import FactorRow
 from steadyrun.replay.experiments.judge import IncidentJudge, Trial
-from steadyrun.replay.experiments.verdict import TriedRows, decide
+from steadyrun.replay.experiments.verdict import FactorRow, TriedRows, decide
 from steadyrun.replay.hunt import Culprit
 
 RATES = ("lr/3", "lr/10", "warmup")

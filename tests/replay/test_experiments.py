@@ -13,9 +13,8 @@ import torch
 from incident_programs import Loop, rnn
 
 import steadyrun
-from steadyrun.replay.experiments.experiment_table import FactorRow
 from steadyrun.replay.experiments.isolation import smaller, synthetic
-from steadyrun.replay.experiments.verdict import TriedRows, decide
+from steadyrun.replay.experiments.verdict import FactorRow, TriedRows, decide
 from steadyrun.replay.hunt import Culprit
 
 TutorRun = Callable[..., steadyrun.RunView]

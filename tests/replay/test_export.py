@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import steadyrun
-from steadyrun.replay.shrink_batch import smallest
+from steadyrun.replay.bad_examples import smallest
 
 PROGRAM = '''
 """A training script as people write them: model, loss, factory, main."""

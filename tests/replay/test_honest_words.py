@@ -10,7 +10,7 @@ import steadyrun
 from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.program.snapshot import all_finite
 from steadyrun.replay.incident import incidents_of
-from steadyrun.replay.update_size import Changes
+from steadyrun.replay.window import Changes
 
 
 def plain(model: nn.Module, batch: Tensor) -> Tensor:

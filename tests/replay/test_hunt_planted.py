@@ -9,7 +9,7 @@ import torch
 from nonfinite import CULPRITS, INNOCENTS, build
 
 from steadyrun.replay.hunt import hunt
-from steadyrun.replay.hunt.cause_table import CAUSES
+from steadyrun.replay.hunt.culprit import CAUSES
 
 pytestmark = pytest.mark.filterwarnings("ignore:std\\(\\)")
 

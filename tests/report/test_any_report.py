@@ -20,10 +20,7 @@ from steadyrun.questions.form import (
 )
 from steadyrun.report import Report
 from steadyrun.report.comparison import compare
-from steadyrun.report.json_text import document, dumps
-from steadyrun.report.junit import junit
-from steadyrun.report.markdown import markdown
-from steadyrun.report.notebook_html import html
+from steadyrun.report.file_formats import document, dumps, html, junit, markdown
 from steadyrun.report.terminal import plain
 from steadyrun.trees.walker import Asked, Walk
 

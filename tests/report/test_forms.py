@@ -9,10 +9,7 @@ from samples import HOSTILE, asked, fault_report, healthy_report, question, repo
 
 from steadyrun.questions.form import FAULT, NOTE, PASS
 from steadyrun.report.comparison import compare
-from steadyrun.report.json_text import document, dumps
-from steadyrun.report.junit import junit
-from steadyrun.report.markdown import code, markdown
-from steadyrun.report.notebook_html import html
+from steadyrun.report.file_formats import code, document, dumps, html, junit, markdown
 from steadyrun.report.report import Report
 from steadyrun.trees.walker import Asked
 

@@ -13,8 +13,8 @@ import steadyrun
 from steadyrun.live.followed_run import Watch
 from steadyrun.panels.board import board_of
 from steadyrun.panels.dashboard_page import page
+from steadyrun.report.file_formats import markdown
 from steadyrun.report.incidents import IncidentCard, incidents
-from steadyrun.report.markdown import markdown
 from steadyrun.store.events import EventLog
 from steadyrun.store.layout import events_file
 

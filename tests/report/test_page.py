@@ -6,7 +6,7 @@ import pytest
 from samples import question
 
 from steadyrun.report import question_page as pages
-from steadyrun.report.lookup import everything
+from steadyrun.report.limits import everything
 from steadyrun.report.question_page import SECTIONS, how_to_record, page_as_dict, question_page, section_of
 
 NUMBERS = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import steadyrun
-from steadyrun.signals.suggested_clip import suggested_clip
+from steadyrun.signals.clipping import suggested_clip
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from steadyrun.signals.smoothing import ema, robust_scale, rolling_deviation, rolling_mean, thinned
+from steadyrun.signals.curves import ema, robust_scale, rolling_deviation, rolling_mean, thinned
 
 SERIES = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(-1e6, 1e6))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from steadyrun.signals.trends import slope, trend
+from steadyrun.signals.curves import slope, trend
 
 
 def test_slope_against_polyfit() -> None:

@@ -1,29 +1,55 @@
-"""The tools that answer from one run or from the list of runs: `list_runs`, `check`, `events`, `explain`."""
+"""What the tools answer: from one run, from the list of runs, or from the table of questions."""
 
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from steadyrun.agents.bounded_json import Answer, figure, fitted, harmless, page, short
-from steadyrun.agents.run_names import BAD_ARGUMENT, NO_QUESTION, Problem, find, name_of, without
-from steadyrun.errors import UsageError
+import numpy as np
+import numpy.typing as npt
+
+from steadyrun.agents.bounded_json import MOST, Answer, dumps, figure, fitted, harmless, largest, page, short
+from steadyrun.agents.run_names import (
+    BAD_ARGUMENT,
+    NO_QUESTION,
+    NO_SERIES,
+    NOT_WRITTEN,
+    NOTHING,
+    Problem,
+    find,
+    name_of,
+    without,
+)
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.panels.thinning import places
+from steadyrun.postmortem.document import Document
+from steadyrun.postmortem.document import write as composed
+from steadyrun.postmortem.document_files import FOLDER, save
+from steadyrun.postmortem.document_markdown import markdown
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Question
-from steadyrun.records import Event
+from steadyrun.records import Event, Series
 from steadyrun.report import limits
 from steadyrun.report.comparison import compare
-from steadyrun.report.json_text import document
-from steadyrun.report.lookup import everything, question_named
+from steadyrun.report.file_formats import document
+from steadyrun.report.limits import everything, question_named
 from steadyrun.report.question_page import SECTIONS, entries, question_page, section
-from steadyrun.report.report import Report, brief, check_with
-from steadyrun.report.status import last_word, started
-from steadyrun.store.discover import Root, RunPlace
+from steadyrun.report.report import Report, brief, check_with, last_word, started
+from steadyrun.signals.curves import thinned
+from steadyrun.store.discover import Root, RunPlace, plain
 from steadyrun.store.reader import open_run
+from steadyrun.store.run_summary import printable
+from steadyrun.store.series_catalogue import entry_for
 from steadyrun.trees.walker import Asked
+
+# The tools that answer from one run or from the list of runs: `list_runs`, `check`, `events`, `explain`.
+
 
 log = logging.getLogger("steadyrun.agents")
 
@@ -202,3 +228,181 @@ def _text(question: Question) -> str:
         for part in question_page(question)
     ]
     return "\n\n".join(parts)
+
+
+# The tool `series`: which series a run has, and one of them in few points that keep its spikes.
+
+
+LEAST, MOST_POINTS = 10, 500  # points
+_NAMES = 300  # on one page
+
+Values = npt.NDArray[np.float64]
+
+
+def series(
+    root: Root,
+    run: str,
+    name: str = "",
+    pattern: str = "*",
+    first: int | None = None,
+    last: int | None = None,
+    points: int = 100,
+    offset: int = 0,
+) -> Answer:
+    """One series, or without a name the names that match the pattern."""
+    location = find(root, run)
+    view = open_run(location.path).as_of_now()
+    if not name:
+        return {"run": name_of(location)} | _names(view.names(), pattern, offset)
+    try:
+        chosen = view.series(name)
+    except UsageError as problem:
+        hint = str(problem).partition("; ")[2]
+        remedy = f"{short(hint, 300)} (series with a pattern lists the names)"
+        raise Problem(NO_SERIES, f"this run has no series {short(name, 100)!r}", remedy) from None
+    return {"run": name_of(location)} | _one(chosen, first, last, points)
+
+
+def _names(names: list[str], pattern: str, offset: int) -> Answer:
+    """The names that match, one page of them."""
+    matching = [name for name in names if fnmatchcase(name, pattern)]
+
+    def wrap(shown: list[Any]) -> Answer:
+        return {"pattern": short(pattern, 100), "total": len(matching), "offset": offset, "names": shown}
+
+    shown = [short(name, 300) for name in matching[offset : offset + _NAMES]]
+    return page(shown, offset, len(matching), wrap)
+
+
+def _one(chosen: Series, first: int | None, last: int | None, most: int) -> Answer:
+    if first is not None and last is not None and first > last:
+        raise Problem(BAD_ARGUMENT, f"first ({first}) is after last ({last})", "swap them")
+    inside = np.ones(len(chosen), bool)
+    if first is not None:
+        inside &= chosen.steps >= first
+    if last is not None:
+        inside &= chosen.steps <= last
+    steps, values = chosen.steps[inside], chosen.values[inside]
+    kept = few(values, most)
+    entry = entry_for(chosen.name)
+    return {
+        "name": short(chosen.name),
+        "meaning": None if entry is None else entry.meaning,
+        "unit": None if entry is None else entry.unit or None,
+        "total": len(chosen),
+        "in_range": len(steps),
+        "shown": len(kept),
+        "range": None if not len(chosen) else [int(chosen.steps[0]), int(chosen.steps[-1])],
+        "summary": summary(steps, values),
+        "points": [[int(step), figure(float(value))] for step, value in zip(steps[kept], values[kept], strict=True)],
+    }
+
+
+def few(values: Values, most: int) -> npt.NDArray[np.int64]:
+    """Which points to show, at most `most`: the ends, the lowest and highest of every stretch, and of those that are
+    not finite the first, the last and some between."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    good, bad = np.flatnonzero(np.isfinite(values)), np.flatnonzero(~np.isfinite(values))
+    room = max(most // 4, most - len(good))
+    shown = bad[thinned(len(bad), room)] if len(bad) else bad
+    return np.unique(np.concatenate([_extremes(values, good, most - len(shown)), shown]))
+
+
+def _extremes(values: Values, good: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
+    """At most that many of the finite points; the ends come on top of what thinning keeps, if they are no extremes."""
+    if not len(good):
+        return good
+    kept = good[places(values[good], most)]
+    return kept if len(kept) <= most else good[places(values[good], most - 2)]
+
+
+def summary(steps: npt.NDArray[np.int64], values: Values) -> dict[str, Any] | None:
+    """The ends, the extremes and the middle of the finite values, and how many are not finite, from which step on."""
+    if not len(values):
+        return None
+    finite = np.isfinite(values)
+    good, where = values[finite], steps[finite]
+    ends = {"first": _point(steps, values, 0), "last": _point(steps, values, -1)}
+    bad = {
+        "not_finite": int(np.sum(~finite)),
+        "first_not_finite": None if finite.all() else int(steps[np.argmin(finite)]),
+    }
+    if not len(good):
+        return ends | {"min": None, "max": None, "mean": None, "median": None} | bad
+    middle = {"mean": figure(float(np.mean(good))), "median": figure(float(np.median(good)))}
+    lowest, highest = _point(where, good, int(np.argmin(good))), _point(where, good, int(np.argmax(good)))
+    return ends | {"min": lowest, "max": highest} | middle | bad
+
+
+def _point(steps: npt.NDArray[np.int64], values: Values, index: int) -> list[Any]:
+    return [int(steps[index]), figure(float(values[index]))]
+
+
+# The tool `postmortem`: the document of an incident. It is written to the run directory only where that is asked.
+
+
+_NO_PICTURE = "it was not asked for."
+
+
+def postmortem(root: Root, run: str, step: int | None = None, write: bool = False) -> Answer:
+    """The post-mortem of the gravest incident, or of the moment at `step`, as Markdown within JSON."""
+    location = find(root, run)
+    try:
+        document = composed(location.path, step)
+    except RunDirectoryError:
+        raise
+    except UsageError as problem:
+        remedy = "check says how the run stands; give a step to write about any moment of it"
+        raise Problem(NOTHING, short(without(root.path, str(problem))), remedy) from None
+    files = _written(document, root) if write else None
+    return _answer(name_of(location), document, _document_text(document, root), files)
+
+
+def _document_text(document: Document, root: Root) -> str:
+    name = _typed(document.case.run / FOLDER / f"{document.stem}.json", root)
+    lines = markdown(document, shlex.quote(name), None, _NO_PICTURE).split("\n")
+    return without(root.path, "\n".join(printable(line) for line in lines))
+
+
+def _typed(path: Path, root: Root) -> str:
+    """A path as one types it where the server was started; below the root where that is elsewhere."""
+    here = os.path.relpath(path)
+    return str(path.relative_to(root.path)) if here.startswith("..") else here
+
+
+def _written(document: Document, root: Root) -> list[str]:
+    """Write the files into the run directory, and nowhere else: not where a link leads."""
+    folder = document.case.run / FOLDER
+    remedy = "leave `write` out: the answer has the whole document"
+    try:
+        if not plain(folder):
+            raise Problem(NOT_WRITTEN, f"{FOLDER} of the run holds links, or is one", remedy)
+        files = save(document, None, picture=False)
+    except OSError as problem:
+        raise Problem(NOT_WRITTEN, f"{FOLDER} cannot be written: {problem.strerror}", remedy) from None
+    return [_relative(path, root) for path in (files.markdown, files.json)]
+
+
+def _relative(path: Path, root: Root) -> str:
+    return short(str(path.relative_to(root.path)))
+
+
+def _answer(run: str, document: Document, text: str, files: list[str] | None) -> Answer:
+    moment, root = document.case.moment, document.root
+    answer: Answer = {
+        "run": run,
+        "step": moment.step,
+        "kind": moment.kind,
+        "root_cause": harmless(root.to_dict()),
+        "lesson": short(document.lesson),
+        "written": files,
+        "markdown": "",
+        "cut": {},
+    }
+
+    def cut(keep: int) -> Answer:
+        gone = {"markdown": len(text) - keep} if keep < len(text) else {}
+        return answer | {"markdown": text[:keep], "cut": gone}
+
+    return cut(largest(len(text), lambda keep: len(dumps(cut(keep))) <= MOST))

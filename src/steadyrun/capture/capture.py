@@ -20,15 +20,15 @@ from steadyrun.capture.checkpoints import (
     FOLDER,
     Checkpoint,
     Checkpointing,
+    Returns,
+    Rollback,
     Rolling,
     autocast_in_force,
+    keep_earlier,
     threads_and_flags,
 )
-from steadyrun.capture.incident_log import IncidentLog
-from steadyrun.capture.previous_attempt import keep_earlier
-from steadyrun.capture.rollback import Returns, Rollback
+from steadyrun.capture.incident_log import IncidentLog, Triggers
 from steadyrun.capture.step_boundary import Boundary
-from steadyrun.capture.triggers import Triggers
 from steadyrun.capture.writer_thread import Job, Worker
 from steadyrun.probes.batch_hashes import input_hash
 from steadyrun.probes.problems import Problems

@@ -1,9 +1,11 @@
-"""Rolling checkpoints: copied between two steps, written by a thread of their own, the last two kept."""
+"""Rolling checkpoints: copied between two steps, written by their own thread, the last two kept; and the way back."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,17 @@ from torch import nn
 
 from steadyrun.capture.batch_ring import Ring
 from steadyrun.capture.capture_options import Settings
+from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.problems import Problems
 from steadyrun.program import snapshot as training
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import Packed, arrived
 from steadyrun.program.random_state import RandomState, to_tensors
 from steadyrun.program.snapshot import is_finite
+from steadyrun.store.jsonio import dumps, replace_file
+
+# Rolling checkpoints: copied between two steps, written by a thread of their own, the last two kept.
+
 
 FOLDER = "rolling"
 EARLIER = "before-attempt-"  # followed by the number of the attempt that found it
@@ -198,3 +205,99 @@ def available_memory() -> int | None:
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
     except (OSError, ValueError):
         return None
+
+
+# The last good checkpoint of the attempts before: a resumed run keeps it, so that the seam can be looked into.
+
+
+SOON = 200  # steps after a resume in which an incident may come from it
+
+
+def keep_earlier(folder: Path, attempt: int) -> Checkpoint | None:
+    """Give the last good checkpoint found in `folder` the name `before-attempt-NNN`; None where there is none.
+
+    Only the latest is kept. A process that is killed in between leaves it under its old name or under the new one.
+    """
+    latest = max(_good(folder), key=lambda good: (_number(good[1], "attempt"), _number(good[1], "step")), default=None)
+    if latest is None:
+        return None
+    base, content = latest
+    target = folder / f"{EARLIER}{attempt:03d}"
+    if base != target:
+        _rename(base, target, content)
+    earlier = Checkpoint(_number(content, "step"), target, True)
+    for path in folder.glob(f"{EARLIER}*"):
+        if path not in earlier.files():
+            path.unlink(missing_ok=True)
+    return earlier
+
+
+def _rename(base: Path, target: Path, content: dict[str, Any]) -> None:
+    """The tensors change their name when the new JSON is there already: at any moment one of the two is whole."""
+    old, new = (Checkpoint(0, path, True).files() for path in (base, target))
+    named = {**content, "tensors": {**content["tensors"], "file": new[0].name}}
+    replace_file(new[1], dumps(named))
+    old[0].replace(new[0])
+    old[1].unlink(missing_ok=True)
+
+
+def _good(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Complete and finite checkpoints, with what they say of themselves."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = tensor_files.load_json(path)
+            size = path.with_suffix(".safetensors").stat().st_size
+        except (RunDirectoryError, OSError):
+            continue
+        seal = content.get("tensors")
+        if content.get("finite") is True and isinstance(seal, dict) and seal.get("bytes") == size:
+            yield path.with_suffix(""), content
+
+
+def _number(content: dict[str, Any], name: str) -> int:
+    number = content.get(name, 0)
+    return number if isinstance(number, int) else 0
+
+
+# `run.rollback()`: which checkpoint training goes back to, so that it cannot go back to the same one for ever.
+
+
+MOST = 3  # times that training may go back to one checkpoint
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What was done: the state before step `to` is back, and `seam` is the next step. `skipped` counts batches."""
+
+    to: int
+    last: int
+    seam: int
+    skipped: int
+    given_up: bool  # whether step `last` was begun and not recorded
+
+
+class Returns:
+    """Counts how often each state was gone back to. A copy of a state, taken where training went on, is the same."""
+
+    def __init__(self) -> None:
+        self._times: Counter[int] = Counter()
+
+    def choose(self, checkpoints: Sequence[Checkpoint], until: int) -> Checkpoint:
+        """The last good checkpoint up to step `until` that may still be used; a clear error where there is none."""
+        good = sorted(
+            (checkpoint for checkpoint in checkpoints if checkpoint.finite and checkpoint.step <= until),
+            key=lambda checkpoint: -checkpoint.step,
+        )
+        if not good:
+            raise UsageError(f"there is no good checkpoint of a step up to {until} to go back to")
+        latest = next((checkpoint for checkpoint in good if self._times[checkpoint.root] < MOST), None)
+        if latest is None:
+            steps = ", ".join(str(checkpoint.root) for checkpoint in good)
+            raise UsageError(
+                f"training went back {MOST} times to each of its good checkpoints (before steps {steps}), and it went "
+                "wrong again every time: it is not the batches. steadyrun check and steadyrun replay look for the cause"
+            )
+        return latest
+
+    def used(self, checkpoint: Checkpoint) -> None:
+        self._times[checkpoint.root] += 1

@@ -15,8 +15,7 @@ import typer
 from steadyrun.cli import follow as following
 from steadyrun.cli import output
 from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption, run_of
-from steadyrun.cli.messages import as_typed, fail, say
-from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.messages import as_typed, fail, no_run, say
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.messages import as_typed, fail, no_run, out, say
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steadyrun.cli.messages import as_typed, fail, say, stderr
-from steadyrun.cli.nearby_runs import is_run
+from steadyrun.cli.messages import as_typed, fail, is_run, say, stderr
 from steadyrun.cli.replay_progress import explain, replayed
 from steadyrun.store.jsonio import replace_file
 from steadyrun.store.run_summary import printable

@@ -44,7 +44,7 @@ def explain(
     \b
     Exit codes: 0 shown, 2 no such question.
     """
-    from steadyrun.report.lookup import everything, question_named
+    from steadyrun.report.limits import everything, question_named
     from steadyrun.report.question_page import section
 
     if code is not None and code.lower() in {"tree", "trees"}:
@@ -62,7 +62,7 @@ def explain(
 
 
 def _show_trees(as_json: bool) -> None:
-    from steadyrun.report.json_text import dumps
+    from steadyrun.report.file_formats import dumps
     from steadyrun.report.tree_drawing import HOW_TO_READ, all_drawn
     from steadyrun.trees import TREES
 
@@ -77,7 +77,7 @@ def _show_trees(as_json: bool) -> None:
 
 
 def _show_list(questions: list[Question], as_json: bool) -> None:
-    from steadyrun.report.json_text import dumps
+    from steadyrun.report.file_formats import dumps
     from steadyrun.report.question_page import SECTIONS, page_as_dict, section_of
 
     if as_json:
@@ -93,7 +93,7 @@ def _show_list(questions: list[Question], as_json: bool) -> None:
 
 
 def _show_page(question: Question, as_json: bool) -> None:
-    from steadyrun.report.json_text import dumps
+    from steadyrun.report.file_formats import dumps
     from steadyrun.report.question_page import entries, page_as_dict, question_page
 
     if as_json:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steadyrun.cli.messages import as_typed, fail, say
-from steadyrun.cli.nearby_runs import is_run, runs_near
+from steadyrun.cli.messages import as_typed, fail, is_run, runs_near, say
 from steadyrun.errors import LogError
 from steadyrun.store.layout import MANIFEST, ranks
 

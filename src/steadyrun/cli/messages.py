@@ -1,17 +1,27 @@
-"""What the commands say: messages on stderr, data on stdout."""
+"""What the commands say: messages on stderr, data on stdout, and the runs near a path that is none."""
 
+from __future__ import annotations
+
+import difflib
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from steadyrun.errors import RunDirectoryError
+from steadyrun.store.jsonio import read_json
 from steadyrun.store.run_summary import printable
+
+# What the commands say: messages on stderr, data on stdout.
 
 
 def stderr() -> Console:
@@ -53,3 +63,62 @@ def as_typed(name: str) -> str:
 
 def _lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+# Run directories near a path that is none: what the person may have meant.
+
+
+_MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
+
+
+def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
+    """Fail because one of the given paths is no run, and name runs near it."""
+    paths = [Path(name).expanduser() for name in given]
+    wrong = next((path for path in paths if not is_run(path)), paths[-1])
+    if wrong.is_file():
+        fail(
+            str(problem), f"if it is a log, make a run of it first: {as_typed('steadyrun')} import {quote(str(wrong))}"
+        )
+    near = runs_near(wrong)
+    if wrong.is_dir() and not near and not (wrong / "manifest.json").exists():
+        typed = f"{as_typed('steadyrun')} import {quote(str(wrong))}"
+        fail(str(problem), f"if there are logs in it, make runs of them first: {typed}")
+    names = ", ".join(str(path) for path in near)
+    fail(str(problem), f"runs near it: {names}" if near else f"see: {as_typed('steadyrun')} {command} --help")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a manifest that steadyrun wrote."""
+    try:
+        manifest = read_json(path / "manifest.json")
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and isinstance(manifest.get("schema"), int)
+
+
+def runs_near(path: Path, most: int = 4) -> list[Path]:
+    """The run that `path` lies in, or some of the runs below it; where it does not exist, those with like names."""
+    above = [parent for parent in islice(path.parents, 3) if is_run(parent)]
+    if above:
+        return above[:1]
+    if path.is_dir():
+        return list(islice(_runs_below(path), most))
+    folder = next((parent for parent in path.parents if parent.is_dir()), None)
+    beside = {str(run): run for run in islice(_runs_below(folder), _MOST_ENTRIES)} if folder else {}
+    close = difflib.get_close_matches(str(path), beside, n=most)
+    return [beside[name] for name in close] or list(beside.values())[:most]
+
+
+def _runs_below(folder: Path, depth: int = 2) -> Iterator[Path]:
+    for child in _folders(folder):
+        if is_run(child):
+            yield child
+        elif depth > 1:
+            yield from _runs_below(child, depth - 1)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(child for child in islice(folder.iterdir(), _MOST_ENTRIES) if child.is_dir())
+    except OSError:
+        return []

@@ -31,11 +31,11 @@ def tell(form: str, report: Report, comparison: Comparison | None) -> None:
     if form == "json":
         out(_json(report, comparison, indent=2))
     elif form == "junit":
-        from steadyrun.report.junit import junit
+        from steadyrun.report.file_formats import junit
 
         out(junit(report, comparison))
     elif form == "markdown":
-        from steadyrun.report.markdown import markdown
+        from steadyrun.report.file_formats import markdown
 
         out(markdown(report, comparison))
     else:
@@ -78,7 +78,7 @@ def leave(report: Report, comparison: Comparison | None) -> None:
 
 
 def _json(report: Report, comparison: Comparison | None, *, indent: int | None) -> str:
-    from steadyrun.report.json_text import document, dumps
+    from steadyrun.report.file_formats import document, dumps
 
     return dumps(document(report, comparison), indent=indent) + "\n"
 

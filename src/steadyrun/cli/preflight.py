@@ -12,8 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import output
-from steadyrun.cli.messages import as_typed, fail, say, stderr
-from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.messages import as_typed, fail, no_run, say, stderr
 from steadyrun.cli.user_program import as_script, script_arguments
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 

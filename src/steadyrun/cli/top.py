@@ -16,8 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from steadyrun.cli import follow
-from steadyrun.cli.messages import as_typed, fail, say
-from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.messages import as_typed, fail, no_run, say
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.store.layout import ENDED
 

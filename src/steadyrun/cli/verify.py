@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steadyrun.cli.messages import as_typed, fail, out, say
-from steadyrun.cli.nearby_runs import no_run
+from steadyrun.cli.messages import as_typed, fail, no_run, out, say
 from steadyrun.cli.output import UNWRAPPED
 from steadyrun.errors import RunDirectoryError, SteadyrunError
 from steadyrun.store.run_summary import printable
@@ -51,7 +50,7 @@ def verify(
     except (SteadyrunError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} verify --help")
     if as_json:
-        from steadyrun.report.json_text import dumps
+        from steadyrun.report.file_formats import dumps
 
         out(dumps(verified.to_dict()) + "\n")
     else:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 from steadyrun.errors import UsageError
-from steadyrun.forwarding.event_text import message
-from steadyrun.forwarding.redaction import masked
+from steadyrun.forwarding.outgoing_text import masked, message
 from steadyrun.forwarding.sink import About, Sink
 from steadyrun.records import Event
 

@@ -10,13 +10,11 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.forwarding.alerts import Alerting, through_apprise, through_function
-from steadyrun.forwarding.redaction import Hidden, masked
-from steadyrun.forwarding.sink import About, Own, Sink
+from steadyrun.forwarding.outgoing_text import Hidden, masked, trouble
+from steadyrun.forwarding.sink import About, Follower, Own, Sink
 from steadyrun.forwarding.to_mlflow import Mlflow
 from steadyrun.forwarding.to_tensorboard import TensorBoard
 from steadyrun.forwarding.to_wandb import Wandb
-from steadyrun.forwarding.tracker_names import trouble
-from steadyrun.forwarding.worker import Follower
 from steadyrun.records import Alerts, Forward
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import jsonable

@@ -1,14 +1,22 @@
-"""What all ways outward have in common, and what they are told of the run."""
+"""The ways outward: what they have in common, and the thread of each. Nobody waits for it."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyrun.forwarding.outgoing_text import FINDINGS, trouble
+from steadyrun.probes.problems import say
 from steadyrun.records import Event
-from steadyrun.store.tail import TableRow
+from steadyrun.store.jsonio import number
+from steadyrun.store.layout import read_manifest
+from steadyrun.store.tail import EventTail, RowTail, TableRow
+
+# What all ways outward have in common, and what they are told of the run.
 
 
 @dataclass(frozen=True)
@@ -66,3 +74,160 @@ class Own(Sink):
     def close(self, state: str) -> None:  # noqa: ARG002
         if callable(close := getattr(self._given, "close", None)):
             close()
+
+
+# One thread per way outward: it follows the run's files, hands on what is new, and nobody waits for it.
+
+
+SHARE = 0.1  # of a core, while the run goes on
+_AT_ONCE = 0.01  # seconds of work before it rests: the training loop shares the interpreter with it
+
+
+class WorkPace:
+    """Counts the work of its own thread and says how long to rest for it. Waiting for a network is no work."""
+
+    def __init__(self) -> None:
+        self._since = time.thread_time()
+
+    def rest(self, at_least: float = _AT_ONCE) -> float:
+        """Seconds to rest for what was done since the last rest; 0 where that was less than `at_least`."""
+        now = time.thread_time()
+        spent = now - self._since
+        if spent < at_least:
+            return 0.0
+        self._since = now
+        return spent * (1 / SHARE - 1)
+
+
+_LOOK = 0.5  # seconds between two looks
+_AGAIN, _LONGEST = 1.0, 256.0  # seconds before what failed is tried again: at first, and at most
+_TRIES_AT_THE_END = 3
+
+Tell = Callable[..., None]  # writes an event
+
+
+class _Ended(Exception):  # noqa: N818  not an error: nobody wants it any more, or it failed too often
+    pass
+
+
+class Follower:
+    """Hands rows and events to a sink until the run ends, the sink fails for good, or nobody waits any longer."""
+
+    def __init__(self, sink: Sink, about: About, events: EventTail, rows: RowTail | None, wait: float, tell: Tell):
+        self._sink, self._about, self._wait, self._tell = sink, about, wait, tell
+        self._events, self._rows = events, rows
+        self._begun = False
+        self._sent: int | None = None  # the last step that was handed over
+        self._closing, self._abandoned, self._done = threading.Event(), threading.Event(), threading.Event()
+        self._said = False
+        self._failed = False
+        self._lock = threading.Lock()
+        threading.Thread(target=self._work, name=f"steadyrun-to-{sink.name}", daemon=True).start()
+
+    def ending(self) -> float:
+        """The run has ended and all of it is on disk; returns until when (monotonic) the rest may take."""
+        self._closing.set()
+        return time.monotonic() + self._wait
+
+    def finish(self, until: float) -> None:
+        """Wait for the thread until then; after that it is on its own, and does no more."""
+        if self._done.wait(max(0.0, until - time.monotonic())):
+            return
+        self._abandoned.set()
+        self._fail(f"it was not done {self._wait:g} s after the end of the run")
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._follow()
+        except _Ended:
+            pass
+        except BaseException as problem:  # a tracker that wants to end the program ends its own thread
+            self._fail(trouble(problem))
+        finally:
+            self._done.set()
+
+    def _follow(self) -> None:
+        pace = WorkPace()
+        self._do(lambda: self._sink.open(self._about))
+        while True:
+            last = self._closing.is_set()  # asked before the look: then this look sees everything
+            self._look(pace, last)
+            if last:
+                break
+            self._closing.wait(max(_LOOK, pace.rest(0.0)))
+        state = str(read_manifest(self._about.root).get("state"))
+        self._do(lambda: self._sink.close(state))
+
+    def _look(self, pace: WorkPace, last: bool) -> None:
+        try:
+            self._hand_on(pace, last)
+        except OSError as problem:  # a file that cannot be read now may be later
+            if last:
+                raise
+            self._complain(trouble(problem))
+        self._do(self._sink.flush)
+
+    def _hand_on(self, pace: WorkPace, last: bool) -> None:
+        self._hand_events()
+        if self._rows is not None and (self._begun or last):
+            for row in self._rows.new():
+                self._hand_row(row)
+                if rest := pace.rest():
+                    self._closing.wait(rest)
+                    self._hand_events()  # a finding need not wait until the rows are through
+
+    def _hand_events(self) -> None:
+        for event in self._events.new():
+            self._hand_event(event)
+
+    def _hand_event(self, event: Event) -> None:
+        if event.kind in {"start", "resume"}:
+            self._begun = True
+        if event.kind == "resume" and (step := event.step) is not None:
+            self._do(lambda: self._sink.seam(step))
+        elif event.kind == "validation" and self._rows is not None and event.step is not None:
+            values = {name: number(value) for name, value in event.fields.get("values", {}).items()}
+            self._hand_row(TableRow("validation", event.step, event.time, values))
+        elif event.kind in FINDINGS:
+            self._do(lambda: self._sink.finding(event))
+
+    def _hand_row(self, row: TableRow) -> None:
+        self._do(lambda: self._sink.scalars(row))
+        self._sent = row.step
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """Do it, and again where it fails: as long as the run goes on, and a few times at its end."""
+        delay, left = _AGAIN, _TRIES_AT_THE_END
+        while not self._abandoned.is_set():
+            ending = self._closing.is_set()
+            left -= ending
+            try:
+                return action()
+            except Exception as problem:
+                if not left:
+                    self._fail(trouble(problem))
+                if not left or self._abandoned.is_set():
+                    raise _Ended from None
+                self._complain(trouble(problem))
+            (self._abandoned if ending else self._closing).wait(_AGAIN if ending else delay)
+            delay = min(4 * delay, _LONGEST)
+        raise _Ended
+
+    def _complain(self, why: str) -> None:
+        if not self._said:
+            self._said = True
+            say(f"{self._sink.name} failed: {why}; it is tried again (said once; training is not affected)")
+            self._tell("forward-trouble", self._sent, to=self._sink.name, why=why)
+
+    def _fail(self, why: str) -> None:
+        """Give up, with one line and one event."""
+        with self._lock:
+            if self._failed or self._done.is_set():
+                return
+            self._failed = True  # done it is only when that has been told
+        sent = "nothing was" if self._sent is None else f"steps up to {self._sent} were"
+        what = f"; {sent} sent there" if self._rows is not None else ""
+        say(f"{self._sink.name} is given up: {why}{what}; the run directory has everything (training is not affected)")
+        self._tell("forward-failed", self._sent, to=self._sink.name, why=why)

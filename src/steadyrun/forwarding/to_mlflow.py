@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from steadyrun.forwarding.event_text import sentence
+from steadyrun.forwarding.outgoing_text import Names, plain, sentence
 from steadyrun.forwarding.sink import About, Sink
-from steadyrun.forwarding.tracker_names import Names, plain
 from steadyrun.records import Event
 from steadyrun.store.tail import TableRow
 

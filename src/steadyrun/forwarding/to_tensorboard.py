@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from steadyrun.forwarding.event_text import sentence
+from steadyrun.forwarding.outgoing_text import Names, sentence
 from steadyrun.forwarding.sink import About, Sink
-from steadyrun.forwarding.tracker_names import Names
 from steadyrun.records import Event
 from steadyrun.store.tail import TableRow
 

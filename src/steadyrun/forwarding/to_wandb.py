@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.forwarding.event_text import sentence
+from steadyrun.forwarding.outgoing_text import Names, plain, sentence, trouble
 from steadyrun.forwarding.sink import About, Sink
-from steadyrun.forwarding.tracker_names import Names, plain, trouble
 from steadyrun.records import Event
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.tail import TableRow

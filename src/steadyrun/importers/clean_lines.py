@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
+from steadyrun.importers.log_rows import Anomalies
 
 CHUNK = 2**20
 LONGEST_LINE = 8 * 2**20

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.log_rows import MOST_ROWS, Log, LogRows
+from steadyrun.importers.log_rows import MOST_ROWS, Anomalies, Log, LogRows
 from steadyrun.importers.series_roles import Mapped, RecognisedSeries
 from steadyrun.importers.step_axis import Axis, Placed
 from steadyrun.store.layout import SCHEMA

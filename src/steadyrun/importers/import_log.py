@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.convert import Imported, imported
 from steadyrun.importers.log_files import LogPlace, misnamed, places
-from steadyrun.store.manifest import read_manifest
+from steadyrun.importers.log_rows import Anomalies
+from steadyrun.store.layout import read_manifest
 
 if TYPE_CHECKING:
-    from steadyrun.panels.run_view import RunView
+    from steadyrun.panels.board import RunView
 
 
 def import_log(
@@ -33,7 +33,7 @@ def import_log(
     `map` says which series of the log is which (`{"loss": "train/ce"}`), `config` declares what the run was meant to do
     (`{"vocab_size": 50257}`), as in `steadyrun.record`. What the log does not have is missing in the run.
     """
-    from steadyrun.panels.run_view import open_run
+    from steadyrun.panels.board import open_run
 
     locations = places(Path(source).expanduser(), format)
     if len(locations) > 1:

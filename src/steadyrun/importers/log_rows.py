@@ -10,7 +10,45 @@ from typing import Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
+
+# What was odd about a log: counted while it is read, told once at the end, never silently mended.
+
+
+@dataclass
+class Oddity:
+    """One kind of thing that was odd, how often, and where first."""
+
+    what: str
+    done: str
+    count: int = 0
+    first: str = ""
+
+    def __str__(self) -> str:
+        where = f" (first: {self.first})" if self.first else ""
+        return (
+            f"{self.count:,} times: {self.what}{where}: {self.done}"
+            if self.count > 1
+            else f"{self.what}{where}: {self.done}"
+        )
+
+
+@dataclass
+class Anomalies:
+    """Collects oddities, and passes on how far reading has come."""
+
+    progress: Callable[[int], None] = lambda _bytes: None
+    oddities: dict[str, Oddity] = field(default_factory=dict)
+
+    def note(self, what: str, done: str, where: str = "", count: int = 1) -> None:
+        """`what` was met (at `where`) and `done` was done about it."""
+        known = self.oddities.setdefault(what, Oddity(what, done))
+        if not known.count:
+            known.first = where
+        known.count += count
+
+    def lines(self) -> list[str]:
+        return [str(oddity) for oddity in self.oddities.values()]
+
 
 Row = Mapping[str, float]
 """What one line says: names as the log has them, numbers; what is not there is missing."""

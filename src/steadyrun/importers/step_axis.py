@@ -14,10 +14,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.log_rows import LogRows
+from steadyrun.importers.log_rows import Anomalies, LogRows
 from steadyrun.importers.series_roles import EPOCH, STEP, TIME
-from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.curves import Floats
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -12,8 +12,7 @@ from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.probes.problems import say
 from steadyrun.recording.record import own_rank, record
 from steadyrun.recording.run import Run
-from steadyrun.store.layout import MANIFEST, metrics_folder, plain_name
-from steadyrun.store.manifest import read_manifest
+from steadyrun.store.layout import MANIFEST, metrics_folder, plain_name, read_manifest
 
 Options = dict[str, Any]
 """Keyword arguments that are handed on to `steadyrun.record` or `run.watch`, which check them."""

@@ -23,7 +23,7 @@ from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.problems import Problems
 from steadyrun.recording import record as recording
 from steadyrun.recording.run import Run
-from steadyrun.signals.piecewise import knots
+from steadyrun.signals.curves import knots
 
 if TYPE_CHECKING:
     from steadyrun.monitor.monitor import OnFault

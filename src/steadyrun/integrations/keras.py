@@ -24,7 +24,7 @@ from steadyrun.probes.cadence import Cadence, parse_cadence
 from steadyrun.probes.problems import Problems
 from steadyrun.recording.record import check_config, record
 from steadyrun.recording.run import Run
-from steadyrun.signals.piecewise import knots
+from steadyrun.signals.curves import knots
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,7 @@ import numpy as np
 from steadyrun.panels.thinning import places
 from steadyrun.records import Series
 from steadyrun.report.phrases import one_line
-from steadyrun.report.report import check_with
-from steadyrun.report.status import last_word, started
+from steadyrun.report.report import check_with, last_word, started
 from steadyrun.store.discover import RunPlace
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees.walker import Changes

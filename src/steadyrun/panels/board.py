@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from steadyrun.panels import (
     p1_loss,
@@ -20,7 +21,11 @@ from steadyrun.report import phrases
 from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
+from steadyrun.store.reader import RunReader, run_folder
 from steadyrun.trees.walker import Asked, Changes
+
+if TYPE_CHECKING:
+    from steadyrun.panels.notebook import Dashboard
 
 BUILDERS = (p1_loss, p2_rate, p3_gradient, p4_activations, p5_spectral, p6_capacity, p7_classes)
 
@@ -102,3 +107,21 @@ def _walk(report: Report) -> list[Answered]:
 def _answered(asked: Asked, depths: Mapping[str, int], over: bool) -> Answered:
     code, name = phrases.one_line(asked.question.code), phrases.one_line(asked.question.name)
     return Answered(code, name, asked.answer.kind, phrases.message(asked), depths[asked.question.code], over)
+
+
+# `steadyrun.open_run`: a run directory as users hold it, which can show its panels.
+
+
+def open_run(path: str | os.PathLike[str]) -> RunView:
+    """Open a run directory for reading; a clear error where it is none."""
+    return RunView(run_folder(path))
+
+
+class RunView(RunReader):
+    """What a run directory holds. Every call reads the files as they are now."""
+
+    def dashboard(self) -> Dashboard:
+        """The seven panels and the verdict, as a `steadyrun.Dashboard`; a notebook shows it."""
+        from steadyrun.panels.notebook import dashboard
+
+        return dashboard(self.root)

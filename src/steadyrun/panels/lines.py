@@ -10,9 +10,9 @@ from steadyrun.panels import thinning
 from steadyrun.panels.panel import Line
 from steadyrun.records import Series
 from steadyrun.report.phrases import one_line
+from steadyrun.signals.curves import thinned
 from steadyrun.signals.overview import Extent, extent, gaps, share_not_positive
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import thinned
 
 BUDGET = 16_000  # points of one panel
 FEWEST = 200  # points of a line, however many there are

@@ -9,11 +9,11 @@ from steadyrun.panels.panel import AxisScale, Line, Panel
 from steadyrun.panels.panel_findings import finished
 from steadyrun.records import Series
 from steadyrun.report.report import Report
+from steadyrun.signals.curves import thinned
 from steadyrun.signals.declared_schedule import Curve, agreement
 from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import thinned
 from steadyrun.text import shown
 
 _CLOSE = 0.05  # of the peak: rates this close are the same

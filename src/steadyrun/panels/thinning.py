@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.signals.smoothing import thinned
+from steadyrun.signals.curves import thinned
 
 Places = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from steadyrun.postmortem.causes import CATALOGUE, Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED
 from steadyrun.postmortem.checklist import Tick, checklist
 from steadyrun.postmortem.evidence import EXPERIMENT, WALK, Observation, Observations, observe
-from steadyrun.postmortem.expectation_check import FAILS, HOLDS, hold
+from steadyrun.postmortem.expectations import FAILS, HOLDS, hold
 from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.remedies import (
     CANDIDATE,

@@ -11,7 +11,7 @@ from steadyrun.postmortem.document import OUTSIDE_TABLE, Document, WeighedEviden
 from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
 from steadyrun.postmortem.remedies import NEXT
 from steadyrun.report import phrases
-from steadyrun.report.markdown import code, escape
+from steadyrun.report.file_formats import code, escaped
 from steadyrun.store.incident_files import ExperimentRecord
 from steadyrun.text import shown
 
@@ -53,19 +53,19 @@ def markdown(
 def inline(text: str) -> str:
     """Text as it is, except that what stands between backticks is shown as code."""
     parts = re.split(r"`([^`]*)`", text)
-    return "".join(code(part) if index % 2 else escape(part) for index, part in enumerate(parts) if part)
+    return "".join(code(part) if index % 2 else escaped(part) for index, part in enumerate(parts) if part)
 
 
 def _head(document: Document) -> Iterator[str]:
     case = document.case
     what = _TITLES.get("spike" if case.moment.spike is not None else case.moment.kind, "Incident")
     day = f" — {case.date}" if case.date else ""
-    yield f"# {what} post-mortem{day} — {escape(case.name)}, step {case.moment.step}"
+    yield f"# {what} post-mortem{day} — {escaped(case.name)}, step {case.moment.step}"
     yield ""
-    yield f"{code(str(case.run))} ({escape(phrases.standing(case.report))}): {escape(case.moment.why)}"
+    yield f"{code(str(case.run))} ({escaped(phrases.standing(case.report))}): {escaped(case.moment.why)}"
     yield ""
     yield f"Written from: {inline(_written_from(document))}."
-    yield from (f"\nCould not be read: {escape(message)}" for message in case.proofs.damaged)
+    yield from (f"\nCould not be read: {escaped(message)}" for message in case.proofs.damaged)
 
 
 def _written_from(document: Document) -> str:
@@ -80,13 +80,13 @@ def _written_from(document: Document) -> str:
 
 def _symptoms(document: Document) -> Iterator[str]:
     for symptom in document.symptoms:
-        yield f"- {escape(symptom.label)}: {inline(symptom.words)}"
+        yield f"- {escaped(symptom.label)}: {inline(symptom.words)}"
 
 
 def _hypotheses(document: Document) -> Iterator[str]:
     for rank, hypothesis in enumerate(document.hypotheses, 1):
         panel = f", panel {hypothesis.panel}" if hypothesis.panel else ""
-        yield f"{rank}. **{escape(hypothesis.title)}** ({hypothesis.standing}{panel}): {escape(hypothesis.claim)}."
+        yield f"{rank}. **{escaped(hypothesis.title)}** ({hypothesis.standing}{panel}): {escaped(hypothesis.claim)}."
         yield from _quoted(hypothesis)
 
 
@@ -106,7 +106,7 @@ def _quoted(hypothesis: Hypothesis) -> Iterator[str]:
 def _quotes(signs: list[Sign]) -> str:
     ordered = sorted(signs, key=lambda sign: -abs(sign.weight))
     said = "; ".join(
-        f"{_source(sign.observation)}: {escape(_short(sign.observation.text))}" for sign in ordered[:_MOST]
+        f"{_source(sign.observation)}: {escaped(_short(sign.observation.text))}" for sign in ordered[:_MOST]
     )
     return said + (f"; and {len(signs) - _MOST} more in section 3" if len(signs) > _MOST else "")
 
@@ -128,7 +128,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
         yield "No replay was made, so nothing here is proved by executing the moment again.\n"
     for evidence in sorted(document.evidence, key=_order):
         if evidence.observation.source != EXPERIMENT or evidence.observation.key in OUTSIDE_TABLE:
-            yield f"- {_heading(evidence.observation)}: {escape(evidence.observation.text)} → {_bearing(evidence)}"
+            yield f"- {_heading(evidence.observation)}: {escaped(evidence.observation.text)} → {_bearing(evidence)}"
     if proofs.experiments is not None and proofs.experiments.rows:
         yield from _table(proofs.experiments)
     if picture is not None:
@@ -176,7 +176,7 @@ def _table(record: ExperimentRecord) -> Iterator[str]:
     for row in record.rows:
         numbers = ["" if value is None else shown(value) for value in (row.peak_loss, row.peak_grad_norm)]
         gone = {True: "yes", False: "no", None: "not tested"}[row.gone]
-        cells = (escape(row.words), escape(row.group), *numbers, gone, escape(row.note))
+        cells = (escaped(row.words), escaped(row.group), *numbers, gone, escaped(row.note))
         yield f"| {' | '.join(cells)} |"
 
 
@@ -220,7 +220,7 @@ def _verification(document: Document, name: str) -> Iterator[str]:
         here = {True: "holds here too", False: "fails in this run", None: "cannot be told in this run"}[
             expectation["holds_here"]
         ]
-        yield f"- {escape(expectation_words(expectation))} ({here}; {escape(str(expectation['how']))})"
+        yield f"- {escaped(expectation_words(expectation))} ({here}; {escaped(str(expectation['how']))})"
     if not document.telling:
         yield "\nNone of these fails in this run: what was recorded cannot tell it from a repaired one. Record more."
 
@@ -255,4 +255,4 @@ def expectation_words(expectation: dict[str, object]) -> str:
 def _checklist(document: Document) -> Iterator[str]:
     for tick in document.checklist:
         todo = f" To do: {inline(tick.todo)}" if tick.todo and not tick.done else ""
-        yield f"- [{'x' if tick.done else ' '}] {escape(tick.item)} {inline(tick.evidence)}.{todo}"
+        yield f"- [{'x' if tick.done else ' '}] {escaped(tick.item)} {inline(tick.evidence)}.{todo}"

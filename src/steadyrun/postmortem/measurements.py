@@ -9,7 +9,7 @@ import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.questions.dynamics.d2_1_spikes import QUESTION as SPIKES
-from steadyrun.signals import around_moment
+from steadyrun.signals import spikes
 from steadyrun.signals.intent import regime
 from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import MissingSignal
@@ -44,13 +44,13 @@ class Numbers:
     def level(self) -> float | None:
         """The loss before: the 50-step EMA just before trouble began."""
         loss = self._run.maybe("loss")
-        return None if loss is None else around_moment.ema_before(loss, self._at.began, SPAN)
+        return None if loss is None else spikes.ema_before(loss, self._at.began, SPAN)
 
     @cached_property
     def deviation(self) -> float | None:
         """The deviation of the 100 losses before trouble began."""
         loss = self._run.maybe("loss")
-        early = np.empty(0) if loss is None else around_moment.before(loss, self._at.began, WINDOW)
+        early = np.empty(0) if loss is None else spikes.before(loss, self._at.began, WINDOW)
         return float(np.std(early)) if len(early) > 1 else None
 
     @property
@@ -64,7 +64,7 @@ class Numbers:
         spike, loss, sigmas = self._at.spike, self._run.maybe("loss"), self.spike_sigmas
         if spike is not None:
             return spike.level + sigmas * spike.deviation
-        early = np.empty(0) if loss is None else around_moment.before(loss, self._at.began, WINDOW)
+        early = np.empty(0) if loss is None else spikes.before(loss, self._at.began, WINDOW)
         return float(np.mean(early) + sigmas * np.std(early)) if len(early) > 1 else None
 
     @cached_property
@@ -73,16 +73,12 @@ class Numbers:
         if self._at.spike is not None:
             return self._at.spike.peak_step, self._at.spike.value
         loss = self._run.maybe("loss")
-        return (
-            None
-            if loss is None
-            else around_moment.highest(around_moment.between(loss, self._at.began, self._at.began + SPAN))
-        )
+        return None if loss is None else spikes.highest(spikes.between(loss, self._at.began, self._at.began + SPAN))
 
     @cached_property
     def highest_loss_before(self) -> float | None:
         loss = self._run.maybe("loss")
-        highest = None if loss is None else around_moment.highest(loss.where(loss.steps < self._at.began))
+        highest = None if loss is None else spikes.highest(loss.where(loss.steps < self._at.began))
         return None if highest is None else highest[1]
 
     @cached_property
@@ -155,7 +151,7 @@ class Numbers:
             schedule = look(self._run)
         except MissingSignal:
             return None
-        rise = around_moment.largest_rise(around_moment.between(schedule.rates, self._at.began - _LEAD, self._at.peak))
+        rise = spikes.largest_rise(spikes.between(schedule.rates, self._at.began - _LEAD, self._at.peak))
         peak = float(np.max(schedule.rates.values))
         if rise is None or peak <= 0:
             return None
@@ -174,7 +170,7 @@ class Numbers:
 
     def recorded(self, name: str, step: int) -> float | None:
         """What a series has at exactly this step."""
-        return around_moment.value_at(self._run.raw(name), step) if self._run.has(name) else None
+        return spikes.value_at(self._run.raw(name), step) if self._run.has(name) else None
 
     @cached_property
     def repeats(self) -> tuple[int, ...] | None:
@@ -196,11 +192,7 @@ class Numbers:
         for run, replayed in ((self._case.replayed, True), (self._run, False)):
             family = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
             for step in dict.fromkeys((self._at.began, self._at.step, self._at.peak)):
-                pairs = [
-                    (name, pair)
-                    for name, series in family
-                    if (pair := around_moment.times_before(series, step, WINDOW))
-                ]
+                pairs = [(name, pair) for name, series in family if (pair := spikes.times_before(series, step, WINDOW))]
                 if pairs:
                     name, (now, usual) = max(pairs, key=lambda member: _times(*member[1]))
                     return name.partition("/")[2], now, usual, replayed

@@ -9,8 +9,8 @@ import numpy as np
 
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.measurements import Numbers
-from steadyrun.signals.smoothing import Floats
-from steadyrun.signals.suggested_clip import suggested_clip
+from steadyrun.signals.clipping import suggested_clip
+from steadyrun.signals.curves import Floats
 from steadyrun.store.incident_files import to_step
 from steadyrun.text import shown
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.postmortem.expectation_check import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
+from steadyrun.postmortem.expectations import CANNOT, FAILS, HOLDS, KINDS, Checked, hold
 from steadyrun.report import limits
 from steadyrun.report.report import examined
 from steadyrun.store.incident_files import text, to_number

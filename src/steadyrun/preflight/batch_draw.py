@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from steadyrun.probes.batch_hashes import arrays_of
-from steadyrun.program.generators import kept_generators
+from steadyrun.program.random_state import kept_generators
 
 MOST_BATCHES = 64  # looked at; models see far fewer
 FEWEST_BATCHES, MOST_BYTES, MOST_SECONDS = 4, 2**30, 30.0  # of a loader

@@ -19,10 +19,10 @@ from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.preflight.forward_pass import Edit, ModelCall, Pass, Quiet, calls_of
 from steadyrun.preflight.guarded_pass import GuardedPass, OutOfRange, first_guarded_passes, guarded_pass_at, surviving
 from steadyrun.preflight.input_edits import moved, size_of
-from steadyrun.preflight.program_state import ProgramState, untouched
-from steadyrun.probes.example_hashes import is_list_of_batches
+from steadyrun.probes.batch_hashes import is_list_of_batches
 from steadyrun.probes.loss_graph import LossGraph, counting, is_mean, read
 from steadyrun.program.model_parts import clean, unwrapped
+from steadyrun.program.program_state import ProgramState, untouched
 from steadyrun.program.random_state import put
 from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import GRAD

@@ -78,7 +78,7 @@ def hashes(batches: list[Any], pad_id: int | None) -> list[Hashes]:
 def again(loader: Any, most: int) -> list[Any]:
     """The batches of a later pass over a loader: random numbers are drawn from where nobody has drawn yet."""
     from steadyrun.preflight.batch_draw import first_of
-    from steadyrun.program.generators import move_on
+    from steadyrun.program.random_state import move_on
 
     if isinstance(loader, list | tuple):
         raise MissingSignal("loader", "the batches are a list, the same at every pass", "give preflight the loader")

@@ -16,7 +16,7 @@ from steadyrun.text import shown
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.signals.smoothing import Floats
+    from steadyrun.signals.curves import Floats
 
 _POINTS = 2000  # of a curve that is held against the declared one
 _FAULTS = ("horizon-too-short", "horizon-too-long", "stepped-too-often", "stepped-too-seldom", "no-warmup")

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from steadyrun.preflight.bench import Bench
-from steadyrun.preflight.program_state import ProgramState
 from steadyrun.preflight.step_difference import first_difference
 from steadyrun.preflight.step_trace import StepTrace, any_number, dense, traced_step
 from steadyrun.program.model_parts import clean
+from steadyrun.program.program_state import ProgramState
 from steadyrun.signals.missing import MissingSignal
 
 

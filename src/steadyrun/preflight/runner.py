@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.preflight.batch_draw import first_of
 from steadyrun.preflight.bench import Bench
-from steadyrun.preflight.program_state import ProgramState
 from steadyrun.probes.description import is_compiled
+from steadyrun.program.program_state import ProgramState
 from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import something_was_compiled
 from steadyrun.questions.form import Finding, Limits, Question

@@ -13,7 +13,7 @@ import torch
 
 from steadyrun.probes.optimizer_steps import OptimizerLike, ParamGroup
 from steadyrun.probes.scalars import untouched_random_states
-from steadyrun.signals.piecewise import knots
+from steadyrun.signals.curves import knots
 
 _UNKNOWN = "unknown"
 _SECONDS = 1.0

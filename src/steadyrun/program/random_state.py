@@ -1,18 +1,22 @@
-"""The random generators of torch, Python and numpy: read without touching them, and put back."""
+"""Random generators of torch, Python and numpy, and those that loaders, samplers and datasets hold: kept, put back."""
 
 from __future__ import annotations
 
 import ctypes
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+# The random generators of torch, Python and numpy: read without touching them, and put back.
+
 
 _MT_BYTES = 624 * 4 + 4  # of a Mersenne twister: its words and the place in them
 _HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
@@ -159,3 +163,68 @@ def _numpy_words(state: tuple[Any, ...]) -> list[float]:
 
 def _numpy_state(row: list[float]) -> tuple[Any, ...]:
     return "MT19937", np.array(row[3:], dtype=np.uint32), int(row[0]), int(row[1]), row[2]
+
+
+# Random generators: those that loaders, samplers and datasets hold themselves are kept, put back, moved on.
+
+
+_DEEPEST = 4
+_MOST, _SHORT = 2000, 32  # objects looked at; elements of a list
+_LEFT_OUT = (type, ModuleType, FunctionType, MethodType, torch.nn.Module, torch.Tensor, np.ndarray)
+_KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+
+def kept_generators(*holders: Any) -> list[Callable[[], object]]:
+    """One function for each generator that puts it back as it is now."""
+    return [_put_back(generator) for generator in _generators(holders)]
+
+
+def move_on(*holders: Any) -> None:
+    """Every generator elsewhere, the global ones too, as they would be in a later epoch."""
+    for generator in _generators(holders):
+        if isinstance(generator, torch.Generator):
+            torch.rand(7, generator=generator, device=generator.device)
+        else:
+            [generator.random() for _ in range(7)]
+    torch.rand(7)
+    [random.random() for _ in range(7)]
+    np.random.random(7)
+
+
+def _generators(holders: tuple[Any, ...]) -> list[Any]:
+    generators: dict[int, Any] = {}
+    visited: set[int] = set()
+    for holder in holders:
+        _collect(holder, generators, visited, 0)
+    return list(generators.values())
+
+
+def _collect(holder: Any, generators: dict[int, Any], visited: set[int], depth: int) -> None:
+    if depth > _DEEPEST or id(holder) in visited or len(visited) > _MOST:
+        return
+    visited.add(id(holder))
+    for member in _below(holder):
+        if isinstance(member, _KINDS):
+            generators[id(member)] = member
+        else:
+            _collect(member, generators, visited, depth + 1)
+
+
+def _below(holder: Any) -> list[Any]:
+    """What an object holds, or a short list (of transforms, say); not what is large or belongs to everybody."""
+    if isinstance(holder, _LEFT_OUT):
+        return []
+    if isinstance(holder, list | tuple):
+        return list(holder) if len(holder) <= _SHORT else []
+    return list(getattr(holder, "__dict__", {}).values())
+
+
+def _put_back(generator: Any) -> Callable[[], object]:
+    if isinstance(generator, np.random.Generator):
+        numbers = generator.bit_generator.state
+        return lambda: setattr(generator.bit_generator, "state", numbers)
+    if isinstance(generator, random.Random):
+        words = generator.getstate()
+        return lambda: generator.setstate(words)
+    state = generator.get_state()
+    return lambda: generator.set_state(state)

@@ -11,7 +11,7 @@ from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from steadyrun.capture.capture import Capture
-    from steadyrun.capture.rollback import Rollback
+    from steadyrun.capture.checkpoints import Rollback
     from steadyrun.probes.probe_set import Watcher
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from steadyrun.errors import FaultFound
 from steadyrun.program.frames import raised_through, variables
-from steadyrun.store.manifest import read_manifest
+from steadyrun.store.layout import read_manifest
 from steadyrun.store.writer import RunWriter
 
 # What the frames of an exception show of its cause: an id beyond its table, a label beyond the classes.

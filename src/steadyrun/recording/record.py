@@ -15,8 +15,7 @@ from steadyrun.probes.cadence import parse_cadence
 from steadyrun.probes.problems import say
 from steadyrun.program.task import TrainsAtImport, only_imported
 from steadyrun.recording.run import Run
-from steadyrun.store.layout import MANIFEST, plain_name
-from steadyrun.store.manifest import read_manifest
+from steadyrun.store.layout import MANIFEST, plain_name, read_manifest
 from steadyrun.store.reader import open_run, process_is_gone
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
-from steadyrun.recording.attachment import Attachment, Watched
+from steadyrun.recording.attachment import Attachment, Watched, loaders_near
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.flush import Flusher
-from steadyrun.recording.loop_loaders import loaders_near
 from steadyrun.recording.step_counter import Steps, step_number
 from steadyrun.store.writer import RunWriter
 

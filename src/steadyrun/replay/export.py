@@ -19,9 +19,9 @@ from steadyrun.program import snapshot as training
 from steadyrun.program.packing import Packed, pack
 from steadyrun.program.random_state import RandomState, to_tensors
 from steadyrun.program.task import Factory, Task, takes_config
+from steadyrun.replay.bad_examples import smallest
 from steadyrun.replay.export_script import Script, copy_to, modules_of
 from steadyrun.replay.result import Replay
-from steadyrun.replay.shrink_batch import smallest
 from steadyrun.store.jsonio import dumps
 
 _MOST_SECONDS = 600

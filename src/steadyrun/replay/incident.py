@@ -15,8 +15,7 @@ from steadyrun.errors import RunDirectoryError, UsageError
 from steadyrun.program import tensor_files
 from steadyrun.program.packing import unpack
 from steadyrun.program.random_state import RandomState, from_tensors
-from steadyrun.store.incident_files import captured
-from steadyrun.store.incident_order import gravity
+from steadyrun.store.incident_files import captured, gravity
 from steadyrun.store.jsonio import number
 from steadyrun.store.reader import RunReader, open_run
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from steadyrun.replay.experiments import FactorRow, Why
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.result import Replay
-    from steadyrun.replay.update_size import ParameterUpdate
+    from steadyrun.replay.window import ParameterUpdate
 
 SCHEMA = 1
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from steadyrun.replay.hunt import Culprit
     from steadyrun.replay.incident import Incident
     from steadyrun.replay.session import Session
-    from steadyrun.replay.update_size import ParameterUpdate
+    from steadyrun.replay.window import ParameterUpdate
 
 
 @dataclass

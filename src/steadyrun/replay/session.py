@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from steadyrun.capture.step_boundary import Again, Boundary
-from steadyrun.errors import RunDirectoryError
+from steadyrun.errors import RunDirectoryError, UsageError
+from steadyrun.probes.problems import say
 from steadyrun.program import snapshot as training
+from steadyrun.program.program_state import untouched
 from steadyrun.program.random_state import RandomState, put, take
 from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import GENERATOR_HEAD, GENERATOR_WORDS
 from steadyrun.replay.incident import Incident
 from steadyrun.replay.step_execution import Stepper
+
+if TYPE_CHECKING:
+    from steadyrun.replay.result import Replay
 
 # Where among the random numbers a step began, if the loop drew some first and the step itself before its forward pass.
 #
@@ -153,3 +159,41 @@ def _moved(one: RandomState, other: RandomState) -> set[str]:
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+# `run.replay()`: the objects of the running program go back to the moment, and are as before afterwards.
+
+
+def replay_live(
+    path: Path,
+    program: Callable[[], tuple[Any, ...]] | None,
+    step: int | None,
+    record: Record,
+    train_step: Any | None = None,
+    **options: Any,
+) -> Replay | None:
+    """Replay an incident of the run at `path` in its own process; None, and a line that says so, if it has none.
+
+    Nothing must be hooked to the objects.
+    """
+    from steadyrun.replay.incident import choose, readable_incidents
+    from steadyrun.replay.investigation import investigate
+
+    model, optimizers, scheduler, scaler, loss_fn = (None,) * 5 if program is None else program()
+    if model is None or not optimizers or loss_fn is None:
+        raise UsageError(
+            "run.replay executes with the model, optimizer and loss_fn given to run.watch, and they were not given or, "
+            "after run.close(), no longer exist. Build them and call "
+            "steadyrun.replay(run.path, steadyrun.Task(model, optimizer, loss_fn))"
+        )
+    if step is None and readable_incidents(path) == ([], []):
+        say(f"run.replay: {path} has no incident so far, so nothing is replayed; run.incident(why) makes one")
+        return None
+    task = Task(model, optimizers if len(optimizers) > 1 else optimizers[0], loss_fn, scheduler, scaler, train_step)
+    threads = torch.get_num_threads()
+    with untouched(task):
+        try:
+            session = Session(choose(path, step), task, record, options.pop("threads", threads))
+            return investigate(session, **options)
+        finally:
+            torch.set_num_threads(threads)

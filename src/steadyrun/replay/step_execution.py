@@ -10,7 +10,7 @@ import torch
 
 from steadyrun.capture.step_boundary import Again, Boundary
 from steadyrun.errors import UsageError
-from steadyrun.probes.example_hashes import is_list_of_batches
+from steadyrun.probes.batch_hashes import is_list_of_batches
 from steadyrun.program.model_parts import unwrapped
 from steadyrun.program.task import Task
 from steadyrun.replay.export_script import Step

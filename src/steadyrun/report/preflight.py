@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.program.task import Task
-from steadyrun.report.limits import changes
-from steadyrun.report.lookup import hint
+from steadyrun.report.limits import changes, hint
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
 

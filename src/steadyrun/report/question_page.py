@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from steadyrun.questions.form import STANDING, Outcome, Question, Threshold
-from steadyrun.report.lookup import everything
+from steadyrun.report.limits import everything
 from steadyrun.report.phrases import SYMBOLS, word
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.jsonio import number

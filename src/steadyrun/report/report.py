@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,10 @@ from steadyrun.report import limits as chosen
 from steadyrun.report.announced_faults import Announced, announced
 from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
+from steadyrun.report.phrases import one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
 from steadyrun.signals.run_signals import Signals, signals_of
+from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
@@ -105,7 +108,7 @@ class Report:
         return f"<steadyrun report of {self.run!r}, {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        from steadyrun.report.notebook_html import html
+        from steadyrun.report.file_formats import html
 
         return html(self)
 
@@ -213,3 +216,27 @@ def threshold_entry(threshold: Threshold, changed: Mapping[str, float]) -> dict[
         "changed": mine,
     }
     return entry | ({"default": threshold.value} if mine else {})
+
+
+# How a run stands, without walking it: whether it has ended, when it began, and the monitor's last word on it.
+
+
+def started(manifest: Mapping[str, Any]) -> float:
+    """When a run began, in seconds since 1970; 0 where that is not known."""
+    process = manifest.get("process")
+    began = process.get("started") if isinstance(process, dict) else None
+    imported = manifest.get("imported")
+    if began is None and isinstance(imported, dict):
+        began = imported.get("time")
+    return float(began) if isinstance(began, int | float) and math.isfinite(began) else 0.0
+
+
+def last_word(view: RunReader, state: str) -> tuple[str, str]:
+    """The monitor's verdict on a run that has ended, and its headline; "" where there is none since it last began."""
+    words = [event for event in view.events() if event.kind in {"verdict", "start", "resume"}]
+    if state not in ENDED or not words or words[-1].kind != "verdict":
+        return "", ""
+    fields = words[-1].fields
+    verdict = str(fields.get("verdict"))
+    headline = one_line(str(fields.get("headline") or fields.get("leaf") or ""))
+    return (verdict, headline) if verdict in EXIT_CODES else ("", "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.signals.smoothing import Floats
+from steadyrun.signals.curves import Floats
 
 # The order in which batches came: whether it repeats, and from where.
 

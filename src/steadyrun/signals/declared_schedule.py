@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.signals.smoothing import Floats, thinned
+from steadyrun.signals.curves import Floats, thinned
 
 Curve = Callable[[Floats], Floats]
 

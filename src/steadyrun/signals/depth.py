@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import from_scratch
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 
 # What has been so from the first sample to the last: the proof that several signatures rest on.
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import Curve, SchedulePlan, declared_plan, dry_run, number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 
 ENOUGH = 5  # points before anything is said
 SAME = 1e-3  # of the peak: rates closer than this are the same rate

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steadyrun.records import Series
+from steadyrun.signals.curves import Floats, ema, thinned
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.smoothing import Floats, ema, thinned
 
 Steps = npt.NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.signals.curves import Floats, ema
 from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats, ema
 
 SPAN = 50
 _FIRST = 10

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from steadyrun.records import Event
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 
 
 class Path:

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from steadyrun.errors import UsageError
 from steadyrun.records import Event, Series
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
-from steadyrun.signals.smoothing import Floats
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
 _LARGEST = 1e150  # squares of larger numbers are no numbers any more

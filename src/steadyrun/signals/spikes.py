@@ -1,4 +1,4 @@
-"""Loss spikes: where they begin, how high they go, when they are over. Overlapping flags are one spike."""
+"""Loss spikes: where they begin, how high they go, when they are over; in dense records and in sparse ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,149 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.signals.run_signals import Points
-from steadyrun.signals.smoothing import Floats, rolling_deviation, rolling_mean
+from steadyrun.records import Series
+from steadyrun.signals.curves import Floats, ema, rolling_deviation, rolling_mean
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.text import shown
+
+# A series around one moment: its level before, its peak, its largest step, where it is afterwards.
+
+
+_FEW = 5  # points, of which a level is made at least
+
+
+def smoothed_points(points: Points, span: int) -> Points:
+    """The exponential moving average of a series, at its steps."""
+    return Points(points.name, points.steps, ema(points.values, span))
+
+
+def ema_noise(span: int) -> float:
+    """The deviation of an exponential moving average of independent values, as a share of theirs."""
+    alpha = 2 / (span + 1)
+    return float(np.sqrt(alpha / (2 - alpha)))
+
+
+def before(points: Points, step: float, window: int) -> Floats:
+    """The last `window` values before a step."""
+    end = int(np.searchsorted(points.steps, step, side="left"))
+    return points.values[max(0, end - window) : end]
+
+
+def ema_before(points: Points, step: float, span: int) -> float | None:
+    """The exponential moving average just before a step; None where nothing comes before it."""
+    early = points.where(points.steps < step)
+    return float(ema(early.values, span)[-1]) if len(early) else None
+
+
+def between(points: Points, first: float, last: float) -> Points:
+    """The points from one step to another, both included."""
+    return points.where((points.steps >= first) & (points.steps <= last))
+
+
+def highest(points: Points) -> tuple[int, float] | None:
+    """The step and the value of the highest point."""
+    if not len(points):
+        return None
+    index = int(np.argmax(points.values))
+    return points.step_at(index), float(points.values[index])
+
+
+def largest_rise(points: Points) -> tuple[int, float, float] | None:
+    """Where a series rises most from one point to the next: the step, the value before, the value there."""
+    if len(points) < 2:
+        return None
+    index = int(np.argmax(np.diff(points.values)))
+    return points.step_at(index + 1), float(points.values[index]), float(points.values[index + 1])
+
+
+def value_at(series: Series, step: int) -> float | None:
+    """What was recorded at exactly this step, finite or not."""
+    values = series.values[series.steps == step]
+    return float(values[-1]) if len(values) else None
+
+
+def times_before(series: Series, step: int, window: int) -> tuple[float, float] | None:
+    """The value at a step and the mean of the finite ones before it; None where one of them is not known."""
+    now = value_at(series, step)
+    early = series.values[(series.steps < step) & np.isfinite(series.values)][-window:]
+    if now is None or len(early) < _FEW or float(np.mean(early)) <= 0:
+        return None
+    return now, float(np.mean(early))
+
+
+# A loss that jumps in a record of a few points, where no deviation can be told: an excerpt, or a very sparse log.
+
+
+_FEWEST = 2  # points before a jump
+_ROSE = 2.0  # times the middle of the points before: a gradient that rose
+_LOOK_BACK = 10  # points before the jump in which the gradient may have risen
+
+
+@dataclass(frozen=True)
+class LossJump:
+    """The highest point of a jump, and what is known of it."""
+
+    step: int
+    times: float
+    words: str
+
+
+def jump_of(run: Signals, times: float) -> LossJump | None:
+    """The highest loss that is so many times the middle of the points before it; None where there is none."""
+    loss = run.points("loss")
+    values = loss.values
+    before = np.array([float(np.median(values[:index])) for index in range(_FEWEST, len(values))])
+    later = values[_FEWEST:]
+    if not len(later) or float(np.min(values)) <= 0:
+        return None
+    first = np.flatnonzero(later > times * before)
+    if not len(first):
+        return None
+    start = int(first[0])
+    over = np.flatnonzero(later[start:] <= times * before[start])
+    end = start + int(over[0]) if len(over) else len(later)
+    peak = start + int(np.argmax(later[start:end]))
+    level, high = float(before[start]), float(later[peak])
+    step, began = loss.step_at(_FEWEST + peak), loss.step_at(_FEWEST + start)
+    words = (
+        f"the loss jumps from {shown(level)} to {shown(later[start])} at step {began}"
+        + (f" and {shown(high)} at step {step}" if peak > start else "")
+        + f" ({shown(high / level)} times, limit {times:g})"
+        + (f"; back at {shown(later[end])} at step {loss.step_at(_FEWEST + end)}" if end < len(later) else "")
+        + _lead(run.maybe("grad_norm"), began)
+        + _scale(run.maybe("loss_scale"), began, step)
+        + "."
+    )
+    return LossJump(step, high / level, words)
+
+
+def _lead(norms: Points | None, began: int) -> str:
+    """Whether the gradient norm rose before the loss did, and where first."""
+    if norms is None:
+        return ""
+    jump = int(np.searchsorted(norms.steps, began))
+    for index in range(max(1, jump - _LOOK_BACK), jump):
+        level = float(np.median(norms.values[:index]))
+        if level > 0 and np.all(norms.values[index : jump + 1] > _ROSE * level):
+            norm = norms.values[index]
+            words = f"{shown(norm)} at step {norms.step_at(index)}, {shown(norm / level)} times"
+            steps = began - norms.step_at(index)
+            return f". The gradient norm rose first: {words} what it was, {steps} steps before the loss"
+    return ""
+
+
+def _scale(scale: Points | None, began: int, peak: int) -> str:
+    """Whether the loss scale fell with the jump."""
+    if scale is None:
+        return ""
+    before, during = scale.values[scale.steps < began], scale.values[(scale.steps >= began) & (scale.steps <= peak)]
+    if not len(before) or not len(during) or float(np.min(during)) >= float(before[-1]):
+        return ""
+    return f". The loss scale fell with it, from {shown(before[-1])} to {shown(np.min(during))}"
+
+
+# Loss spikes: where they begin, how high they go, when they are over. Overlapping flags are one spike.
+
 
 _SETTLED = 5  # points whose mean must be back: one lucky point does not end a spike
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from steadyrun.signals.curves import Floats, robust_scale
 from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats, robust_scale
 
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
 

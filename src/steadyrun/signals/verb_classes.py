@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.signals.curves import Floats, ema
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats, ema
 from steadyrun.text import shown
 
 FEWEST = 5

@@ -5,6 +5,7 @@ Nothing is executed; a damaged file is reported and counts as absent. A replay i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steadyrun.store.incident_order import gravity
 from steadyrun.store.jsonio import LARGEST, number, read_json
+
+# The order of incidents: which of several matters most.
+
+
+_KINDS = ("non-finite", "exception", "out-of-memory", "fault", "rollback", "asked", "spike")
+
+
+def gravity(kind: Any, severity: Any, step: int) -> tuple[int, float, int]:
+    """The key that sorts the gravest incident first: by its kind, then by its severity, then by its step.
+
+    A severity that is missing or not a number counts as the largest, a kind that is not known as the least.
+    """
+    rank = _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
+    return rank, -_size(severity), step
+
+
+def _size(severity: Any) -> float:
+    try:
+        size = number(severity)
+    except (TypeError, ValueError, OverflowError):
+        return math.inf
+    return math.inf if math.isnan(size) else size
+
 
 IN_REPORTS = 4 * 2**20  # bytes of a file that is read for a report
 REPRODUCED = ("bit-equal", "within-tolerance")

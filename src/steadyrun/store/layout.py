@@ -1,4 +1,4 @@
-"""Where things lie in a run directory."""
+"""Where things lie in a run directory, and manifest.json."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import re
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
-from steadyrun.errors import UsageError
+from steadyrun.errors import NewerSchemaError, RunDirectoryError, UsageError
+from steadyrun.store.jsonio import dumps, read_json, replace_file
+
+# Where things lie in a run directory.
+
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -105,3 +110,32 @@ def last_attempt(root: Path, rank: int) -> int:
     parsed = [parse_segment(name) or parse_parquet(name) for name in names]
     claimed = [int(match["attempt"]) for name in names if (match := _CLAIM.fullmatch(name))]
     return max([*claimed, *(table_attempt[1] for table_attempt in parsed if table_attempt)], default=0)
+
+
+# manifest.json: what the run declared, what was inferred, where it ran and how it ended.
+
+
+def write_manifest(root: Path, manifest: dict[str, Any]) -> None:
+    """Replace the manifest by rename."""
+    replace_file(root / MANIFEST, dumps({"schema": SCHEMA, **manifest}, indent=1) + "\n")
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of the run in `root`; a clear error where it is none, damaged, or newer than this version."""
+    path = root / MANIFEST
+    try:
+        manifest = read_json(path)
+    except FileNotFoundError:
+        raise RunDirectoryError(
+            f"{root} is not a run directory: it has no {MANIFEST}. Give the folder that steadyrun.record wrote."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise RunDirectoryError(f"{path} cannot be read: {problem}") from problem
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
+        raise RunDirectoryError(f"{path} was not written by steadyrun: it has no schema number")
+    if manifest["schema"] > SCHEMA:
+        raise NewerSchemaError(
+            f"{path} has schema {manifest['schema']}, this version of steadyrun reads up to {SCHEMA}: "
+            "upgrade with `pip install --upgrade steadyrun`"
+        )
+    return manifest

@@ -19,8 +19,7 @@ from steadyrun.store import run_summary
 from steadyrun.store.columns import ColumnPoints, DataFile, SharedAxes, data_files, despite_compaction, read_points
 from steadyrun.store.events import read_events
 from steadyrun.store.jsonio import number
-from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks
-from steadyrun.store.manifest import read_manifest
+from steadyrun.store.layout import MANIFEST, events_file, last_attempt, metrics_folder, ranks, read_manifest
 
 _FIRST_TABLE = "steps"
 _NO_STEP = 2**63  # above every step

@@ -20,10 +20,11 @@ from steadyrun.store.layout import (
     claim_file,
     events_file,
     metrics_folder,
+    read_manifest,
     remove_stale,
     segment_name,
+    write_manifest,
 )
-from steadyrun.store.manifest import read_manifest, write_manifest
 from steadyrun.store.segment import STEP, TIME, SegmentWriter
 
 # Rows of one table on their way to disk: a wide table whose columns may grow.

@@ -9,15 +9,12 @@ from __future__ import annotations
 from steadyrun.importers.formats import (
     csvfile,
     jsonfile,
-    jsonlines,
     mlflow,
     parquet,
     printed_text,
     tensorboard,
     trainer_state,
     wandb,
-    wandb_csv,
-    yolo,
 )
 from steadyrun.importers.log_rows import Format
 
@@ -28,9 +25,6 @@ FORMATS: tuple[Format, ...] = (
     parquet.FORMAT,
     trainer_state.FORMAT,
     *jsonfile.FORMATS,
-    jsonlines.FORMAT,
-    yolo.FORMAT,
-    wandb_csv.FORMAT,
-    csvfile.FORMAT,
+    *csvfile.FORMATS,
     *printed_text.FORMATS,
 )

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.clean_lines import binary, decoded, encoding_of, head
-from steadyrun.importers.formats.objects import HELD_OUT, SPLITS
-from steadyrun.importers.log_rows import WIDEST, FileSample, Format, Log, LogRows
+from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS
+from steadyrun.importers.log_rows import WIDEST, Anomalies, FileSample, Format, Log, LogRows, SourceRun
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
 
 _ENDS = re.compile(r"\r\n|\n|\r")
@@ -314,4 +313,79 @@ def _read(path: Path, _key: str, anomalies: Anomalies) -> Log:
     return log
 
 
-FORMAT = Format("csv", "CSV (Lightning metrics.csv, Keras CSVLogger, any other)", detect, _read)
+# CSV exports of Weights & Biases: a column per run and metric, `RUN - METRIC`, and its smallest and largest values.
+
+
+_COLUMN = re.compile(r"^(?P<run>.+) - (?P<name>.+?)(?P<end>__MIN|__MAX)?$")
+
+
+def _runs(names: list[str]) -> dict[str, dict[str, str]]:
+    """Run, then column to name; without the columns of smallest and largest values."""
+    runs: dict[str, dict[str, str]] = {}
+    for name in names:
+        match = _COLUMN.fullmatch(name)
+        if match and not match["end"]:
+            runs.setdefault(match["run"], {})[name] = match["name"]
+    return runs
+
+
+def _is_wandb_export(sample: FileSample) -> bool:
+    if not detect(sample):
+        return False
+    names = names_of(sample)
+    return bool(_runs(names)) and any(name.endswith(("__MIN", "__MAX")) for name in names)
+
+
+def _parts(path: Path) -> list[SourceRun]:
+    return [SourceRun(run, run) for run in _runs(layout(path).names)]
+
+
+def _read_export(path: Path, key: str, anomalies: Anomalies) -> Log:
+    table = layout(path)
+    runs = _runs(table.names)
+    mine = runs.get(key) or (next(iter(runs.values())) if len(runs) == 1 else {})
+    others = {name for name in table.names if _COLUMN.fullmatch(name) and name not in mine}
+    return Log(
+        LogRows(
+            block.count, {mine.get(name, name): column for name, column in block.columns.items() if name not in others}
+        )
+        for block in rows(path, table, anomalies)
+    )
+
+
+# YOLO's results.csv: losses in parts, whose sum is the loss.
+
+
+_PARTS = (
+    "box_loss", "cls_loss", "dfl_loss", "obj_loss", "seg_loss", "pose_loss", "kobj_loss", "angle_loss", "giou_loss",
+    "l1_loss", "rle_loss",
+)  # fmt: skip
+
+
+def _loss_parts(names: list[str], split: str) -> tuple[str, ...]:
+    parts = tuple(name for name in names if name in {f"{split}/{part}" for part in _PARTS})
+    return parts if len(parts) > 1 else ()
+
+
+def _is_yolo(sample: FileSample) -> bool:
+    if not detect(sample):
+        return False
+    names = names_of(sample)
+    return "epoch" in names and bool(_loss_parts(names, "train"))
+
+
+def _read_yolo(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    table = layout(path)
+    sums = {"loss": _loss_parts(table.names, "train"), "val_loss": _loss_parts(table.names, "val")}
+    return Log(
+        rows(path, table, anomalies),
+        sums={role: parts for role, parts in sums.items() if parts},
+        kind="mean of an epoch",
+    )
+
+
+FORMATS = (
+    Format("yolo", "YOLO results.csv", _is_yolo, _read_yolo),
+    Format("wandb-csv", "CSV export of Weights & Biases", _is_wandb_export, _read_export, _parts),
+    Format("csv", "CSV (Lightning metrics.csv, Keras CSVLogger, any other)", detect, _read),
+)

@@ -1,4 +1,4 @@
-"""JSON files that hold a whole run: Keras histories, lists of objects, Megatron's golden values."""
+"""JSON files: lines of objects, lists of them, whole runs in one object."""
 
 from __future__ import annotations
 
@@ -11,12 +11,111 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.clean_lines import LARGEST_JSON, decoded
-from steadyrun.importers.formats.jsonlines import exact
-from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
+from steadyrun.importers.clean_lines import LARGEST_JSON, binary, decoded, lines
+from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
+
+# Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
+
+
+_DEPTH = 4
+SPLITS = ("mode", "split", "phase", "stage", "subset")
+HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
+_NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
+
+
+def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> dict[str, float]:
+    """The numbers of one object, by name."""
+    row: dict[str, float] = {}
+    for name, item in _flat(entry, "", _DEPTH):
+        try:
+            number = value(item)
+        except TooLargeError as problem:
+            anomalies.note("numbers larger than any float", "left out", f"{where}: {problem}")
+            continue
+        if number is not None:
+            row[name] = number
+    return _of_split(_long(entry, row), entry)
+
+
+def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, item in entry.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict):
+            if depth > 1:
+                yield from _flat(item, f"{name}/", depth - 1)
+        else:
+            yield name, item
+
+
+def _long(entry: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
+    """An object that holds one metric, its name in one field and its value in another."""
+    name = next((entry[key] for key in _NAMES if isinstance(entry.get(key), str)), None)
+    field = next((key for key in _VALUES if key in row), None)
+    if name is None or field is None:
+        return row
+    return {key: number for key, number in row.items() if key != field} | {name: row[field]}
+
+
+def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
+    """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
+    split = next((str(entry[key]).lower() for key in SPLITS if isinstance(entry.get(key), str)), "")
+    if split not in HELD_OUT:
+        return row
+    return {
+        f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: number
+        for name, number in row.items()
+    }
+
+
+# JSON lines: one object per line.
+
+
+def exact(text: str) -> float | str:
+    """A number of JSON; one that no float can hold stays a text, so that it is not taken for an infinity."""
+    number = float(text)
+    return text if math.isinf(number) else number
+
+
+def parsed(line: str) -> Any:
+    """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
+    try:
+        return json.loads(line, parse_float=exact)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_json_lines(sample: FileSample) -> bool:
+    if binary(sample.head):
+        return False
+    first = [line for line in decoded(sample.head).splitlines() if line.strip()][:20]
+    whole = first if len(first) < 20 else first[:-1]
+    objects = [line for line in whole if line.lstrip().startswith("{") and isinstance(parsed(line), dict)]
+    fewest = 1 if sample.path.suffix.lower() in {".jsonl", ".ndjson"} else 2  # a single object is rather a setting
+    return len(objects) >= max(fewest, len(whole) // 2)
+
+
+def _read_lines(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    return Log(packed(_rows(path, anomalies)))
+
+
+def _rows(path: Path, anomalies: Anomalies) -> Iterator[Row]:
+    objects = 0
+    for number, line in lines(path, anomalies):
+        if not line.strip():
+            continue
+        entry = parsed(line)
+        if not isinstance(entry, dict):
+            anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
+            continue
+        objects += 1
+        if row := row_of(entry, anomalies, f"line {number:,}"):
+            yield row
+    if not objects:
+        raise LogError(f"{path}: no line is a JSON object")
+
+
+# JSON files that hold a whole run: Keras histories, lists of objects, Megatron's golden values.
 
 
 def loaded(path: Path, anomalies: Anomalies) -> Any:
@@ -112,17 +211,19 @@ def _columns(content: Any) -> Mapping[str, list[Any]] | None:
     if not isinstance(content, dict):
         return None
     lists = {
-        name: column for name, column in _flat(content, "", 3) if column and not isinstance(column[0], dict | list)
+        name: column
+        for name, column in _columns_below(content, "", 3)
+        if column and not isinstance(column[0], dict | list)
     }
     return lists if lists and max(len(column) for column in lists.values()) > 1 else None
 
 
-def _flat(content: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
+def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
     for name, column in content.items():
         if isinstance(column, list):
             yield f"{prefix}{name}", column
         elif isinstance(column, dict) and depth > 1:
-            yield from _flat(column, f"{prefix}{name}/", depth - 1)
+            yield from _columns_below(column, f"{prefix}{name}/", depth - 1)
 
 
 def _read_history(path: Path, _key: str, anomalies: Anomalies) -> Log:
@@ -185,4 +286,5 @@ FORMATS = (
     Format("golden", "Megatron golden values", lambda sample: _golden(_content(sample)), _read_golden),
     Format("history", "history JSON (Keras)", lambda sample: _columns(_content(sample)) is not None, _read_history),
     Format("records", "JSON list of objects", lambda sample: _records(_content(sample)) is not None, _read_records),
+    Format("jsonl", "JSON lines", _is_json_lines, _read_lines),
 )

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
-from steadyrun.importers.log_rows import FileSample, Format, Log, Row, SourceRun, packed
+from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, SourceRun, packed
 
 Point = tuple[int, int, float]
 """Time in milliseconds, step, value."""

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, FileSample, Format, Log, LogRows
+from steadyrun.importers.log_rows import MOST_ROWS, PACK, WIDEST, Anomalies, FileSample, Format, Log, LogRows
 
 
 def _detect(sample: FileSample) -> bool:

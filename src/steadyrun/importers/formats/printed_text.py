@@ -7,10 +7,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.clean_lines import binary, decoded, lines, plain
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
-from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
+from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
 _TAIL = 2**19

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.formats.jsonfile import loaded
-from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import FileSample, Format, Log, Row, packed
+from steadyrun.importers.formats.jsonfile import loaded, row_of
+from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 
 NAME = "trainer_state.json"
 _KEPT = (

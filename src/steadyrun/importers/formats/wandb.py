@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import LogError
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.extras import needed
-from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import LONGEST_NAME, FileSample, Format, Log, Row, SourceRun, packed
+from steadyrun.importers.formats.jsonfile import row_of
+from steadyrun.importers.log_rows import LONGEST_NAME, Anomalies, FileSample, Format, Log, Row, SourceRun, packed
 
 # W&B's own reader is its program `wandb-core`, which only uploads; the reader in Python was dropped from the package.
 # So the frame around the records is read here: LevelDB's log format, blocks of 32 KiB with fragments of records in

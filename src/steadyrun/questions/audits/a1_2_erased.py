@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.audit_facts import count, in_a_row, reach, sampled
+from steadyrun.signals.curves import Floats
+from steadyrun.signals.intent import count, in_a_row, reach, sampled
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import Floats
 
 
 def find(run: Signals, limit: Limits) -> Finding:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.audit_facts import in_a_row
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import in_a_row
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 

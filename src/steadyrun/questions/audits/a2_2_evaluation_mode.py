@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.audit_facts import in_a_row
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import in_a_row
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 

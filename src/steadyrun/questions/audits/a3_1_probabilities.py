@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
-from steadyrun.signals.audit_facts import count, objective
+from steadyrun.signals.intent import count, objective
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
-from steadyrun.signals.audit_facts import objective
+from steadyrun.signals.intent import objective
 from steadyrun.signals.run_signals import Signals
 
 

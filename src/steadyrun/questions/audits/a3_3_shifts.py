@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.audit_facts import in_a_row, of_targets
+from steadyrun.signals.intent import in_a_row, of_targets
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent

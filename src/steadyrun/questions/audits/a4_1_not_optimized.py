@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
-from steadyrun.signals.audit_facts import count, names, reach
+from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.progress import from_scratch
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed

@@ -6,8 +6,8 @@ import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.records import Series
-from steadyrun.signals.audit_facts import shuffles
 from steadyrun.signals.batches import period
+from steadyrun.signals.intent import shuffles
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.gradient_handling import at_backward, divided_later
+from steadyrun.signals.clipping import at_backward, divided_later
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import chooses, classes, summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import Floats
 from steadyrun.text import shown
 
 _OPPOSITE = 0.05  # how close to -1 the factor must be

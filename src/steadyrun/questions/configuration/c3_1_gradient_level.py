@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, from_scratch, progress, should_fall
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats, rolling_mean
 from steadyrun.text import percent, shown
 
 

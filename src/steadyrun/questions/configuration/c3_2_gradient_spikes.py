@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats, rolling_mean
 from steadyrun.text import shown
 
 _SHOWN = 5

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Trend, trend
 from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import SURE, Progress, from_scratch, progress, should_fall, surely
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.trends import Trend, trend
 from steadyrun.text import percent, shown
 
 

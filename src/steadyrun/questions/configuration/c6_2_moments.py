@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 from steadyrun.text import shown
 
 _LATER = 10  # steps after which a counter must have moved

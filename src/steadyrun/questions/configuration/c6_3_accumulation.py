@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.gradient_handling import divided_later
+from steadyrun.signals.clipping import divided_later
 from steadyrun.signals.intent import chooses, pretrained
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals

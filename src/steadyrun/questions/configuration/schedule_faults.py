@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from steadyrun.questions.form import Finding, Limits
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import (
     SchedulePlan,
     agreement,
@@ -18,7 +19,6 @@ from steadyrun.signals.declared_schedule import (
 )
 from steadyrun.signals.learning_rates import ENOUGH, RecordedRates
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 from steadyrun.text import shown
 
 _FEW_CHANGES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, window_of
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.sparse_jumps import jump_of
+from steadyrun.signals.spikes import jump_of
 from steadyrun.text import shown
 
 _SHOWN = 3

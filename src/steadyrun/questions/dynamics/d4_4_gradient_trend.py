@@ -6,10 +6,9 @@ import numpy as np
 
 from steadyrun.questions.dynamics.drift import CERTAIN, WORSE, last_stretch, surely_worse
 from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import rolling_mean, trend
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import rolling_mean
-from steadyrun.signals.trends import trend
 from steadyrun.text import percent, shown
 
 

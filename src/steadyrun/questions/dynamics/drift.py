@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.curves import Trend, ema, trend
 from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import should_fall
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import ema
-from steadyrun.signals.trends import Trend, trend
 from steadyrun.text import shown
 
 WINDOW = 200

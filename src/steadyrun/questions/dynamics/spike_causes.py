@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steadyrun.questions.form import Finding, Limits
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import regime
 from steadyrun.signals.learning_rates import look
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 from steadyrun.signals.spikes import Spike
 from steadyrun.text import shown
 

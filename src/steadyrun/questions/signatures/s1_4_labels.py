@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.audit_facts import of_targets
+from steadyrun.signals.curves import ema
+from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN, from_scratch
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import ema
 from steadyrun.text import shown
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import Floats
 from steadyrun.text import percent, shown
 
 _BLOCKS = 20

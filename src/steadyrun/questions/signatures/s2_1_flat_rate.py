@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import thinned
 from steadyrun.signals.learning_rates import ENOUGH, RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.smoothing import thinned
 from steadyrun.text import shown
 
 _POINTS = 1000  # tell how far a curve moves

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import thinned
 from steadyrun.signals.depth import Dead, dead_blocks, from_the_start, magnitudes, taken_by
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import thinned
 from steadyrun.text import shown
 
 _MANY = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import trend
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.trends import trend
 from steadyrun.text import shown
 
 _SURELY = 4.5  # |t| of a trend: one in a thousand series without a trend

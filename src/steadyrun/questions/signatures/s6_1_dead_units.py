@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.depth import from_random_weights, from_the_start, none_there
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
-from steadyrun.signals.smoothing import Floats
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,6 @@ Output: a `Why`: a row per change, and the verdict.
 """
 
 from steadyrun.replay.experiments.sequence import OnRow, explain_incident
-from steadyrun.replay.experiments.experiment_table import FactorRow, Why
+from steadyrun.replay.experiments.verdict import FactorRow, Why
 
-__all__ = ["OnRow", "FactorRow", "Why", "explain_incident"]
+__all__ = ["FactorRow", "OnRow", "Why", "explain_incident"]

@@ -10,20 +10,22 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
 import torch
-from steadyrun.program.torch_compat import foreach_norm
+
 from steadyrun.program import snapshot as training
+from steadyrun.program.model_parts import clean
+from steadyrun.program.packing import Packed
+from steadyrun.program.torch_compat import foreach_norm
+from steadyrun.records import Series
 from steadyrun.replay.bad_examples import alone, rows_apart
+from steadyrun.replay.experiments.factors import Factor
+from steadyrun.replay.experiments.judge import IncidentJudge, Trial
+from steadyrun.replay.experiments.verdict import DATA, NEAR, FactorRow
 from steadyrun.replay.hunt.culprit import Example
 from steadyrun.replay.hunt.float32_rerun import as_float32
 from steadyrun.replay.result import Replay
-from steadyrun.program.packing import Packed
 from steadyrun.replay.session import Session
-from steadyrun.replay.experiments.factors import Factor
-from steadyrun.replay.experiments.judge import IncidentJudge, Trial
-from steadyrun.replay.experiments.experiment_table import DATA, NEAR, FactorRow
-from steadyrun.program.model_parts import clean
-from steadyrun.records import Series
 from steadyrun.store.reader import open_run
 
 _AFTER = 15  # steps after it that are executed

@@ -8,14 +8,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
 import torch
 from torch import Tensor, nn
-from steadyrun.program.torch_compat import Dropout
-from steadyrun.replay.hunt import fp32
+
 from steadyrun.program.packing import unpack
-from steadyrun.replay.session import Session
 from steadyrun.program.task import Task
-from steadyrun.replay.experiments.experiment_table import DATA, MODEL, OPTIMIZER, PRECISION, RATE
+from steadyrun.program.torch_compat import Dropout
+from steadyrun.replay.experiments.verdict import DATA, MODEL, OPTIMIZER, PRECISION, RATE
+from steadyrun.replay.hunt import fp32
+from steadyrun.replay.session import Session
 
 _WARMUP = 50  # steps over which more warmup brings the rate back
 _CLIP = 0.5

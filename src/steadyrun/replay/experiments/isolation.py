@@ -6,16 +6,18 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
+
 from steadyrun.errors import UsageError
-from steadyrun.replay.result import Replay
 from steadyrun.program.random_state import put
-from steadyrun.replay.session import Session
 from steadyrun.program.task import Task, build_task
-from steadyrun.replay.experiments.experiment_table import DATA, MODEL, OPTIMIZER, RATE, UNDECIDED, FailureAxes, FactorRow
 from steadyrun.questions.dynamics.run_spikes import SIGMAS
+from steadyrun.replay.experiments.verdict import DATA, MODEL, OPTIMIZER, RATE, UNDECIDED, FactorRow, FailureAxes
+from steadyrun.replay.result import Replay
+from steadyrun.replay.session import Session
 
 _SIZES = re.compile(
     r"(n_?)?(width|hidden|hidden_size|hidden_dim|dim|d_?model|n_?embd|embed_dim|channels|layers|n_?layers?|num_layers|depth)"
@@ -40,7 +42,9 @@ def isolate(result: Replay, moment: int, verdict: str) -> FailureAxes:
     if with_made_up is False and with_small is True:
         return FailureAxes(rows, MODEL, "made-up batches fail, too, and a smaller model does not")
     if with_small is False and with_made_up is False:
-        return FailureAxes(rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share")
+        return FailureAxes(
+            rows, MODEL, "it fails with a smaller model and with made-up batches: in the code that they share"
+        )
     return FailureAxes(rows, UNDECIDED, "a smaller model and made-up batches do not tell them apart")
 
 
@@ -64,7 +68,9 @@ def _smaller(result: Replay, moment: int) -> FactorRow | None:
     try:
         losses = _train(result, build_task(result.factory, changed), moment)
     except Exception as problem:
-        return FactorRow("smaller-model", MODEL, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+        return FactorRow(
+            "smaller-model", MODEL, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}"
+        )
     return FactorRow(
         "smaller-model", MODEL, words, _last(losses), math.nan, _calm(losses), ", ".join(_changes(config, changed))
     )
@@ -83,7 +89,9 @@ def _synthetic(result: Replay, moment: int) -> FactorRow | None:
             for step in range(first, moment + 1)
         ]
     except Exception as problem:
-        return FactorRow("made-up-batches", DATA, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}")
+        return FactorRow(
+            "made-up-batches", DATA, words, math.nan, math.nan, None, f"{type(problem).__name__}: {problem}"
+        )
     return FactorRow("made-up-batches", DATA, words, _last(losses), math.nan, _calm(losses))
 
 

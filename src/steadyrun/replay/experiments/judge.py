@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-import numpy as np
-from steadyrun.records import Event, Series
-from steadyrun.store.reader import RunReader
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from steadyrun.replay.incident import Incident
-from steadyrun.trees import QUESTIONS
-from steadyrun.questions.form import FAULT
+from typing import Any
+
+import numpy as np
+
 from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
-from steadyrun.records import Series
+from steadyrun.questions.form import FAULT
+from steadyrun.records import Event, Series
+from steadyrun.replay.incident import Incident
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import Spike, spikes
+from steadyrun.store.reader import RunReader
+from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
-
-
 
 # A run whose steps from some point on are those of an experiment.
 
@@ -53,6 +52,7 @@ class Spliced:
 
     def events(self, kind: str | None = None) -> list[Event]:
         return [event for event in self._run.events(kind) if event.step is None or event.step <= self._start]
+
 
 # Faults that a step makes, or does not make; the others are about the whole run.
 OF_A_MOMENT = frozenset({"C3.2", "D1.3", "D2.3", "D2.4", "D3.1", "D3.2", "D3.3", "S1.2", "S3.1"})

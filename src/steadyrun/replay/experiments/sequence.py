@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from steadyrun.errors import UsageError
-from steadyrun.replay.result import Replay
-from steadyrun.replay.session import Record
-from steadyrun.replay.experiments.factors import Factor, factors_for
-from steadyrun.replay.experiments.experiment_table import FactorRow
-from steadyrun.replay.experiments.attempt import ExperimentRunner, WindowPlan
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from steadyrun.errors import UsageError
 from steadyrun.replay.bad_examples import in_words
-from steadyrun.replay.rendering import as_json
+from steadyrun.replay.experiments.attempt import ExperimentRunner, WindowPlan, plan
 from steadyrun.replay.experiments.factors import REPEAT, Factor, factors_for
 from steadyrun.replay.experiments.isolation import isolate
 from steadyrun.replay.experiments.judge import IncidentJudge
-from steadyrun.replay.experiments.experiment_table import DATA, NOT_REPRODUCIBLE, UNDECIDED, FactorRow, Why
-from steadyrun.replay.experiments.attempt import ExperimentRunner, plan
-from steadyrun.replay.experiments.verdict import TriedRows, decide
+from steadyrun.replay.experiments.verdict import DATA, NOT_REPRODUCIBLE, UNDECIDED, FactorRow, TriedRows, Why, decide
+from steadyrun.replay.rendering import as_json
+from steadyrun.replay.result import Replay
+from steadyrun.replay.session import Record
 from steadyrun.store.jsonio import dumps, replace_file
-
-
 
 # Experiments shared by several processes on this machine.
 
@@ -55,9 +49,9 @@ def run_in_processes(result: Replay, steps: WindowPlan, usable: list[Factor], jo
 def _begin(
     run: str, step: int, factory: str, steps: WindowPlan, first_bad: int | None, raised: str, record: Record
 ) -> None:
-    from steadyrun.replay.investigation import session_of
-    from steadyrun.replay.incident import choose
     from steadyrun.replay.experiments.judge import IncidentJudge
+    from steadyrun.replay.incident import choose
+    from steadyrun.replay.investigation import session_of
 
     sys.stdout = sys.stderr  # what the program prints is no part of the output
     incident = choose(Path(run), step)
@@ -69,6 +63,7 @@ def _row(name: str) -> FactorRow:
     experiments = _mine["experiments"]
     every = [*factors_for(experiments.session, True)[0]]
     return experiments.run(next(factor for factor in every if factor.name == name))
+
 
 OnRow = Callable[[int, int, str], None]
 """Called before each experiment with its place, their number, and its words."""
@@ -104,7 +99,9 @@ def _explained(result: Replay, everything: bool, jobs: int, on_row: OnRow) -> Wh
     at: dict[str, Any] = {"step": incident.step, "kind": incident.kind}
     nowhere: dict[str, Any] = dict.fromkeys(("moment", "start", "until"), incident.step)
     if not result.proof.holds:
-        differences = "; ".join(difference.message for difference in result.proof.differences) or "what differs is not known"
+        differences = (
+            "; ".join(difference.message for difference in result.proof.differences) or "what differs is not known"
+        )
         why = f"the replay is not what was recorded: {differences}"
         return Why(**at, **nowhere, verdict=NOT_REPRODUCIBLE, why=why)
     judge = IncidentJudge(incident, result.first_bad, result.raised)
@@ -134,7 +131,11 @@ def _with_examples(explanation: Why, result: Replay, experiments: ExperimentRunn
     if not any(row.factor == "other-batch" and row.gone for row in explanation.table):
         return explanation
     alone = experiments.examples_alone()
-    why = f"{explanation.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it" if alone else explanation.why
+    why = (
+        f"{explanation.why}; alone, {in_words(alone)} {'do' if len(alone) > 1 else 'does'} it"
+        if alone
+        else explanation.why
+    )
     return replace(explanation, examples=alone, why=why)
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from steadyrun.program.task import Task
 from steadyrun.replay.hunt.cause_rules import vanishes
-from steadyrun.replay.hunt.cause_table import CAUSES
-from steadyrun.replay.hunt.culprit import Culprit, Range, Stage
+from steadyrun.replay.hunt.culprit import CAUSES, Culprit, Range, Stage
 from steadyrun.replay.hunt.dispatch_mode import Checker
 from steadyrun.replay.hunt.finite_range import Bad, bad_values, dtype_name, measure, tensors_in, worst
 from steadyrun.replay.hunt.location import Locations, OperationLocation, plain_path, unwrapped

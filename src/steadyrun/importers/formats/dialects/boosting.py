@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.vocabulary import HELD_OUT, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, TRAIN
 
 _LINE = re.compile(rf"^(?:\[[\d:. -]++\]\s*+)?\[?(\d++)[\]:]\s++([\w@' -]++:\s*+{ANY}.*)$")
 _FIELD = re.compile(rf"(?<![\w@'-])([\w@'-]++(?: [\w@-]++)?):\s*+({ANY})")

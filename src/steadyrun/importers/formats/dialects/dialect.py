@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from steadyrun.importers.anomalies import Anomalies
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import TooLargeError, number
 
 Lines = Iterator[tuple[int, str]]

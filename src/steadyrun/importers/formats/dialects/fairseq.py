@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
-from steadyrun.importers.formats.jsonlines import parsed
-from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.formats.jsonfile import parsed, row_of
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
 
 _FRONT = r"^.{0,300}?\|\s*+"  # what a program prints before an entry has an end: nothing is looked for behind it

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain, islice, pairwise
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 
 _KEYS = r"loss|eval_[\w./-]*loss|train_runtime|eval_runtime|learning_rate|grad_norm"
 _ENTRY = re.compile(rf"\{{(?=[^{{}}]*+\}})[^{{}}]*?'(?:{_KEYS})': [^{{}}]*+\}}")

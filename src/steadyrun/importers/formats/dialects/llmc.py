@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
 
 _STEP = re.compile(

@@ -6,9 +6,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
 
 _STEP = re.compile(r"\biteration\s+(\d[\d,]{0,15})\s*/\s*(\d[\d,]{0,15})\s*\|", re.I)

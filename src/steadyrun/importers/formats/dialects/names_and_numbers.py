@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from steadyrun.importers.anomalies import Anomalies
 from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
-from steadyrun.importers.formats.jsonlines import parsed
-from steadyrun.importers.formats.objects import row_of
-from steadyrun.importers.log_rows import Log, Row
+from steadyrun.importers.formats.jsonfile import parsed, row_of
+from steadyrun.importers.log_rows import Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.vocabulary import HELD_OUT, LOSS_WORDS, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
 _QUALIFIER = (
     r"(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|total|avg|average|mean|running|lm|cross|ce|nll|loss|"

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyrun.program.attributes import Attributes, SavedTensor, same
-from steadyrun.program.generators import kept_generators
 from steadyrun.program.model_parts import clean, unwrapped
-from steadyrun.program.random_state import RandomState, put, take
+from steadyrun.program.random_state import RandomState, kept_generators, put, take
 from steadyrun.program.reachable_objects import Reached, reached
 from steadyrun.program.task import Task
 from steadyrun.program.torch_compat import scaler_stages
