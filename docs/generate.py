@@ -15,13 +15,14 @@ import typer
 
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
-from steadyrun.questions.form import Question, Threshold
+from steadyrun.questions.form import GRADES, Question, Threshold
 from steadyrun.report.file_formats import literal
 from steadyrun.report.limits import everything
 from steadyrun.report.question_page import (
     SECTIONS,
     PagePart,
     fault_words,
+    frequency,
     measured,
     question_page,
     section,
@@ -268,8 +269,30 @@ def trees_page() -> str:
     return NOTE + "\n".join(lines)
 
 
+def outcomes_page() -> str:
+    """How often each fault, suspect and note was given on the measured runs."""
+    lines = [
+        "# How often each answer is given",
+        "",
+        "Measured with `benchmarks/outcomes.py` on healthy runs of training programs, and on runs with a known",
+        "bug. A suspect's likelihood in a report is taken from here.",
+        "",
+        "| question | outcome | grade | healthy runs | broken runs |",
+        "|---|---|---|---|---|",
+    ]
+    for code, question in QUESTIONS.items():
+        for outcome in question.outcomes:
+            seen = frequency(code, outcome.name)
+            if seen is not None and outcome.answer in GRADES:
+                healthy, broken = f"{seen.healthy} of {seen.of_healthy}", f"{seen.broken} of {seen.of_broken}"
+                link = f"[{code}](questions/{code}.md)"
+                lines.append(f"| {link} | {outcome.name} | {outcome.answer} | {healthy} | {broken} |")
+    return NOTE + "\n".join([*lines, ""])
+
+
 PAGES = {
     "series.md": series_page,
+    "outcomes.md": outcomes_page,
     "cli.md": cli_page,
     "thresholds.md": thresholds_page,
     "trees.md": trees_page,

@@ -13,6 +13,7 @@ from steadyrun.questions.form import (
     NOT_APPLICABLE,
     NOTE,
     PASS,
+    SUSPECT,
     Answer,
     Finding,
     Limits,
@@ -61,6 +62,7 @@ HIGH = Threshold(
 OUTCOMES = (
     Outcome(name="pass", answer=PASS, meaning="all is well"),
     Outcome(name="off", answer=NOTE, meaning="a little off", fix="Look at it some day."),
+    Outcome(name="likely", answer=SUSPECT, meaning="it looks broken", fix="Mend it.", experiment="Try it alone."),
     Outcome(name="broken", answer=FAULT, meaning="it is broken", fix="Mend it."),
 )
 
@@ -79,7 +81,8 @@ def question(code: str = "C1.1", name: str = "first things", find: Any = None, *
 
 
 def asked(code: str, kind: str, *, changed: Mapping[str, float] | None = None, **answer: Any) -> Asked:
-    outcomes = {PASS: "pass", NOTE: "off", FAULT: "broken", CANNOT_TELL: "missing", NOT_APPLICABLE: "not-applicable"}
+    outcomes = {PASS: "pass", NOTE: "off", SUSPECT: "likely", FAULT: "broken"}
+    outcomes |= {CANNOT_TELL: "missing", NOT_APPLICABLE: "not-applicable"}
     parts = {"outcome": outcomes[kind], "message": f"message of {code}"} | answer
     return Asked(question(code), Answer(kind, **parts), changed or {})
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,9 @@ def results(chosen: list[Case], tool: str, jobs: int, *, again: bool) -> Iterato
         for case in chosen:
             yield measure(case, tool, again=again)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=40) as pool:
-        waiting = {pool.submit(measure, case, tool, again=again): case for case in chosen}
-        for done in as_completed(waiting):
-            yield done.result()
+    # Not an executor with max_tasks_per_child: before Python 3.12 it hangs when its workers have done their tasks.
+    with get_context("spawn").Pool(jobs, maxtasksperchild=40) as pool:
+        yield from pool.imap_unordered(partial(measure, tool=tool, again=again), chosen)
 
 
 def stored(tool: str) -> list[dict[str, Any]]:

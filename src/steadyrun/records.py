@@ -63,6 +63,7 @@ class Found:
     fix: str
     noticed: int
     certain: bool = True
+    grade: str = "fault"  # or "suspect"
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,12 @@ class Alerts:
 
     `to` holds addresses as apprise knows them ("slack://…", "mailto://…", "json://…"), or functions that take the
     text. The first message goes out at once, the next after `every` seconds, with all that was held back meanwhile.
-    `warnings` sends what may pass as well. When the run closes, a service gets `wait` seconds for what is left.
+    `warnings` sends what may pass as well, `on="suspect"` suspects as well. When the run closes, a service gets `wait`
+    seconds for what is left.
     """
 
     to: str | Callable[[str], object] | Sequence[str | Callable[[str], object]] = field(repr=False)
     every: float = 300.0
     warnings: bool = False
     wait: float = 10.0
+    on: str = "fault"

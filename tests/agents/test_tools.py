@@ -12,9 +12,9 @@ import pytest
 from samples import HOSTILE, ODD_RUNS
 
 import steadyrun
-from steadyrun.agents import mcp_server, run_tools
+from steadyrun.agents import run_tools, tools
 from steadyrun.agents.bounded_json import MOST
-from steadyrun.agents.mcp_server import TOOLS, answer
+from steadyrun.agents.tools import TOOLS, answer
 from steadyrun.report.file_formats import document
 from steadyrun.report.limits import everything
 from steadyrun.store.discover import Root
@@ -36,7 +36,7 @@ def asked(root: Path, tool: str, /, **arguments: Any) -> tuple[dict[str, Any], b
     assert text.isprintable()
     found = json.loads(text)
     assert next(iter(found)) == "schema"
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     return found, failed
 
 
@@ -361,8 +361,8 @@ def test_a_bug_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object, **__: object) -> dict[str, Any]:
         raise ZeroDivisionError("secret")
 
-    tool = mcp_server.Tool("broken", "", broken, {})
-    monkeypatch.setattr(mcp_server, "TOOLS", (tool,))
+    tool = tools.Tool("broken", "", broken, {})
+    monkeypatch.setattr(tools, "TOOLS", (tool,))
     found, failed = asked(tmp_path, "broken")
     assert failed
     assert (found["error"], found["message"]) == ("internal-error", "ZeroDivisionError")
@@ -377,7 +377,7 @@ def test_descriptions_say_that_text_of_runs_is_untrusted() -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_no_argument_comes_back_in_full(tmp_path: Path, tool: mcp_server.Tool) -> None:
+def test_no_argument_comes_back_in_full(tmp_path: Path, tool: tools.Tool) -> None:
     """A megabyte given as any argument, known or not, makes no long answer."""
     record(tmp_path / "a")
     for name in [*tool.properties, "x" * 2**20]:

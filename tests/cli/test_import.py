@@ -344,9 +344,12 @@ def test_import_advises_options_that_it_has(given: list[str]) -> None:
 
 
 STUCK = """
-import sys, time
+import signal, sys, time
 from steadyrun.cli import main
 from steadyrun.importers import import_log as opening
+
+for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    signal.signal(number, action)  # whoever runs the tests may ignore them, as nohup does
 
 def stuck(place, target, *_):
     (target / "half").mkdir(parents=True)
@@ -370,5 +373,8 @@ def test_a_check_that_is_ended_leaves_nothing(number: int, code: int, tmp_path: 
         assert process.stdout.readline() == "begun\n"
         assert list(folder.iterdir())
         process.send_signal(number)
-        assert process.wait(600) == code
+        try:
+            assert process.wait(600) == code
+        finally:
+            process.kill()
     assert list(folder.iterdir()) == []

@@ -45,7 +45,7 @@ class Client:
         assert content.text.isascii()
         assert content.text.isprintable()
         found = json.loads(content.text)
-        assert found["schema"] == 1
+        assert found["schema"] == 2
         return found, bool(result.is_error)
 
     async def ask(self, tool: str, /, **arguments: Any) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def test_label_smoothing_is_read_back(smoothing: float) -> None:
         (lambda: functional.cross_entropy(WIDE(X).softmax(-1), Y), "softmax"),
         (lambda: functional.cross_entropy(WIDE(X).softmax(-1)[:, :8].reshape(6, 8), Y % 8), "softmax"),
         (lambda: -WIDE(X).softmax(-1).log_softmax(-1)[range(6), Y].mean(), "softmax"),
+        (lambda: functional.cross_entropy(WIDE(X).log_softmax(-1).exp(), Y), "softmax"),
+        (lambda: functional.cross_entropy(WIDE(X).exp(), Y), ""),
         (lambda: functional.binary_cross_entropy_with_logits(ONE(X).sigmoid()[:, 0], (T > 0).float()), "sigmoid"),
         (lambda: functional.cross_entropy(WIDE(X).log_softmax(-1), Y), ""),
         (lambda: functional.cross_entropy(WIDE(X).softmax(-1) @ torch.randn(10, 10), Y), ""),

@@ -111,6 +111,8 @@ MANIFEST = {
     },
     "model": {"parameters": 1000, "trainable": 1000, "tied": []},
 }
+NO_CLASSES = {"inferred": {**MANIFEST["inferred"], "objective": {**OBJECTIVE, "classes": None}}}
+"""The graph of the loss was read, and it is not a cross-entropy."""
 
 ONE_GROUP = {"optimizer": 0, "class": "AdamW", "settings": SETTINGS, "parameters": ["a.weight", "a.bias"]}
 
@@ -185,7 +187,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.1", "pass", run(config={"vocab_size": 50257}, loss=first_loss(10.9))),
     ("C1.1", "not-applicable", run(config={"init": "pretrained"}, loss=first_loss(1.0))),
     ("C1.1", "not-applicable", run(config={"reduction": "sum"}, loss=first_loss(600.0))),
-    ("C1.1", "missing", run(config={"vocab_size": None}, loss=first_loss(70.0))),
+    ("C1.1", "missing", run(config={"vocab_size": None}, manifest=NO_CLASSES, loss=first_loss(70.0))),
     ("C1.1", "pass", run(config={"vocab_size": None}, manifest={"inferred": {"output_width": 512}})),
     (
         "C1.1",
@@ -206,13 +208,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "too-large", run(grad_norm=first_norm(100.1))),
     ("C1.2", "unusual", run(grad_norm=first_norm(0.0011))),
     ("C1.2", "too-small", run(grad_norm=first_norm(0.0009))),
-    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009))),
+    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009), manifest=NO_CLASSES)),
     ("C1.2", "nothing", run(grad_norm=np.zeros(600))),
     ("C1.2", "erased", run(grad_norm_applied=np.zeros(600), without=("clip_threshold",))),
     ("C1.2", "pass", run(grad_norm_applied=np.zeros(600), skipped=np.ones(600))),
     ("C1.2", "erased", run(grad_norm=np.zeros(600), **{"block_grad_norm/a": ([0, 1], [0.3, 0.3])})),
     ("C1.2", "nothing", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
-    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=np.zeros(60), loss=FALLING[:60])),
+    ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=np.zeros(60), loss=FALLING[:60], manifest=NO_CLASSES)),
     ("C1.2", "pass", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0), **SCALED_BY_HAND)),
     ("C1.2", "wrong-reduction", run(loss=FALLING * 100, tokens=np.full(600, 100.0))),
     ("C1.2", "wrong-reduction", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0))),
@@ -338,12 +340,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "diverging", run(loss=EXPLODES)),
     ("C4.1", "not-judged", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE, config={"init": "pretrained"})),
     ("C4.1", "diverging", run(loss=EXPLODES, config={"init": None})),
-    ("C4.1", "not-judged", run(loss=EXPLODES, config={"init": None, "vocab_size": None})),
+    ("C4.1", "not-judged", run(loss=EXPLODES, config={"init": None, "vocab_size": None}, manifest=NO_CLASSES)),
     ("C4.1", "slow", run(loss=FLAT, val_loss=([199, 399, 599], [6.24, 6.2, 6.19]))),
     ("C4.1", "late", run(loss=np.where(STEPS < 200, LN_V + STEPS / 200, FALLING))),
     ("C4.1", "flat-start", run(loss=np.where(STEPS < 250, LN_V, FALLING))),
     ("C4.1", "not-judged", run(loss=FLAT, config={"init": "pretrained"})),
-    ("C4.1", "not-judged", run(loss=FLAT, config={"vocab_size": None}, without=("val_loss",))),
+    ("C4.1", "not-judged", run(loss=FLAT, config={"vocab_size": None}, without=("val_loss",), manifest=NO_CLASSES)),
     ("C4.1", "late", run(loss=np.where(STEPS < 400, FALLING, 8.0), config={"vocab_size": None})),
     ("C4.1", "late", run(loss=0.1 * NOISE, config={"vocab_size": None}, without=("val_loss",))),
     ("C4.1", "warming-up", run(loss=FLAT, config={"warmup_steps": 500})),

@@ -61,6 +61,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D1.3", "parameter-first", run(loss=put(FALLING, {300: NAN}), **{"block_param_norm/a": ([0, 299], [1.0, NAN])})),
     ("D2.1", "pass", run(loss=np.tile([2.0, 2.1], 300))),
     ("D2.1", "flagged", run(loss=jump(300, 0.3))),
+    ("D2.1", "noise", run(loss=put(FALLING, {300: FALLING[300] + 0.2}))),
     ("D2.1", "pass", run(loss=put(np.tile([2.0, 2.1], 300), {300: 2.19}))),
     ("D2.1", "missing", run(loss=LEVEL[:100])),
     ("D2.2", "pass", run(loss=jump(300, 0.3))),

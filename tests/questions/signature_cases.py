@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cases import FALLING, NORMS, SETTINGS, STEPS, run, weight
+from cases import FALLING, NO_CLASSES, NORMS, SETTINGS, STEPS, run, weight
 from dynamics_cases import put
 from synthetic import Synthetic
 
@@ -117,7 +117,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.2", "spike", run(loss=CLIMBS)),
     ("S1.2", "stays-up", run(loss=np.where(STEPS < 20, FALLING, 9.0))),
     ("S1.2", "pass", run(loss=np.where((STEPS > 200) & (STEPS < 250), 9.0, FALLING))),
-    ("S1.2", "pass", run(loss=CLIMBS, config={"vocab_size": None})),
+    ("S1.2", "pass", run(loss=CLIMBS, config={"vocab_size": None}, manifest=NO_CLASSES)),
     ("S1.2", "missing", run(loss=FALLING[:10])),
     # S1.3
     ("S1.3", "not-applicable", run()),
@@ -158,7 +158,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S3.1", "exploding", run(grad_norm=put(NORMS, {5: 1001.0}))),
     ("S3.1", "pass", run(grad_norm=put(NORMS, {5: 999.0}))),
     ("S3.1", "pass", run(grad_norm=put(NORMS, {50: 5000.0}))),
-    ("S3.1", "pass", run(grad_norm=2000 * NORMS, config={"vocab_size": None})),
+    ("S3.1", "pass", run(grad_norm=2000 * NORMS, config={"vocab_size": None}, manifest=NO_CLASSES)),
     ("S3.1", "exploding", run(grad_norm=put(NORMS, {5: 5000.0}), config={"vocab_size": None})),
     ("S3.1", "vanishing", run(grad_norm=np.where(STEPS < 300, NORMS, 1e-7))),
     ("S3.1", "pass", run(grad_norm=np.where(STEPS < 300, NORMS, 1e-4))),

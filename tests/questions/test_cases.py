@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from log_cases import CASES as LOGS
 from signature_cases import CASES as SIGNATURES
 from synthetic import Synthetic
+from vital_sign_cases import CASES as VITAL_SIGNS
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, Question
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, SUSPECT, Question
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 from steadyrun.trees import QUESTIONS
 
-CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS
+CASES = CONFIGURATION + DYNAMICS + SIGNATURES + AUDITS + LOGS + VITAL_SIGNS
 
 
 def label(case: tuple[str, str, Any]) -> str:
@@ -36,6 +37,9 @@ def test_the_answer(code: str, outcome: str, synthetic: Synthetic) -> None:
     assert answer.message.strip()
     if answer.kind == FAULT:
         assert answer.fix
+        assert any(character.isdigit() for character in answer.message), "a claim shows its numbers"
+    if answer.kind == SUSPECT:
+        assert answer.experiment.endswith((".", "C2.1"))
         assert any(character.isdigit() for character in answer.message), "a claim shows its numbers"
     if answer.kind == CANNOT_TELL:
         assert answer.missing

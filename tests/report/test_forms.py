@@ -124,11 +124,11 @@ def test_json_is_valid_everywhere() -> None:
 def test_json_has_the_documented_keys() -> None:
     content = document(fault_report(), compare(fault_report(), healthy_report()))
     assert list(content) == [
-        *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "consequences", "walk", "notes"),
-        *("not_asked", "damage", "announced", "incidents", "after"),
+        *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "vital_signs", "consequences", "walk"),
+        *("suspects", "notes", "not_asked", "damage", "announced", "incidents", "after"),
     ]
     assert set(content["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
-    assert content["headline"] == content["leaf"] | {"proof": "tree"}
+    assert content["headline"] == content["leaf"] | {"grade": "fault", "likely": "", "experiment": "", "proof": "tree"}
     assert content["walk"][4]["thresholds"]["high"] == {
         "value": 8.0,
         "unit": "nats",

@@ -15,6 +15,7 @@ from steadyrun.report.terminal import change_line, plain, show, verdict_line
 def test_a_fault_is_shown_with_its_path_its_limits_and_its_fix() -> None:
     assert plain(fault_report()) == (
         "runs/a (finished, last step 99): ✗ fault\n"
+        "the walk\n"
         "├── ✓ C1.1 first things, pass: message of C1.1\n"
         "├── ! C1.2 first things, note: message of C1.2\n"
         "├── ? C2.1 first things, cannot tell: message of C2.1\n"

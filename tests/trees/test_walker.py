@@ -135,4 +135,5 @@ def test_the_trees_go_by_their_codes_and_the_signatures_by_the_order_of_reading(
     trees = [code for code in QUESTIONS if code[0] in "CD"]
     audits = [code for code in QUESTIONS if code.startswith("A")]
     assert (trees, audits) == (sorted(trees), sorted(audits))
-    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits]
+    signs = ["F1.1", *(f"V1.{number}" for number in range(1, 8))]
+    assert list(QUESTIONS) == [*trees, *READING_ORDER.split(), *audits, *signs]

@@ -13,7 +13,7 @@ from typing import Any
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.run_summary import printable
 
-SCHEMA = 1
+SCHEMA = 2
 MOST = 18_000  # characters of one answer
 LONGEST = 600  # characters of one text
 _ITEMS = 40  # of a list or an object within a list

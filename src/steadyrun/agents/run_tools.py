@@ -33,7 +33,7 @@ from steadyrun.postmortem.document import Document
 from steadyrun.postmortem.document import write as composed
 from steadyrun.postmortem.document_files import FOLDER, save
 from steadyrun.postmortem.document_markdown import markdown
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Question
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, SUSPECT, Question
 from steadyrun.records import Event, Series
 from steadyrun.report import limits
 from steadyrun.report.comparison import compare
@@ -147,10 +147,12 @@ def _codes(question: str) -> set[str]:
 
 def _shortened(whole: dict[str, Any], report: Report, asked: set[str]) -> Answer:
     """Of the walk the faults, and the questions that were asked for; how many answers of each kind there are."""
-    walk = [answered for answered in whole["walk"] if answered["answer"] == FAULT or answered["code"] in asked]
+    walk = [
+        answered for answered in whole["walk"] if answered["answer"] in {FAULT, SUSPECT} or answered["code"] in asked
+    ]
     unanswered = [question for question in whole["not_asked"] if question["missing"] or question["code"] in asked]
     kinds = Counter(answered["answer"] for answered in whole["walk"])
-    counts = {kind: kinds[kind] for kind in (FAULT, NOTE, "pass", CANNOT_TELL, "not-applicable")}
+    counts = {kind: kinds[kind] for kind in (FAULT, SUSPECT, NOTE, "pass", CANNOT_TELL, "not-applicable")}
     changed = {"walk": harmless(walk), "not_asked": harmless(unanswered)}
     unchanged = {key: harmless(value) for key, value in whole.items() if key not in changed}
     cut = {

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.report.comparison import Comparison
     from steadyrun.trees.walker import Changes
+
+
+class FailOn(StrEnum):
+    """From which grade on a check fails."""
+
+    fault = "fault"
+    suspect = "suspect"
 
 
 def check(
@@ -44,6 +52,9 @@ def check(
     until_fault: Annotated[
         bool, typer.Option("--until-fault", help="Follow, and leave with 1 at the first fault.")
     ] = False,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Leave with 4 on a suspect, or only with 1 on a fault (then a suspect exits 0).")
+    ] = FailOn.suspect,
     interval: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks with --follow.")] = 1.0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds that --follow waits for a run to begin.")] = 60.0,
     log_format: FormatOption = None,
@@ -52,12 +63,13 @@ def check(
 ) -> None:
     """Walk a run down the decision trees to the first thing that is wrong.
 
-    Each question is answered with pass, fault, note (unusual, no fault),
-    cannot tell (and what to record so that it can be told) or not
-    applicable. The first fault ends the walk; it is shown with its numbers,
-    its limits and its fix. Works on finished, crashed, killed and running
-    runs, and leaves report.json in the run directory. A log of another tool
-    (see steadyrun import) is imported on the fly, and nothing is left.
+    The vital signs come first: what healthy rests on, green, amber or red.
+    Each question is answered with pass, fault (proved), suspect (likely,
+    with the experiment that decides), note (unusual), cannot tell (and what
+    to record) or not applicable. The first fault ends the walk; it is shown
+    with its numbers, its limits and its fix. Works on finished, crashed,
+    killed and running runs, and leaves report.json in the run directory. A
+    log of another tool (see steadyrun import) is imported on the fly.
 
     \b
     Examples:
@@ -76,7 +88,7 @@ def check(
 
     \b
     Exit codes: 0 healthy, 1 fault found, 2 bad input or no readable run,
-    3 cannot tell, 130 stopped with Ctrl-C.
+    3 cannot tell, 4 suspect, 130 stopped with Ctrl-C.
     """
     form = output.chosen(as_json, junit, markdown)
     followed = follow or until_fault
@@ -95,7 +107,7 @@ def check(
     except KeyboardInterrupt:
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None
-    raise typer.Exit(report.exit_code)
+    raise typer.Exit(0 if fail_on is FailOn.fault and report.verdict == "suspect" else report.exit_code)
 
 
 def _check_given(given: LogOptions, no_log: bool) -> None:

@@ -49,8 +49,8 @@ def same_standing(report: Report, before: Report) -> bool:
 
 
 def _standing(report: Report) -> object:
-    leaf = None if report.leaf is None else report.leaf.question.code
-    return report.state, report.verdict, leaf, [(a.question.code, _answer(a)) for a in report.walk.path]
+    headline = None if report.headline is None else report.headline.question.code
+    return report.state, report.verdict, headline, [(a.question.code, _answer(a)) for a in report.walk.path]
 
 
 def _answer(asked: Asked) -> tuple[str, str]:

@@ -26,10 +26,11 @@ NAMES = {
     "capacity": "dead units",
     "classes": "loss by class",
 }
-_PLAIN = str.maketrans({"✓": "o", "✗": "x", "…": "~", "─": "-", "•": "+"})
+_PLAIN = str.maketrans({"✓": "o", "✗": "x", "▲": "^", "●": "*", "○": ".", "…": "~", "─": "-", "•": "+"})
 _INKS = ("cyan", "yellow", "green", "magenta", "blue", "white")
-_VERDICTS = {"healthy": "green", "fault": "bold red", "cannot-tell": "cyan"}
-_TROUBLES = {"fault": "bold red", "note": "yellow"}
+_VERDICTS = {"healthy": "green", "fault": "bold red", "suspect": "bold dark_orange", "cannot-tell": "cyan"}
+_SIGNS = {"green": "green", "amber": "yellow", "red": "bold red", "unknown": "dim"}
+_TROUBLES = {"fault": "bold red", "suspect": "dark_orange", "note": "yellow"}
 _LABEL = 6  # characters of a number beside a plot
 _LEAST = 4  # rows of a cell: title, two of plot, axis
 
@@ -173,7 +174,10 @@ def _ink(lines: list[Line], kin: list[str], owner: int) -> str:
 
 
 def _marked(below: str) -> Text:
-    return _styled((char, "dim" if char in "-─" else "bold red" if char in "x✗" else "yellow") for char in below)
+    return _styled(
+        (char, "dim" if char in "-─" else "bold red" if char in "x✗" else "dark_orange" if char in "^▲" else "yellow")
+        for char in below
+    )
 
 
 def _verdict(board: Board, screen: Screen, width: int, height: int) -> list[Text]:
@@ -187,8 +191,12 @@ def _verdict(board: Board, screen: Screen, width: int, height: int) -> list[Text
 
 
 def _details(board: Board) -> Iterator[tuple[str, str]]:
+    for colour, line in board.signs:
+        yield f"{'○' if colour == 'unknown' else '●'} {colour}: {line}", _SIGNS[colour]
     if board.leaf:
         yield board.leaf.message, ""
+        if board.leaf.experiment:
+            yield f"to decide: {board.leaf.experiment}", "green"
         yield f"fix: {board.leaf.fix}", "green"
     for finding in board.findings:
         if not finding.leaf:

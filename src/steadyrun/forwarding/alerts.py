@@ -26,10 +26,10 @@ class Unsent(Exception):  # noqa: N818  said as "Unsent: the service did not tak
 class Alerting(Sink):
     """Gathers events into messages."""
 
-    def __init__(self, name: str, send: Send, every: float, warnings: bool) -> None:
+    def __init__(self, name: str, send: Send, every: float, warnings: bool, suspects: bool = False) -> None:
         self.name = name
         self._send, self._every = send, every
-        self._kinds = _TOLD | {"warning"} if warnings else _TOLD
+        self._kinds = _TOLD | ({"warning"} if warnings else set()) | ({"suspect"} if suspects else set())
         self._waiting: list[Event] = []
         self._left_out = 0
         self._since = 0.0  # when the first of those that wait came

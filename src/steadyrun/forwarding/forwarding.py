@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,14 @@ class Forwarding:
         self._followers.append(Follower(sink, about, EventTail(writer.root), rows, wait, writer.event))
 
 
-def prepare(forward: Any, alert: Any) -> Forwarding:
+def prepare(forward: Any, alert: Any, alert_on: str | None = None) -> Forwarding:
     """Check everything, import what is needed; a clear error where something is missing or wrong."""
     settings = forward if isinstance(forward, Forward) or forward is None else Forward(forward)
     alerts = alert if isinstance(alert, Alerts) or alert is None else Alerts(alert)
+    if alerts is not None and alert_on is not None:
+        alerts = replace(alerts, on=alert_on)
+    if alerts is not None and alerts.on not in {"fault", "suspect"}:
+        raise UsageError(f'alert_on must be "fault" or "suspect", not {alerts.on!r}')
     sinks = [] if settings is None else _trackers(settings)
     alerting = [] if alerts is None else _services(alerts)
     return Forwarding(settings, sinks, alerts, alerting)
@@ -107,11 +112,19 @@ def _services(alerts: Alerts) -> list[Sink]:
 
 def _service(address: Any, alerts: Alerts) -> Sink:
     if callable(address):
-        return Alerting("alerting by your function", through_function(address), alerts.every, alerts.warnings)
+        return Alerting(
+            "alerting by your function",
+            through_function(address),
+            alerts.every,
+            alerts.warnings,
+            suspects=alerts.on == "suspect",
+        )
     if not isinstance(address, str) or not address.strip():
         raise UsageError(f"alert: give an address such as 'slack://…', or a function, not {type(address).__name__}")
     send = _with_extra("alert", "alerts", lambda: through_apprise(address))
-    return Alerting(f"alerting through {masked(address)}", send, alerts.every, alerts.warnings)
+    return Alerting(
+        f"alerting through {masked(address)}", send, alerts.every, alerts.warnings, suspects=alerts.on == "suspect"
+    )
 
 
 def _with_extra(argument: str, extra: str, make: Callable[[], Any]) -> Any:

@@ -93,7 +93,19 @@ def trouble(problem: BaseException) -> str:
 
 
 FINDINGS = frozenset(
-    {"fault", "warning", "verdict", "incident", "note", "preflight", "rollback", "out-of-memory", "crash", "stopped"}
+    {
+        "fault",
+        "suspect",
+        "warning",
+        "verdict",
+        "incident",
+        "note",
+        "preflight",
+        "rollback",
+        "out-of-memory",
+        "crash",
+        "stopped",
+    }
 )
 _MOST = 20  # events in one message
 _CALLS = re.compile(r"(@|<(?=[!@#])|\](?=\())")  # what calls people in chats, or hides where a link leads
@@ -103,7 +115,7 @@ def headline(event: Event) -> str:
     """What it is and where, such as "fault D1.3 first-bad at step 298"."""
     fields = event.fields
     parts = [event.kind]
-    if event.kind in {"fault", "warning"}:
+    if event.kind in {"fault", "suspect", "warning"}:
         parts += [_word(fields, "code"), _word(fields, "outcome")]
     elif event.kind in {"verdict", "preflight"}:
         parts += [_word(fields, "verdict"), _word(fields, "headline")]

@@ -12,7 +12,7 @@ from steadyrun.store.layout import ENDED
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 _STATES = ("running", *sorted(ENDED), "unreadable", "unknown")
-_VERDICTS = ("healthy", "fault", "cannot-tell")
+_VERDICTS = ("healthy", "suspect", "fault", "cannot-tell")
 _NOTHING = Figures()
 
 Sample = tuple[dict[str, str], float]
@@ -50,7 +50,8 @@ def exposition(rows: Sequence[RunRow], left_out: int, now: float) -> str:
         _family(
             "steadyrun_run_verdict", "1 for the verdict.", _set(named, "verdict", _VERDICTS, lambda row: row.verdict)
         ),
-        _family("steadyrun_run_fault", "1 where a fault was found; leaf is its code.", _faults(named)),
+        _family("steadyrun_run_fault", "1 where a fault was found; leaf is its code.", _found(named, "fault")),
+        _family("steadyrun_run_suspect", "1 where a suspect leads; leaf is its code.", _found(named, "suspect")),
     ]
     return "".join(parts)
 
@@ -75,9 +76,12 @@ def _set(
     ]
 
 
-def _faults(named: Iterable[tuple[str, RunRow]]) -> list[Sample]:
+def _found(named: Iterable[tuple[str, RunRow]], verdict: str) -> list[Sample]:
     known = [(name, row) for name, row in named if row.verdict in _VERDICTS]
-    return [({"run": name, "leaf": row.leaf}, float(row.verdict == "fault")) for name, row in known]
+    return [
+        ({"run": name, "leaf": row.leaf if row.verdict == verdict else ""}, float(row.verdict == verdict))
+        for name, row in known
+    ]
 
 
 def _names(rows: Sequence[RunRow]) -> list[str]:

@@ -16,7 +16,7 @@ from steadyrun.panels import (
     p7_classes,
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
-from steadyrun.questions.form import FAULT, NOTE
+from steadyrun.questions.form import GRADES
 from steadyrun.report import phrases
 from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
@@ -61,6 +61,7 @@ def build(signals: Signals, report: Report) -> Board:
         READING,
         tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
+        tuple(phrases.signs(report)),
     )
 
 
@@ -70,10 +71,10 @@ def _happened(incident: IncidentCard, report: Report) -> Happened:
 
 
 def _findings(report: Report) -> list[PanelFinding]:
-    """The headline, the other faults, the notes; each in the order of the walk."""
+    """The headline, the other faults, the suspects, the notes; each in the order of the walk."""
     first = [] if report.headline is None else [report.headline]
     rest = [asked for asked in report.walk.path if asked is not report.headline]
-    ordered = [*first, *(asked for kind in (FAULT, NOTE) for asked in rest if asked.answer.kind == kind)]
+    ordered = [*first, *(asked for kind in GRADES for asked in rest if asked.answer.kind == kind)]
     return [_finding(asked, report) for asked in ordered]
 
 
@@ -90,6 +91,7 @@ def _finding(asked: Asked, report: Report) -> PanelFinding:
         asked.panel,
         asked.answer.step,
         asked is report.headline,
+        phrases.one_line(asked.answer.experiment),
     )
 
 

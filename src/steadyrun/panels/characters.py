@@ -15,7 +15,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _BLANK = 0x2800
 _ASCII = {0: " ", 1: "'", 2: ".", 3: ":"}
 NOT_FINITE = "!"
-_GRAVITY = ("fault", "warning", "note", "incident")
+_GRAVITY = ("fault", "suspect", "warning", "note", "incident")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def plot(panel: Panel, span: tuple[int, int], width: int, height: int, *, ascii_
 
 def axis(panel: Panel, span: tuple[int, int], width: int, *, ascii_only: bool = False) -> str:
     """The step axis: a rule with the gravest mark at each place."""
-    symbols = dict(zip(_GRAVITY, "x!!+" if ascii_only else "✗!!•", strict=True))
+    symbols = dict(zip(_GRAVITY, "x^!!+" if ascii_only else "✗▲!!•", strict=True))
     columns = list(("-" if ascii_only else "─") * width)
     for mark in sorted(panel.marks, key=lambda mark: -_GRAVITY.index(mark.kind)):
         columns[_column(mark, span, width)] = symbols[mark.kind]

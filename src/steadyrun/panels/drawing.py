@@ -14,8 +14,8 @@ from steadyrun.panels.panel import Floats, Line, Mark, Panel, Steps
 COLOURS = ("#2f7ed8", "#e07b39", "#2a9d78", "#a66fd6", "#3aa6c4", "#8c8c3a", "#c76b98")
 GREY = "#8a8f98"
 BAND = "#2a9d78"
-MARKS = {"fault": "#d9363e", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
-SYMBOLS = {"fault": "✗", "note": "!", "warning": "!", "incident": "•"}
+MARKS = {"fault": "#d9363e", "suspect": "#d9731a", "note": "#b8860b", "warning": "#b8860b", "incident": "#7d8590"}
+SYMBOLS = {"fault": "✗", "suspect": "▲", "note": "!", "warning": "!", "incident": "•"}
 _COLOURED = ("main", "faint")
 FEW = 30  # points, which are drawn as dots, too
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from steadyrun.errors import UsageError
 from steadyrun.panels import drawing
-from steadyrun.panels.panel import FAULT, NOTE, Board, Line, Panel
+from steadyrun.panels.panel import FAULT, NOTE, SUSPECT, Board, Line, Panel
 
 _STYLES = {"dashed": "--", "dotted": ":", "solid": "-"}
-_BORDERS = {FAULT: ("#d9363e", "-", 2.2), NOTE: ("#b8860b", "--", 1.4)}
+_BORDERS = {FAULT: ("#d9363e", "-", 2.2), SUSPECT: ("#d9731a", "--", 1.8), NOTE: ("#b8860b", "--", 1.4)}
 _CROWDED = {4: 3, 5: 2}  # panels, and the columns of their legends
 _FREE = {
     2: "lower center",

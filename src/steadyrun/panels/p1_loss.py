@@ -7,8 +7,8 @@ import math
 from steadyrun.panels.lines import Drawn, drawn, logarithmic
 from steadyrun.panels.panel import AxisScale, Panel, Rule
 from steadyrun.panels.panel_findings import finished
+from steadyrun.questions.facts import known_facts
 from steadyrun.report.report import Report
-from steadyrun.signals.intent import classes
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -28,14 +28,14 @@ def build(run: Signals, report: Report) -> Panel:
         "Loss",
         AxisScale("loss", log=logarithmic(lines)),
         lines,
-        rules=tuple(_rules(run)),
+        rules=tuple(_rules(run, known_facts(run, report.walk.limits).classes)),
         missing="" if train or val else HOW_TO_RECORD["loss"],
     )
     return finished(panel, run, report, _summary(run, train, val))
 
 
-def _rules(run: Signals) -> list[Rule]:
-    baseline, chosen_among = run.declared("baseline_loss"), classes(run)
+def _rules(run: Signals, chosen_among: int | None) -> list[Rule]:
+    baseline = run.declared("baseline_loss")
     rules = (
         [] if baseline is None or baseline <= 0 else [Rule(baseline, f"baseline {shown(baseline)}", label_at="start")]
     )

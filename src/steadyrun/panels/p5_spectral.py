@@ -9,8 +9,9 @@ import numpy as np
 from steadyrun.panels.lines import Drawn, family, highest, in_front
 from steadyrun.panels.panel import AxisScale, Band, Panel, Rule
 from steadyrun.panels.panel_findings import finished
+from steadyrun.questions.facts import known_facts
 from steadyrun.report.report import Report
-from steadyrun.signals.intent import pretrained
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.overview import Extent, widest_start
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -31,7 +32,7 @@ def build(run: Signals, report: Report) -> Panel:
         AxisScale("σ₁(W)", log=True),
         shown_lines,
         bands=_bands(worst),
-        rules=_rules(run, lines),
+        rules=() if known_facts(run, report.walk.limits).start == LEARNED else _rules(run, lines),
         missing="" if lines else "call run.watch(model, optimizer) before training",
         aside=aside,
     )
@@ -48,7 +49,7 @@ def _growth(extent: Extent) -> float:
 
 def _rules(run: Signals, lines: dict[str, Drawn]) -> tuple[Rule, ...]:
     """Where random matrices begin at most: the mark of a wrong deviation is a start far above it."""
-    widest = None if pretrained(run) else widest_start(run.listed("initial_weights"))
+    widest = widest_start(run.listed("initial_weights"))
     if widest is None or not lines:
         return ()
     above_all = all(line.extent is None or line.extent.high < widest for line in lines.values())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 Steps = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-NONE, NOTE, FAULT = "none", "note", "fault"
+NONE, NOTE, SUSPECT, FAULT = "none", "note", "suspect", "fault"
 """How a panel stands: nothing found, something unusual, something wrong."""
 
 
@@ -85,9 +85,9 @@ class AxisScale:
 class Panel:
     """One panel: a question, what is drawn to answer it, and what is found.
 
-    `missing` says how to record what the panel needs, "" where it has something to show. `trouble` is `none`, `note`
-    or `fault`; `first_fault` marks the panel of the walk's leaf. `judged` is False where no question of the panel could
-    be answered. `aside` says what is not drawn.
+    `missing` says how to record what the panel needs, "" where it has something to show. `trouble` is `none` or the
+    gravest grade found; `first_fault` marks the panel of the headline. `judged` is False where no question of the
+    panel could be answered. `aside` says what is not drawn.
     """
 
     number: int
@@ -112,6 +112,8 @@ class Panel:
         """The panel's state in a symbol and a word, for eyes that do not see its colour."""
         if self.trouble == FAULT:
             return "✗ first fault" if self.first_fault else "✗ fault"
+        if self.trouble == SUSPECT:
+            return "▲ suspect"
         if self.trouble == NOTE:
             return "! note"
         if self.missing:
@@ -134,6 +136,7 @@ class PanelFinding:
     panel: int | None
     step: int | None
     leaf: bool = False
+    experiment: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,10 +186,11 @@ class Board:
     reading: tuple[Glance, ...]
     incidents: tuple[Happened, ...] = ()
     announced: tuple[str, ...] = ()
+    signs: tuple[tuple[str, str], ...] = ()  # the vital signs: colour and words
 
     @property
     def leaf(self) -> PanelFinding | None:
-        """The first fault of the walk."""
+        """The headline: a fault, or else a suspect."""
         return next((finding for finding in self.findings if finding.leaf), None)
 
     @property

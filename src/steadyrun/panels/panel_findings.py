@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from steadyrun.panels import panel as model
 from steadyrun.panels.panel import Mark, Panel
-from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.questions.form import FAULT, GRADES, NOT_APPLICABLE, PASS, SUSPECT
 from steadyrun.records import Event
 from steadyrun.report import phrases
 from steadyrun.report.report import Report
@@ -39,7 +39,7 @@ def finished(panel: Panel, run: Signals, report: Report, caption: str) -> Panel:
     return replace(
         panel,
         marks=tuple(_marks(run, report, panel.number, findings)),
-        trouble=model.FAULT if FAULT in kinds else model.NOTE if NOTE in kinds else model.NONE,
+        trouble=next((kind for kind in GRADES if kind in kinds), model.NONE),
         first_fault=report.headline is not None and report.headline in findings,
         judged=_judged(report, panel.number),
         caption=_caption(findings) or caption,
@@ -49,13 +49,13 @@ def finished(panel: Panel, run: Signals, report: Report, caption: str) -> Panel:
 def _judged(report: Report, number: int) -> bool:
     """Whether any question of the panel was answered; one without a question has nothing to find."""
     kinds = {asked.answer.kind for asked in report.walk.path if asked.panel == number}
-    return not kinds or bool(kinds & {PASS, NOTE, FAULT}) or kinds == {NOT_APPLICABLE}
+    return not kinds or bool(kinds & {PASS, *GRADES}) or kinds == {NOT_APPLICABLE}
 
 
 def on_panel(report: Report, number: int) -> list[Asked]:
-    """The faults and then the notes that cite a panel, in the order of the walk."""
+    """What was found on a panel, the gravest first, else in the order of the walk."""
     cited = [asked for asked in report.walk.path if asked.panel == number]
-    return [asked for kind in (FAULT, NOTE) for asked in cited if asked.answer.kind == kind]
+    return [asked for kind in GRADES for asked in cited if asked.answer.kind == kind]
 
 
 def _caption(findings: list[Asked]) -> str:
@@ -79,9 +79,9 @@ def _marks(run: Signals, report: Report, number: int, findings: list[Asked]) -> 
 
 def _marked_by_monitor(run: Signals, report: Report, number: int) -> Iterator[Mark]:
     """What the live monitor told and the walk does not: a warning that passed, a fault of an earlier attempt."""
-    known = {asked.question.code for asked in report.walk.path if asked.answer.kind == FAULT}
+    known = {asked.question.code for asked in report.walk.path if asked.answer.kind in {FAULT, SUSPECT}}
     panels = {asked.question.code: asked.panel for asked in report.walk.path}
-    for event in [*run.events("fault"), *run.events("warning")][-_MOST:]:
+    for event in [*run.events("fault"), *run.events("suspect"), *run.events("warning")][-_MOST:]:
         code = str(event.fields.get("code", ""))
         if event.step is not None and code not in known and panels.get(code) == number:
             yield _mark(event, "warning", phrases.one_line(code), f"told while it ran: {_said(event)}")

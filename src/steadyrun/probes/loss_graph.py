@@ -205,6 +205,10 @@ def _factor(node: Node) -> float | None:
 def _squashed(node: Node, kinds: tuple[str, ...]) -> str:
     """What squashes the scores before this loss squashes them: nothing but other views may lie between."""
     source = _through(_inputs(node), _SAME_SCORES)
+    if source is not None and source.name().startswith("Exp"):  # of a log_softmax: a softmax by another name
+        below = _through(_inputs(source), _SAME_SCORES)
+        if below is not None and below.name().startswith("LogSoftmax"):
+            return "softmax"
     name = "" if source is None else source.name()
     return next((kind.lower() for kind in kinds if name.startswith(kind)), "")
 

@@ -15,7 +15,10 @@ from steadyrun.signals.run_signals import Signals
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
 
-PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE = "pass", "fault", "note", "cannot-tell", "not-applicable"
+PASS, FAULT, SUSPECT, NOTE = "pass", "fault", "suspect", "note"
+CANNOT_TELL, NOT_APPLICABLE = "cannot-tell", "not-applicable"
+GRADES = (FAULT, SUSPECT, NOTE)
+"""What is said of a run, the gravest first: proved, likely, unusual."""
 
 Changes = Mapping[str, Mapping[str, float]]
 """Thresholds the user changed: question code, threshold name, value."""
@@ -58,6 +61,7 @@ class Outcome:
     answer: str
     meaning: str
     fix: str = ""
+    experiment: str = ""  # of a suspect: what would prove or clear it
     may_pass: bool = False
     panel: int | None = None  # where it is seen, if not on the question's panel
     explains: tuple[str, ...] = ()
@@ -80,6 +84,7 @@ class Answer:
     how_to_record: str = ""
     panel: int | None = None
     may_pass: bool = False  # more training may undo this fault, or show that it is another
+    experiment: str = ""  # of a suspect: what would prove or clear it
 
 
 class Limits:
@@ -156,6 +161,7 @@ class Question:
             self.edges.get(outcome.name, ()),
             panel=outcome.panel,
             may_pass=outcome.may_pass or finding.may_pass,
+            experiment=outcome.experiment,
         )
 
     def outcome(self, name: str) -> Outcome:

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from steadyrun.probes.probe_set import Watcher
 
 
-def check_options(on_fault: Any, monitor: bool, factory: Any, capture: Any) -> None:
+def check_options(on_fault: Any, monitor: bool, factory: Any, capture: Any, on_suspect: Any = None) -> None:
     """A clear error for what `run.watch` was given besides the objects, before training starts."""
     from steadyrun.capture.capture_options import settings_from
 
-    if not (on_fault is None or on_fault == "stop" or callable(on_fault)):
-        raise UsageError(f'on_fault must be a function or "stop", not {on_fault!r}')
-    if on_fault is not None and not monitor:
-        raise UsageError("on_fault needs the monitor: leave out monitor=False")
+    for name, act in (("on_fault", on_fault), ("on_suspect", on_suspect)):
+        if not (act is None or act == "stop" or callable(act)):
+            raise UsageError(f'{name} must be a function or "stop", not {act!r}')
+        if act is not None and not monitor:
+            raise UsageError(f"{name} needs the monitor: leave out monitor=False")
     if factory is not None and not (isinstance(factory, str) and ":" in factory):
         raise UsageError(f"factory must name a function as 'module:function', not {factory!r}")
     settings_from(capture)

@@ -73,17 +73,23 @@ class Flusher:
         self._pending.drain()
         self._write()
 
-    def start_monitor(self, on_fault: OnFault | str | None, turn: int) -> None:
+    def start_monitor(self, on_fault: OnFault | str | None, turn: int, on_suspect: OnFault | str | None = None) -> None:
         """One monitor for the run, on its first rank; started again it keeps what it has announced."""
         if self._writer.rank != 0:
             return
         if self._monitor is not None:
-            self._monitor.on_fault = on_fault
+            self._monitor.on_fault, self._monitor.on_suspect = on_fault, on_suspect
             return
         from steadyrun.monitor.monitor import Monitor
 
         self._monitor = Monitor(
-            self._writer, on_fault, turn=turn, say=say, problem=self._problems.report, on_finding=self._capture_finding
+            self._writer,
+            on_fault,
+            turn=turn,
+            say=say,
+            problem=self._problems.report,
+            on_finding=self._capture_finding,
+            on_suspect=on_suspect,
         )
 
     def stop_monitor(self) -> None:

@@ -89,6 +89,7 @@ def record(
     rank: int | None = None,
     forward: Any = None,
     alert: Any = None,
+    alert_on: str | None = None,
 ) -> Run:
     """Start recording into the run directory `path` (or `path/name`).
 
@@ -101,7 +102,8 @@ def record(
 
     `forward` sends the same scalars and findings to trackers: "tensorboard", "wandb", "mlflow", an object of your own,
     a list of such, or a `steadyrun.Forward`. `alert` tells people of faults, incidents and crashes: an address that
-    apprise knows, a function, a list of such, or a `steadyrun.Alerts`. Training waits for neither.
+    apprise knows, a function, a list of such, or a `steadyrun.Alerts`; with `alert_on="suspect"` of suspects as well.
+    Training waits for neither.
     """
     if only_imported.get():
         raise TrainsAtImport
@@ -112,7 +114,7 @@ def record(
     if first_step is not None and (isinstance(first_step, bool) or not isinstance(first_step, int) or first_step < 0):
         raise UsageError(f"first_step must be a whole number of at least 0, not {first_step!r}")
     my_rank = _rank(rank)
-    forwarding = _forwarding(forward, alert, my_rank)
+    forwarding = _forwarding(forward, alert, alert_on, my_rank)
     _close_earlier(root, my_rank)
     run = Run(
         root,
@@ -129,13 +131,13 @@ def record(
     return run
 
 
-def _forwarding(forward: Any, alert: Any, rank: int) -> Forwarding | None:
+def _forwarding(forward: Any, alert: Any, alert_on: str | None, rank: int) -> Forwarding | None:
     """Trackers and alerts follow the first rank; a tracker that is not installed is told here, before training."""
     if rank != 0 or (forward is None and alert is None):
         return None
     from steadyrun.forwarding.forwarding import prepare
 
-    return prepare(forward, alert)
+    return prepare(forward, alert, alert_on)
 
 
 def _run_folder(path: str | os.PathLike[str], name: str | None) -> Path:

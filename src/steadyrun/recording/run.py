@@ -208,6 +208,7 @@ class Run:
         collectives: bool = False,
         monitor: bool = True,
         on_fault: OnFault | str | None = None,
+        on_suspect: OnFault | str | None = None,
         capture: bool | Mapping[str, Any] = True,
         loader: Any | None = None,
         factory: str | None = None,
@@ -222,7 +223,8 @@ class Run:
 
         The monitor asks the questions of `steadyrun check` while training: a certain fault is recorded and printed
         in one line. `on_fault` is called with it (a `steadyrun.Found`); `on_fault="stop"`, or a function that
-        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`.
+        returns "stop", ends the run: `run.step` raises `steadyrun.FaultFound`. Suspects are printed as well, once each;
+        they call nobody and end nothing unless `on_suspect` is given.
 
         With `loss_fn` (called as `loss_fn(model, batch)`) incidents are captured, so that `steadyrun replay` can
         execute them again: `capture` takes {"every": 200, "batch_bytes": …} or False. `tokenizer` shows what was in
@@ -234,24 +236,24 @@ class Run:
         """
         from steadyrun.recording.capture_setup import check_options
 
-        check_options(on_fault, monitor, factory, capture)
+        check_options(on_fault, monitor, factory, capture, on_suspect)
         watched = Watched(model, optimizer, scheduler, loss_fn, scaler, tokenizer)
         self._attachment.try_before(watched, preflight, loader, on_fault)
         self._attachment.attach_probes(watched, blocks, collectives)
         self._attachment.attach_capture(watched, capture, loader, factory)
         with self._problems.contained("monitor", "failed"):
             if monitor:
-                self._flusher.start_monitor(on_fault, self._attachment.turn)
+                self._flusher.start_monitor(on_fault, self._attachment.turn, on_suspect)
             else:
                 self._flusher.stop_monitor()
 
-    def monitor(self, on_fault: OnFault | str | None = None) -> None:
+    def monitor(self, on_fault: OnFault | str | None = None, on_suspect: OnFault | str | None = None) -> None:
         """Ask the questions of `steadyrun check` while the run goes on; `watch` does so by itself."""
         from steadyrun.recording.capture_setup import check_options
 
-        check_options(on_fault, True, None, False)
+        check_options(on_fault, True, None, False, on_suspect)
         with self._problems.contained("monitor", "failed"):
-            self._flusher.start_monitor(on_fault, self._steps.next)
+            self._flusher.start_monitor(on_fault, self._steps.next, on_suspect)
 
     def infer(self, **facts: Any) -> None:
         """Keep with the run what was read off a program that is not watched, such as the learning rates to expect."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steadyrun.questions.form import FAULT, Answer, Question
+from steadyrun.questions.form import FAULT, SUSPECT, Answer, Question
 from steadyrun.records import Event
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees.walker import Walk, walk
@@ -28,7 +28,7 @@ class Announced:
 
     @property
     def stands(self) -> bool:
-        return self.now is not None and self.now.kind == FAULT
+        return self.now is not None and self.now.kind in {FAULT, SUSPECT}
 
     def to_dict(self) -> dict[str, Any]:
         now = None
@@ -53,7 +53,7 @@ def announced(questions: Mapping[str, Question], run: Signals, walked: Walk) -> 
     A question that the walk did not reach is asked for it.
     """
     events: dict[str, Event] = {}
-    for event in [*run.events("warning"), *run.events("fault")]:  # a fault says more than the warning before it
+    for event in [*run.events("suspect"), *run.events("warning"), *run.events("fault")]:  # the last says most
         code = event.fields.get("code")
         if isinstance(code, str) and code:
             events[code] = event
@@ -65,7 +65,8 @@ def _announced(code: str, event: Event, questions: Mapping[str, Question], run: 
     asked = [answered for answered in walked.path if answered.question.code == code]
     question = asked[0].question if asked else questions.get(code)
     now = next(
-        (answered.answer for answered in asked if answered.answer.kind == FAULT), asked[0].answer if asked else None
+        (answered.answer for answered in asked if answered.answer.kind in {FAULT, SUSPECT}),
+        asked[0].answer if asked else None,
     )
     if now is None and question is not None:
         now = walk({code: question}, run, walked.changes).path[0].answer
@@ -79,5 +80,5 @@ def _announced(code: str, event: Event, questions: Mapping[str, Question], run: 
         str(event.fields.get("message", "")),
         event.kind == "fault",
         now,
-        any(answered.answer.kind == FAULT for answered in asked),
+        any(answered.answer.kind in {FAULT, SUSPECT} for answered in asked),
     )

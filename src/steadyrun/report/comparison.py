@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS
+from steadyrun.questions.form import CANNOT_TELL, NOT_APPLICABLE, PASS
 from steadyrun.report.phrases import SYMBOLS, one_line, title, word
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class AnswerChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A later run after an earlier one. The fault of the earlier is gone, stays, or cannot be told any more."""
+    """A later run after an earlier one. The earlier one's first fault or suspect is gone, stays, or is open."""
 
     run: str
     old_leaf: Asked | None
@@ -53,11 +53,17 @@ def compare(new: Report, old: Report) -> Comparison:
     """What went away and what came. Both should have been walked past their first fault."""
     before = {asked.question.code: asked for asked in old.walk.path}
     after = {asked.question.code: asked for asked in new.walk.path}
-    gone = old.leaf if old.leaf is not None and _is_gone(old.leaf, before, after) else None
-    came = new.leaf if new.leaf is not None and not _same(new.leaf, old.leaf) else None
+    was, now = _first(old), _first(new)
+    gone = was if was is not None and _is_gone(was, before, after) else None
+    came = now if now is not None and not _same(now, was) else None
     came_before = came is not None and _same(came, before.get(came.question.code))
     changed = [_change(before.get(code), after.get(code)) for code in [*after, *(c for c in before if c not in after)]]
-    return Comparison(old.run, old.leaf, gone, came, came_before, tuple(change for change in changed if change))
+    return Comparison(old.run, was, gone, came, came_before, tuple(change for change in changed if change))
+
+
+def _first(report: Report) -> Asked | None:
+    """The first fault of a walk, or else its first suspect."""
+    return report.leaf or next(iter(report.suspects), None)
 
 
 def sentences(comparison: Comparison) -> list[tuple[str, str]]:
@@ -74,20 +80,21 @@ def _of_old_leaf(comparison: Comparison) -> tuple[str, str] | None:
     if leaf is None:
         return None
     fault = f"{title(leaf)}, {leaf.answer.outcome}"
-    now = next((change.now for change in comparison.changed if change.code == leaf.question.code), FAULT)
+    now = next((change.now for change in comparison.changed if change.code == leaf.question.code), leaf.answer.kind)
     if comparison.leaf_gone is not None:
         return SYMBOLS["healthy"], f"gone: {fault} (now {word(now)})"
     if now in {CANNOT_TELL, NOT_ASKED}:
         return SYMBOLS[CANNOT_TELL], f"not shown to be gone: {fault} (now {word(now)})"
-    return SYMBOLS[FAULT], f"still there: {fault}"
+    return SYMBOLS[leaf.answer.kind], f"still there: {fault}"
 
 
 def _of_new_leaf(comparison: Comparison) -> tuple[str, str] | None:
     leaf = comparison.leaf_came
     if leaf is None:
         return None
-    first = "first fault now, there before behind another" if comparison.came_before else "new fault"
-    return SYMBOLS[FAULT], f"{first}: {title(leaf)}, {leaf.answer.outcome}"
+    kind = leaf.answer.kind
+    first = f"first {kind} now, there before behind another" if comparison.came_before else f"new {kind}"
+    return SYMBOLS[kind], f"{first}: {title(leaf)}, {leaf.answer.outcome}"
 
 
 def _is_gone(leaf: Asked, before: Mapping[str, Asked], after: Mapping[str, Asked]) -> bool:

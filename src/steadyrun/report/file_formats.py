@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, Question
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT, Question
 from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 from steadyrun.store.jsonio import jsonable
@@ -38,7 +38,7 @@ Element = ElementTree.Element
 
 
 def junit(report: Report, comparison: Comparison | None = None) -> str:
-    """A fault is a failure; what cannot be told, does not apply or was not reached is skipped, with the reason."""
+    """A fault is a failure, a suspect a failure of type `suspect`; what has no answer is skipped, with the reason."""
     cases = [_asked(asked) for asked in report.walk.path]
     cases += [_not_reached(question) for question in report.walk.not_reached]
     suite = Element("testsuite", _counts(report, cases))
@@ -68,6 +68,9 @@ def _asked(asked: Asked) -> Element:
     if answer.kind == FAULT:
         text = f"fix: {phrases.one_line(answer.fix)}\nlimits: {'; '.join(phrases.limits(asked))}"
         _add(case, "failure", text, message=message, type=phrases.one_line(answer.outcome))
+    elif answer.kind == SUSPECT:
+        text = f"to decide: {phrases.one_line(answer.experiment)}\nfix: {phrases.one_line(answer.fix)}"
+        _add(case, "failure", text, message=message, type=SUSPECT)
     elif answer.kind in {CANNOT_TELL, NOT_APPLICABLE}:
         how = f"; to tell: {phrases.one_line(answer.how_to_record)}" if answer.how_to_record else ""
         _add(case, "skipped", message=f"{phrases.word(answer.kind)}: {message}{how}")
@@ -104,9 +107,11 @@ def markdown(report: Report, comparison: Comparison | None = None) -> str:
     parts = [
         [head],
         [f"{code(report.run)} ({escaped(phrases.standing(report))})"],
+        _signs(report),
         _leaf(report.headline) if report.headline else [],
         _list("Follows from it", phrases.consequences(report)),
         _list("Beside it, not explained by it", phrases.beside(report)),
+        _list("Also suspect", phrases.suspects(report)),
         _list("Incidents", phrases.happened(report)),
         _list("Announced while it ran", phrases.announced(report), whole=True),
         _list("Notes, unusual but no fault", phrases.notes(report)),
@@ -142,9 +147,19 @@ def _leaf(leaf: Asked) -> list[str]:
         ("Means", escaped(phrases.meaning(leaf))),
         ("Measured", escaped(phrases.figures(leaf.answer.measured))),
         ("Limits", escaped("; ".join(phrases.limits(leaf)))),
+        ("How likely", escaped(phrases.likelihood(leaf))),
+        ("To decide", escaped(leaf.answer.experiment)),
         ("Fix", escaped(leaf.answer.fix)),
     ]
     return [f"- **{name}:** {text}" if name else f"{text}\n" for name, text in facts if text]
+
+
+_DOTS = {"green": "🟢", "amber": "🟡", "red": "🔴", "unknown": "⚪"}
+
+
+def _signs(report: Report) -> list[str]:
+    lines = phrases.signs(report)
+    return ["**Vital signs**\n", *(f"- {_DOTS[colour]} {escaped(line)}" for colour, line in lines)] if lines else []
 
 
 def _list(heading: str, lines: list[str], *, whole: bool = False) -> list[str]:
@@ -180,7 +195,14 @@ def _walk(report: Report) -> list[str]:
 
 
 # Middle tones: readable on white and on black. The word beside them says the same.
-_COLOURS = {"healthy": "#1f9d55", PASS: "#1f9d55", FAULT: "#e0433f", NOTE: "#b8860b", CANNOT_TELL: "#3c8dbc"}
+_COLOURS = {
+    "healthy": "#1f9d55",
+    PASS: "#1f9d55",
+    FAULT: "#e0433f",
+    SUSPECT: "#d9731a",
+    NOTE: "#b8860b",
+    CANNOT_TELL: "#3c8dbc",
+}
 _COLOURS |= {NOT_APPLICABLE: "#888888"}
 _CELL = 'style="text-align:left;vertical-align:top;padding:2px 10px 2px 0"'
 
@@ -190,9 +212,11 @@ def html(report: Report) -> str:
     parts = [
         f"<p>{_mark(report.verdict, phrases.verdict(report))}<br>"
         f"<code>{_safe(report.run)}</code> ({escape(phrases.standing(report))})</p>",
+        _html_signs(report),
         _html_leaf(report.headline) if report.headline else "",
         _html_list("Follows from it", phrases.consequences(report)),
         _html_list("Beside it, not explained by it", phrases.beside(report)),
+        _html_list("Also suspect", phrases.suspects(report)),
         _html_list("Incidents", phrases.happened(report)),
         _html_list("Announced while it ran", phrases.announced(report), whole=True),
         _html_list("Notes, unusual but no fault", phrases.notes(report)),
@@ -217,10 +241,17 @@ def _html_leaf(leaf: Asked) -> str:
         "means": phrases.meaning(leaf),
         "measured": phrases.figures(leaf.answer.measured),
         "limits": "; ".join(phrases.limits(leaf)),
+        "how likely": phrases.likelihood(leaf),
+        "to decide": leaf.answer.experiment,
         "fix": leaf.answer.fix,
     }
     rows = [f"<tr><td {_CELL}>{name}</td><td {_CELL}>{_safe(text)}</td></tr>" for name, text in facts.items() if text]
     return f"<table>{''.join(rows)}</table>"
+
+
+def _html_signs(report: Report) -> str:
+    lines = "".join(f"<li>{_DOTS[colour]} {_safe(line)}</li>" for colour, line in phrases.signs(report))
+    return f'<p>Vital signs</p><ul style="list-style:none;padding-left:0">{lines}</ul>' if lines else ""
 
 
 def _html_list(heading: str, lines: list[str], *, whole: bool = False) -> str:

@@ -16,6 +16,7 @@ from steadyrun.questions.form import (
     NOT_APPLICABLE,
     NOTE,
     PASS,
+    SUSPECT,
     Answer,
     Finding,
     Limits,
@@ -27,7 +28,7 @@ from steadyrun.store.incident_files import IN_REPORTS, IncidentFiles, read
 from steadyrun.store.jsonio import number
 from steadyrun.trees.walker import Asked
 
-_KINDS = (PASS, FAULT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
+_KINDS = (PASS, FAULT, SUSPECT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
 REPLAYED = "R"  # codes of what replays have found begin with it
 _FOLLOWS = ("C", "D", "S", "A3.8")
 
@@ -49,6 +50,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
         "measured": dict(answer.measured),
         "thresholds": {threshold.name: [threshold.value, threshold.unit] for threshold in question.thresholds},
         "fix": answer.fix,
+        "experiment": answer.experiment,
         "missing": list(answer.missing),
         "how_to_record": answer.how_to_record,
     }
@@ -102,6 +104,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
         fix=text["fix"],
         missing=tuple(map(str, missing)) if isinstance(missing, list) else (),
         how_to_record=str(entry.get("how_to_record", "")),
+        experiment=str(entry.get("experiment", "")),
     )
     return Asked(question, answer, {})
 

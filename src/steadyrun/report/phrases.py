@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report.ranking import PROOFS
 from steadyrun.store.run_summary import one_line as one_line
 from steadyrun.text import shown
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from steadyrun.trees.walker import Asked
 
 
-SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
+SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", SUSPECT: "▲", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
+SIGNS = ("V", "F")  # codes of vital signs and facts, which have a place of their own
 MOST = 6  # entries of a list that has no natural end; JSON has them all
 
 
@@ -47,11 +48,18 @@ def standing(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """The verdict as one sentence."""
-    if report.headline is not None:
+    if report.verdict == FAULT and report.headline is not None:
         return one_line(f"fault: {title(report.headline)}{at_step(report.headline.answer.step)}")
+    if report.headline is not None:
+        what = f"{meaning(report.headline)} ({report.headline.question.code})"
+        return one_line(f"suspect: {what}{at_step(report.headline.answer.step)}")
     if report.unanswered:
         return f"cannot tell: no fault found, but not answered: {', '.join(report.unanswered)}"
-    return "healthy: no fault found"
+    if report.amber:
+        signs = "; ".join(f"{meaning(sign.asked)} ({sign.code})" for sign in report.amber)
+        return one_line(f"cannot tell: no fault found, but {signs}")
+    green = sum(sign.colour == "green" for sign in report.vital_signs)
+    return f"healthy: {green} vital signs are green, no fault found" if green else "healthy: no fault found"
 
 
 def message(asked: Asked) -> str:
@@ -89,6 +97,14 @@ def meaning(asked: Asked) -> str:
     return one_line(meanings[0]) if meanings else ""
 
 
+def likelihood(asked: Asked) -> str:
+    """How often such a suspect was broken, on the runs where that was measured."""
+    from steadyrun.report.question_page import frequency  # it imports words from here
+
+    seen = frequency(asked.question.code, asked.answer.outcome) if asked.answer.kind == SUSPECT else None
+    return "" if seen is None else f"seen on {seen.words}"
+
+
 def advice(note: Asked) -> str:
     """What a note means and what to do about it; what only follows from a fault needs no fix of its own."""
     symptom = any(o.name == note.answer.outcome and o.answer == FAULT for o in note.question.outcomes)
@@ -104,12 +120,31 @@ def consequences(report: Report) -> list[str]:
 
 def beside(report: Report) -> list[str]:
     """Faults that the headline does not explain, with what was found."""
-    return [one_line(f"{title(asked)}: {message(asked)}") for asked in report.ranking.beside]
+    faults = [asked for asked in report.ranking.beside if asked.answer.kind == FAULT]
+    return [one_line(f"{title(asked)}: {message(asked)}") for asked in faults]
 
 
 def independent(report: Report) -> list[Asked]:
-    """The notes that do not follow from the headline."""
-    return [asked for asked in report.notes if asked not in report.ranking.consequences]
+    """The notes that do not follow from the headline. Amber signs are shown among the signs."""
+    follows = report.ranking.consequences
+    return [asked for asked in report.notes if asked not in follows and asked.question.code[:1] not in SIGNS]
+
+
+def signs(report: Report) -> list[tuple[str, str]]:
+    """The vital signs as colours and lines; what is not known of them in one line at the end."""
+    known = [sign for sign in report.vital_signs if sign.colour != "unknown"]
+    lines = [(sign.colour, one_line(f"{sign.code} {sign.name}: {message(sign.asked)}")) for sign in known]
+    unknown = [f"{sign.code} {sign.name}" for sign in report.vital_signs if sign.colour == "unknown"]
+    return [*lines, ("unknown", f"not known: {', '.join(unknown)}")] if unknown and known else lines
+
+
+def suspects(report: Report) -> list[str]:
+    """The suspects beside the headline, each with the experiment that decides it."""
+    return [
+        one_line(f"{meaning(asked)} ({asked.question.code}): {message(asked)} To decide: {asked.answer.experiment}")
+        for asked in report.suspects
+        if asked is not report.headline and asked.question.code[:1] not in SIGNS
+    ]
 
 
 def notes(report: Report) -> list[str]:
@@ -119,7 +154,8 @@ def notes(report: Report) -> list[str]:
 
 def quiet(report: Report) -> str:
     """Audits and probes without a finding, in one line; "" where there are none."""
-    kinds = [asked.answer.kind for asked in report.walk.path if is_quiet(report, asked)]
+    quiet_ones = [asked for asked in report.walk.path if is_quiet(report, asked)]
+    kinds = [asked.answer.kind for asked in quiet_ones if asked.question.code[:1] not in SIGNS]
     parts = [
         f"{count} {word}"
         for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
@@ -132,7 +168,9 @@ def quiet(report: Report) -> str:
 def is_quiet(report: Report, asked: Asked) -> bool:
     """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
     beside = any(answered.question.code[:1] not in PROOFS for answered in report.walk.path)
-    return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in {FAULT, NOTE}
+    if asked.question.code[:1] in SIGNS:
+        return True
+    return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in GRADES
 
 
 def remedies(report: Report) -> list[str]:

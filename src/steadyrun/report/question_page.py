@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.questions.form import STANDING, Outcome, Question, Threshold
+from steadyrun.questions.form import GRADES, STANDING, Outcome, Question, Threshold
 from steadyrun.report.limits import everything
 from steadyrun.report.phrases import SYMBOLS, word
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -58,6 +58,34 @@ def _all() -> dict[str, Any]:
     return measurements
 
 
+@dataclass(frozen=True)
+class Frequency:
+    """On how many of the measured runs an answer was given."""
+
+    healthy: int
+    of_healthy: int
+    broken: int
+    of_broken: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.healthy} of {self.of_healthy} healthy runs, {self.broken} of {self.of_broken} broken ones"
+
+
+def frequency(code: str, outcome: str) -> Frequency | None:
+    """How often an answer was given on the measured runs; None if it was not measured."""
+    counted = _frequencies()
+    pair, runs = counted.get("outcomes", {}).get(f"{code}:{outcome}"), counted.get("runs")
+    return None if pair is None or runs is None else Frequency(pair[0], runs[0], pair[1], runs[1])
+
+
+@cache
+def _frequencies() -> dict[str, Any]:
+    file = resources.files("steadyrun.questions") / "outcomes.json"
+    counted: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return counted
+
+
 # What the sections are about: C configuration, D dynamics, S the signatures of the seven panels, P preflight.
 SECTIONS = {
     "C1": "the first step",
@@ -77,6 +105,8 @@ SECTIONS = {
     "S5": "signatures of the weights",
     "S6": "signatures of dead units and heads",
     "S7": "signatures of the classes",
+    "V1": "vital signs",
+    "F1": "facts about the run",
     "A1": "audits of the step",
     "A2": "audits of the modes",
     "A3": "audits of the loss and its targets",
@@ -238,8 +268,12 @@ def fault_words(numbers: Measured) -> str:
 
 def _outcome(question: Question, outcome: Outcome) -> Item:
     details = []
+    if outcome.experiment:
+        details.append(f"to decide: {outcome.experiment}")
     if outcome.fix:
         details.append(f"fix: {outcome.fix}")
+    if outcome.answer in GRADES and (seen := frequency(question.code, outcome.name)) is not None:
+        details.append(f"measured: {seen.words}")
     if edge := question.edges.get(outcome.name):
         details.append(f"asked first: {', '.join(edge)}; a fault found there is the cause")
     if outcome.may_pass:

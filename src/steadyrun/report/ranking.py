@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steadyrun.questions.form import FAULT, NOTE, Outcome
+from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Outcome
 from steadyrun.trees.walker import Asked
 
 # What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
@@ -53,16 +53,18 @@ class Ranking:
 
 
 def ranked(path: Sequence[Asked]) -> Ranking:
-    """The headline of a walk: a fault that no other fault explains, proofs before statistics, else in walking order."""
+    """The headline of a walk: a fault that no other fault explains, proofs before statistics, else in walking order.
+
+    If there is no fault, the suspects are ranked in the same way.
+    """
     faults = [asked for asked in path if asked.answer.kind == FAULT]
+    faults = faults or [asked for asked in path if asked.answer.kind == SUSPECT]
     if not faults:
         return Ranking(None)
     roots = [fault for fault in faults if not any(_goes_before(other, fault) for other in faults)]
     headline = min(roots or faults, key=_rank)
     follows = tuple(
-        asked
-        for asked in path
-        if asked is not headline and asked.answer.kind in {FAULT, NOTE} and _explains(headline, asked)
+        asked for asked in path if asked is not headline and asked.answer.kind in GRADES and _explains(headline, asked)
     )
     beside = tuple(fault for fault in faults if fault is not headline and fault not in follows)
     return Ranking(headline, follows, beside)

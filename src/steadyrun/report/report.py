@@ -10,23 +10,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Threshold
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, SUSPECT, Threshold
 from steadyrun.report import limits as chosen
 from steadyrun.report.announced_faults import Announced, announced
 from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
-from steadyrun.report.phrases import one_line
+from steadyrun.report.phrases import likelihood, one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.report.vital_signs import AMBER, VitalSign, vital_signs
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Changes, Walk, walk
 
-SCHEMA = 1
+SCHEMA = 2
 HEALTHY, CANNOT = "healthy", "cannot-tell"
 NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
-EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3}
+EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3, SUSPECT: 4}
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,21 +57,38 @@ class Report:
 
     @property
     def headline(self) -> Asked | None:
-        """The cause to begin with: the leaf, or a proven violation that explains it; None where there is no fault."""
+        """The cause to begin with: the leaf or a proof that explains it, else the first suspect, else None."""
         return self.ranking.headline
 
     @property
     def verdict(self) -> str:
-        """`fault`; `healthy` where no fault was found and what matters was answered; else `cannot-tell`."""
+        """`fault` or `suspect` if there is one; `healthy` if the vital signs show it; else `cannot-tell`."""
         if self.leaf is not None:
             return FAULT
-        return CANNOT if self.unanswered else HEALTHY
+        if self.suspects:
+            return SUSPECT
+        return CANNOT if self.unanswered or self.amber else HEALTHY
 
     @property
     def unanswered(self) -> tuple[str, ...]:
         """The questions without whose answer no run is called healthy, as far as they were not answered."""
         answered = {asked.question.code for asked in self.walk.path if asked.answer.kind != CANNOT_TELL}
         return tuple(code for code in self.needed if code not in answered)
+
+    @property
+    def vital_signs(self) -> tuple[VitalSign, ...]:
+        """The signs of life, each with its colour."""
+        return vital_signs(self.walk.path)
+
+    @property
+    def amber(self) -> tuple[VitalSign, ...]:
+        """The signs that withhold `healthy`."""
+        return tuple(sign for sign in self.vital_signs if sign.colour == AMBER)
+
+    @property
+    def suspects(self) -> tuple[Asked, ...]:
+        """Likely causes, each with the experiment that decides."""
+        return tuple(asked for asked in self.walk.path if asked.answer.kind == SUSPECT)
 
     @property
     def exit_code(self) -> int:
@@ -89,9 +107,11 @@ class Report:
             "last_step": self.last_step,
             "verdict": self.verdict,
             "leaf": None if self.leaf is None else _leaf(self.leaf),
-            "headline": None if self.headline is None else _leaf(self.headline) | {"proof": proof(self.headline)},
+            "headline": None if self.headline is None else _headline(self.headline),
+            "vital_signs": [sign.to_dict() for sign in self.vital_signs],
             "consequences": [brief(asked) for asked in self.ranking.consequences],
             "walk": [_entry(asked) for asked in self.walk.path],
+            "suspects": [brief(asked) | {"experiment": asked.answer.experiment} for asked in self.suspects],
             "notes": [brief(asked) for asked in self.notes],
             "not_asked": self._not_asked(),
             "damage": list(self.damage),
@@ -185,6 +205,17 @@ def _leaf(asked: Asked) -> dict[str, Any]:
     answer = asked.answer
     evidence = {"measured": dict(answer.measured), "thresholds": _thresholds(asked), "panel": asked.panel}
     return brief(asked) | {"fix": answer.fix, "evidence": evidence}
+
+
+def _headline(asked: Asked) -> dict[str, Any]:
+    answer = asked.answer
+    likely = likelihood(asked)
+    return _leaf(asked) | {
+        "grade": answer.kind,
+        "likely": likely,
+        "experiment": answer.experiment,
+        "proof": proof(asked),
+    }
 
 
 def _entry(asked: Asked) -> dict[str, Any]:

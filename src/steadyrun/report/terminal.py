@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from steadyrun.trees.walker import Asked
 
 _STYLES = {"healthy": "green", PASS: "green", FAULT: "bold red", NOTE: "yellow", CANNOT_TELL: "cyan"}
-_STYLES |= {NOT_APPLICABLE: "dim"}
+_STYLES |= {SUSPECT: "bold dark_orange", NOT_APPLICABLE: "dim"}
+_SIGNS = {"green": ("●", "green"), "amber": ("●", "yellow"), "red": ("●", "bold red"), "unknown": ("○", "dim")}
 _UNWRAPPED = 1_000_000  # columns of what is no terminal: a line stays a line
 
 
@@ -34,10 +35,13 @@ def plain(report: Report, comparison: Comparison | None = None, program: str = "
 def show(console: Console, report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> None:
     """Print the report: the path walked, the fault and its fix, what else there is to know, what to type next."""
     sections = [
+        _head(report),
+        _signs(report),
         _path(report),
         _headline(report),
         _list("follows from it", phrases.consequences(report)),
         _list("beside it, not explained by it", phrases.beside(report)),
+        _list("also suspect", phrases.suspects(report)),
         _list("incidents", phrases.happened(report)),
         _list("announced while it ran", phrases.announced(report), whole=True),
         _notes(report),
@@ -67,13 +71,16 @@ def _when(report: Report) -> str:
     return "no steps" if report.last_step is None else f"step {report.last_step}"
 
 
-def _path(report: Report) -> Tree:
-    head = Text.assemble(
+def _head(report: Report) -> Text:
+    return Text.assemble(
         (phrases.one_line(report.run), "bold"),
         f" ({phrases.standing(report)}): ",
         (phrases.with_symbol(report.verdict), _STYLES[report.verdict]),
     )
-    tree = Tree(head)
+
+
+def _path(report: Report) -> Tree:
+    tree = Tree(Text("the walk", "bold"))
     branches: dict[str, Tree] = {}
     audited = phrases.quiet(report)
     for asked in report.walk.path:
@@ -83,6 +90,19 @@ def _path(report: Report) -> Tree:
     for line in (audited, phrases.not_reached(report)):
         if line:
             tree.add(Text(line, "dim"))
+    return tree
+
+
+def _signs(report: Report) -> Tree | None:
+    """The vital signs, each with its colour as a word as well: a terminal may have no colours."""
+    lines = phrases.signs(report)
+    if not lines:
+        return None
+    tree = Tree(Text("vital signs", "bold"))
+    for colour, line in lines:
+        dot, style = _SIGNS[colour]
+        word = "" if colour == "unknown" else f" {colour}"
+        tree.add(Text.assemble((f"{dot}{word} ", style), line))
     return tree
 
 
@@ -102,6 +122,8 @@ def _headline(report: Report) -> Tree:
         return tree
     facts = {
         "means": phrases.meaning(leaf),
+        "evidence": phrases.message(leaf) if leaf.answer.kind == SUSPECT else "",
+        "how likely": phrases.likelihood(leaf),
         "measured": phrases.figures(leaf.answer.measured),
         "seen on": "" if leaf.panel is None else f"panel {leaf.panel}",
     }
@@ -110,6 +132,8 @@ def _headline(report: Report) -> Tree:
             tree.add(Text(f"{name}: {text}"))
     for limit in phrases.limits(leaf):
         tree.add(Text(f"limit: {limit}"))
+    if leaf.answer.experiment:
+        tree.add(Text.assemble(("to decide: ", "bold"), phrases.one_line(leaf.answer.experiment)))
     if leaf.answer.fix:
         tree.add(Text.assemble(("fix: ", "bold"), phrases.one_line(leaf.answer.fix)))
     return tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from steadyrun.questions.form import FAULT, Question
+from steadyrun.questions.form import FAULT, SUSPECT, Question
 from steadyrun.report.question_page import SECTIONS, section_of
 from steadyrun.trees import TREES
 
@@ -14,11 +14,12 @@ _ASKED = {
     "dynamics": "What happened while it trained?",
     "signatures": "What does one see on the seven panels?",
     "audits": "What was seen happening in the loop? Asked behind a fault as well.",
+    "vital signs": "Is the run alive? Asked of every run; all green or not applicable is healthy.",
 }
 _AFTER = {
     "configuration": "no fault: the dynamics tree",
     "dynamics": "no fault: the signatures",
-    "signatures": "no fault: the run is healthy, as far as it was recorded",
+    "signatures": "no fault: the vital signs decide",
 }
 HOW_TO_READ = (
     "The questions are asked from top to bottom, and the first fault is the answer. An arrow leads to where the cause "
@@ -44,9 +45,10 @@ def _section(code: str, questions: list[Question]) -> list[str]:
 
 def _question(question: Question) -> list[str]:
     lines = [f"{question.code} {question.name}: {question.asks}"]
-    faults = [outcome.name for outcome in question.outcomes if outcome.answer == FAULT]
-    if faults:
-        lines.append(f"    fault: {', '.join(faults)}")
+    for grade in (FAULT, SUSPECT):
+        named = [outcome.name for outcome in question.outcomes if outcome.answer == grade]
+        if named:
+            lines.append(f"    {grade}: {', '.join(named)}")
     for targets, edges in groupby(question.edges.items(), lambda edge: edge[1]):
         lines.append(f"    {', '.join(outcome for outcome, _ in edges)} → {', '.join(targets)}")
     return lines

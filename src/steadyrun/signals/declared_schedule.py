@@ -144,7 +144,10 @@ def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, sl
 
 def distance(rates: Floats, expected: Floats, peak: float) -> float:
     """The mean distance of two curves as a share of the peak."""
-    return float(np.mean(np.abs(rates - expected))) / peak if len(rates) else math.inf
+    if not len(rates):
+        return math.inf
+    apart = float(np.mean(np.abs(rates - expected)))
+    return apart / peak if peak > 0 else (math.inf if apart else 0.0)
 
 
 def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from steadyrun.signals.curves import Floats
+from steadyrun.signals.facts import RANDOM, Facts
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import from_scratch
-from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.run_signals import LimitTable, Points, Signals
 
 # What has been so from the first sample to the last: the proof that several signatures rest on.
 
@@ -30,24 +30,18 @@ def none_there(run: Signals, probe: str) -> None:
             raise NotApplicable(f"{probe}: {event.fields.get('why') or 'none were found in this model'}")
 
 
-def from_random_weights(run: Signals, part: str) -> bool:
+def from_random_weights(run: Signals, part: str, known: Facts) -> bool:
     """Whether a part of the model starts untrained and all of it is trained.
 
     Where no parameter bears its name (an activation's module), the whole model counts.
     """
     weights = run.listed("initial_weights")
     mine = [entry for entry in weights if _belongs(entry, part)] or weights
-    return from_scratch(run) and bool(mine) and all(entry.get("trainable") is True for entry in mine)
+    return known.start == RANDOM and bool(mine) and all(entry.get("trainable") is True for entry in mine)
 
 
 def _belongs(entry: dict[str, Any], part: str) -> bool:
     return str(entry.get("name")).startswith(f"{part}.")
-
-
-class LimitTable(Protocol):
-    """The limits of the question that asks, by name."""
-
-    def __getitem__(self, name: str) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ def taken_by(run: Signals) -> dict[str, str]:
     return {str(a): str(b) for a, b in follows.items()} if isinstance(follows, dict) else {}
 
 
-def dead_blocks(run: Signals, limit: LimitTable, *, so_far: bool = False) -> list[Dead]:
+def dead_blocks(run: Signals, limit: LimitTable, known: Facts, *, so_far: bool = False) -> list[Dead]:
     """Blocks next to nothing in every sample of the first steps, while the block that takes their output lives.
 
     With `so_far`, also those of a run that is too young to tell, which give next to nothing of what they take.
@@ -92,12 +86,12 @@ def dead_blocks(run: Signals, limit: LimitTable, *, so_far: bool = False) -> lis
     """
     blocks, takes = magnitudes(run), taken_by(run)
     pairs = [(name, before) for name, before in takes.items() if {name, before} <= set(blocks)]
-    candidates = [_dead(run, name, before, blocks, limit, so_far=so_far) for name, before in pairs]
+    candidates = [_dead(run, name, before, blocks, limit, known, so_far=so_far) for name, before in pairs]
     return [candidate for candidate in candidates if candidate is not None]
 
 
 def _dead(
-    run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: LimitTable, *, so_far: bool
+    run: Signals, follower: str, block: str, blocks: dict[str, Points], limit: LimitTable, known: Facts, *, so_far: bool
 ) -> Dead | None:
     own, given, taken = blocks[block], blocks[follower], _entering(run, block, blocks)
     lasting = from_the_start(own, limit["samples"], limit["steps"])
@@ -114,7 +108,7 @@ def _dead(
     if not enough or not np.all(dead[early]) or not np.any(after[early] > 0):
         return None
     stays = bool(np.all(own.values <= limit["later"] * beside))
-    return Dead(block, follower, own.steps, own.values, beside, stays, from_random_weights(run, block))
+    return Dead(block, follower, own.steps, own.values, beside, stays, from_random_weights(run, block, known))
 
 
 def _entering(run: Signals, block: str, blocks: dict[str, Points]) -> Points | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,35 +80,6 @@ def shuffles(run: Signals, batches: int) -> str:
 # What a run declares, or lets one infer, that several questions ask about.
 
 
-_NEAR = 0.15  # of ln V
-_TELLING = 8  # classes: ln of fewer is too close to where any standardised loss begins
-_PADDING = 0.1  # output tables are often padded to a round size
-
-
-def classes(run: Signals) -> int | None:
-    """How many classes the output chooses among, as declared; None where that is not known.
-
-    A declared number that is far from the width of the model's output (a class-conditional generator, a
-    detector) is not what its loss chooses among.
-    """
-    for name in ("vocab_size", "num_classes"):
-        declared = run.declared(name)
-        if declared is not None:
-            width = number(run.inferred.get("output_width"))
-            chosen = width is None or abs(width - declared) <= _PADDING * declared
-            return int(declared) if declared >= 2 and chosen else None
-    return None
-
-
-def chooses(run: Signals) -> int | None:
-    """As `classes`; or, where none are declared, the output's width if the first loss is just that of a guess."""
-    declared = classes(run)
-    width, loss = number(run.inferred.get("output_width")), run.maybe("loss")
-    if declared is not None or width is None or width < _TELLING or loss is None or "num_classes" in run.config:
-        return declared
-    return int(width) if abs(float(loss.values[0]) - math.log(width)) < _NEAR * math.log(width) else None
-
-
 def unknown_classes(run: Signals) -> tuple[str, str, str]:
     """Why it is not known what the output chooses among: the name of what is missing, why, and what to do."""
     name = next((name for name in ("vocab_size", "num_classes") if name in run.config), None)
@@ -123,15 +93,6 @@ def unknown_classes(run: Signals) -> tuple[str, str, str]:
     if width is None:
         return "vocab_size", f"{why}none could be inferred", ""
     return "vocab_size", f"{why}the first loss does not show whether it chooses among the output's {width:g} values", ""
-
-
-def pretrained(run: Signals) -> bool:
-    """Whether the run starts from learned weights: declared so, or told by a first loss far below a guess."""
-    init = run.config.get("init")
-    if isinstance(init, str):
-        return init.lower() != "random"
-    count, loss = classes(run), run.maybe("loss")
-    return count is not None and loss is not None and float(loss.values[0]) < 0.7 * math.log(count)
 
 
 def untrained_start(run: Signals) -> None:

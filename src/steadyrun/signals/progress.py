@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.signals.curves import Floats, ema
-from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Points, Signals
 
 SPAN = 50
 _FIRST = 10
-_GUESS = 0.3  # of ln V: a first loss this close to it is that of an untrained model
 SURE = 4.5  # errors
 _LEARNS = 0.05  # share of the first loss
-_TELLING = 8  # classes: of fewer, a log alone does not tell whether there is more to learn
 _FEWEST = 20  # points from which anything is said of a loss curve
+_BLOCKS = 20  # equal stretches whose medians are compared
+_OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # from a median deviation to σ, and from the error of a mean to a median's
+_EXPLODES = 2.0  # times: a mean of the first points so far above the first is an explosion, not noise
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,57 @@ class Progress:
         return float((self.start - np.min(later)) / abs(self.start)) if self.start else 0.0
 
 
+@dataclass(frozen=True)
+class Levels:
+    """A loss in a few numbers: its true start, its best and its last level as medians of equal stretches."""
+
+    start: float
+    best: float
+    end: float
+    error: float  # how far such a median is off by chance
+    best_step: int
+    steps: float
+
+    @property
+    def fallen(self) -> float:
+        """The fraction of the start that is gone at the end."""
+        return (self.start - self.end) / abs(self.start) if self.start else 0.0
+
+    @property
+    def lost(self) -> float:
+        """The fraction of the descent that is lost again; in logarithms where the loss is positive."""
+        back, down = max(0.0, self.end - self.best), self.start - self.best
+        if self.best > 0:
+            back, down = math.log1p(back / self.best), math.log1p(max(down, 0.0) / self.best)
+        return back / down if down > 0 else 0.0
+
+
+def levels(run: Signals, name: str = "loss") -> Levels:
+    """The levels of a loss; an error where too few points are recorded."""
+    points = run.points(name)
+    if len(points) < _FEWEST:
+        how = "let it run on" if run.running else "train for longer"
+        raise MissingSignal(name, f"only {len(points)} losses are recorded, {_FEWEST} are needed", how)
+    values = points.values
+    size = max(1, len(values) // _BLOCKS)
+    tail = values[len(values) % size :].reshape(-1, size)
+    medians = np.median(tail, axis=1)
+    best = int(np.argmin(medians))
+    spread = float(np.median(np.abs(tail - medians[:, None]))) * _OF_NORMAL
+    at = len(values) % size + best * size
+    error = spread * _OF_MEDIAN / math.sqrt(size)
+    return Levels(
+        true_start(values), float(medians[best]), float(medians[-1]), error, points.step_at(at), run.length(points)
+    )
+
+
+def true_start(values: Floats) -> float:
+    """Where a loss begins: its first points, or the first alone where the next ones explode."""
+    first = float(values[0])
+    early = min(float(np.mean(values[:3])), float(np.mean(values[:_FIRST])))
+    return first if 0 < _EXPLODES * first < early else early
+
+
 def progress(run: Signals) -> Progress:
     """The run's progress; an error where too few points are recorded to tell."""
     loss = run.points("loss")
@@ -51,24 +102,8 @@ def progress(run: Signals) -> Progress:
         return known
     span = min(SPAN, max(2, len(loss) // 4))
     smooth = ema(loss.values, span)
-    # A loss that explodes at once is above its start from the second step on.
-    start = min(float(np.mean(loss.values[:3])), float(np.mean(loss.values[:_FIRST])))
-    measured = run.memo["progress"] = Progress(loss, smooth, start)
+    measured = run.memo["progress"] = Progress(loss, smooth, true_start(loss.values))
     return measured
-
-
-def from_scratch(run: Signals) -> bool:
-    """Whether the run is known to start untrained: declared so, or its first loss is that of a guess.
-
-    Never of a log by epochs: its first point is the mean of an epoch, in which most may have been learnt already.
-    """
-    if run.step_unit != "step" or (run.imported and (chooses(run) or _TELLING) < _TELLING):
-        return False
-    init = run.config.get("init")
-    if isinstance(init, str):
-        return init.lower() == "random"
-    count, loss = chooses(run), run.maybe("loss")
-    return count is not None and loss is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS
 
 
 def surely(training: Progress) -> float:
@@ -84,17 +119,3 @@ def learns(run: Signals) -> bool:
     """Whether the loss has fallen: then there are gradients and a learning rate, whatever a log prints of them."""
     loss = run.maybe("loss")
     return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > _LEARNS
-
-
-def should_fall(run: Signals) -> str:
-    """Why the loss must fall where it must; empty where it may move as it likes (a game, a moving target)."""
-    optimizers = {str(group.get("optimizer")) for group in run.listed("param_groups")}
-    loss = run.maybe("loss")
-    if len(optimizers) > 1 or loss is None or float(np.min(loss.values)) < 0:
-        return ""
-    count = chooses(run)
-    if count is not None and abs(float(loss.values[0]) / math.log(count) - 1) < _GUESS:
-        return "it is a cross-entropy that starts at a guess"
-    if run.maybe("val_loss") is not None:
-        return "a validation loss is recorded with it"
-    return ""

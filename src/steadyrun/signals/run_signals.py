@@ -38,6 +38,12 @@ class RunSource(Protocol):
     def events(self, kind: str | None = None) -> list[Event]: ...
 
 
+class LimitTable(Protocol):
+    """The limits of the question that asks, by name: a signal has none of its own."""
+
+    def __getitem__(self, name: str) -> float: ...
+
+
 @dataclass(frozen=True)
 class Points:
     """A series with finite values only, at rising steps."""

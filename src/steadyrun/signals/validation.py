@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.signals.curves import Floats, robust_scale
-from steadyrun.signals.intent import chooses
+from steadyrun.signals.facts import Facts
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
@@ -95,7 +95,7 @@ def _counts_otherwise(val: Points, loss: Points) -> bool:
     return bool(numbered and loss.steps[-1] > 5 * val.steps[-1])
 
 
-def gap_of(run: Signals) -> Gap:
+def gap_of(run: Signals, known: Facts) -> Gap:
     """The gap at every validation within the recorded training steps; an error where there is none."""
     val = run.points("val_loss")
     training: Progress = progress(run)
@@ -108,6 +108,5 @@ def gap_of(run: Signals) -> Gap:
     if not len(inside):
         raise MissingSignal("val_loss", "no validation lies within the recorded training steps")
     train = np.interp(inside.steps, training.loss.steps, training.smooth)
-    count = chooses(run)
-    first = math.log(count) if count is not None else abs(training.start)
+    first = math.log(known.classes) if known.classes is not None else abs(training.start)
     return Gap(inside, train, (first or 1.0) / _SEED_LOSS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, Answer, Limits, Question, explained
+from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, SUSPECT, Answer, Limits, Question, explained
 from steadyrun.questions.form import Changes as Changes
 
 
@@ -55,8 +55,8 @@ def walk(
 ) -> Walk:
     """Ask the questions in their order. The first fault ends the walk, unless `go_on`; audits are asked all the same.
 
-    A fault or note whose outcome has an edge is a symptom: the questions there are asked first, and where one of
-    them finds a fault, that is the leaf and the symptom stands as a note.
+    A finding whose outcome has an edge is a symptom: the questions there are asked first, and where one of them finds
+    a fault, that is the leaf and the symptom stands as a note. A suspect is explained by a suspect as well.
     """
     engine = _Engine(questions, run, changes, go_on)
     ended = False
@@ -89,13 +89,13 @@ class _Engine:
         answer = self._answer(question, changed)
         index = len(self.path)
         self.path.append(Asked(question, answer, changed, because_of))
-        if answer.kind not in {FAULT, NOTE} or not answer.edge:
+        if answer.kind not in GRADES or not answer.edge:
             return answer.kind == FAULT
-        cause = self._look_for_cause(answer.edge, code)
-        if cause is None:
+        causes = self._look_for_causes(answer.edge, code)
+        if not (cause := causes.get(FAULT) or (causes.get(SUSPECT) if answer.kind == SUSPECT else None)):
             return answer.kind == FAULT
         self.path[index] = Asked(question, explained(answer, cause), changed, because_of)
-        return True
+        return FAULT in causes
 
     def _answer(self, question: Question, changed: Mapping[str, float]) -> Answer:
         """A question that fails on a strange run is one that cannot tell; the others are still asked."""
@@ -108,14 +108,15 @@ class _Engine:
             how = "this is a mistake in steadyrun: please report it with the run's manifest"
             return Answer(CANNOT_TELL, "failed", why, missing=("an answer",), how_to_record=how)
 
-    def _look_for_cause(self, edge: tuple[str, ...], symptom: str) -> str | None:
-        """The first question behind the edge that answers with a fault."""
-        cause = None
+    def _look_for_causes(self, edge: tuple[str, ...], symptom: str) -> dict[str, str]:
+        """By grade: the first question behind the edge that answers with a fault, and with a suspect."""
+        causes: dict[str, str] = {}
         for target in edge:
             for code in [code for code in self._questions if code == target or code.startswith(f"{target}.")]:
                 start = len(self.path)
-                if self.visit(code, symptom) and cause is None:
-                    cause = next(a.question.code for a in self.path[start:] if a.answer.kind == FAULT)
-                    if not self._go_on:
-                        return cause
-        return cause
+                found_fault = self.visit(code, symptom)
+                for asked in self.path[start:]:
+                    causes.setdefault(asked.answer.kind, asked.question.code)
+                if found_fault and not self._go_on:
+                    return causes
+        return causes

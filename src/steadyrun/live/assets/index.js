@@ -3,7 +3,7 @@
   "use strict";
 
   const SVG = "http://www.w3.org/2000/svg";
-  const SYMBOLS = { healthy: "✓", fault: "✗", "cannot-tell": "?", unreadable: "✗" };
+  const SYMBOLS = { healthy: "✓", fault: "✗", suspect: "▲", "cannot-tell": "?", unreadable: "✗" };
   const { runs: runsAddress, events: eventsAddress } = document.body.dataset;
   const table = document.getElementById("runs"), body = table.tBodies[0];
   const filter = document.getElementById("filter"), compare = document.getElementById("compare");

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.intent import count, names, reach
-from steadyrun.signals.progress import from_scratch
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed
 
 
-def find(run: Signals, _limit: Limits) -> Finding:
+def find(run: Signals, limit: Limits) -> Finding:
     reached = reach(run)
     total, strange, trained = (count(reached, name) for name in ("left_out_count", "strange", "trained"))
     missing = names(reached, "left_out")
@@ -18,7 +19,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if total and strange:
         message = f"{facts}; the optimizer holds {strange} tensors that are not in the model."
         return Finding("stale", message, measured)
-    if total and from_scratch(run):
+    if total and known_facts(run, limit).start == RANDOM:
         return Finding("left-out", f"{facts}, and they started from random weights.", measured)
     if total:
         return Finding("not-optimized", f"{facts}.", measured)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.intent import count, names, pretrained, reach
+from steadyrun.signals.facts import LEARNED
+from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed
 
@@ -21,7 +23,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     if total == trained and measured["samples"] >= limit["samples"]:
         return Finding("nothing-reached", f"{words}: what is differentiated does not depend on them.", measured)
     module = facts.get("cut_before")
-    if isinstance(module, str) and module and not pretrained(run) and measured["samples"] >= limit["samples"]:
+    if (
+        isinstance(module, str)
+        and module
+        and known_facts(run, limit).start != LEARNED
+        and measured["samples"] >= limit["samples"]
+    ):
         return Finding("cut-off", f"{words}: it ends at {module}, and all that ran before it gets none.", measured)
     return Finding("unused", f"{words}.", measured)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
-from steadyrun.signals.intent import pretrained
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed, percent
 
 
-def find(run: Signals, _limit: Limits) -> Finding:
+def find(run: Signals, limit: Limits) -> Finding:
     weights = {str(weight.get("name")): weight for weight in run.listed("initial_weights")}
     groups = run.listed("param_groups")
     if not weights or not groups:
@@ -22,7 +23,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
         message = f"all {len(known)} parameters that the optimizer holds are frozen ({listed(frozen)})."
         return Finding("nothing-trainable", message, measured)
     everything = [name for name, weight in weights.items() if weight.get("trainable") is False]
-    if frozen and run.config.get("init") == "random" and not pretrained(run):
+    if frozen and run.config.get("init") == "random" and known_facts(run, limit).start != LEARNED:
         share = len(frozen) / len(known)
         message = (
             f"{len(frozen)} of {len(known)} optimized parameters ({percent(share)}) are frozen at random weights: "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.intent import chooses, summed_loss, unknown_classes, untrained_start
+from steadyrun.signals.intent import summed_loss, unknown_classes, untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -17,7 +18,7 @@ _NEAR_LN_2 = 0.1
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
     summed_loss(run)
-    count = chooses(run)
+    count = known_facts(run, limit).classes
     if count is None:
         raise MissingSignal(*unknown_classes(run))
     loss = run.points("loss")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
-from steadyrun.signals.intent import chooses, classes, summed_loss, untrained_start
+from steadyrun.signals.intent import summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import Signals
@@ -34,6 +35,7 @@ class Reduction:
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
     summed_loss(run)
+    classes = known_facts(run, limit).classes
     norms = run.points("grad_norm")
     if norms.steps[0] > 1:
         first_step = norms.step_at(0)
@@ -44,10 +46,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"grad_norm": first}
     facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
     times = _sign(run)
-    if times is not None and chooses(run) is not None and abs(times + 1) < _OPPOSITE and not _maximizes(run):
+    if times is not None and classes is not None and abs(times + 1) < _OPPOSITE and not _maximizes(run):
         message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
-    summed = _summed(run, limit["items"])
+    summed = _summed(run, limit["items"], classes)
     if summed is not None and not _undone(run, summed.times):
         measured |= {"items": summed.items, "times": summed.times}
         message = (
@@ -59,19 +61,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     if _lost_before_step(run, norms.values):
         message = f"{facts} when backward ended; the optimizer found none, in this step and the next ones."
         return Finding("erased", message, measured | {"at_backward": first}, 0)
-    if _nothing_comes_back(run, norms.values):
+    if _nothing_comes_back(norms.values, classes):
         if (had := _erased(run)) is not None:
             message = f"{facts}, although it was {shown(had)} when backward ended."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
         if run.imported and learns(run):
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
         message = f"{facts}, and in the steps after it: nothing comes back."
-        return Finding("nothing", message, measured, 0, may_pass=classes(run) is None)
-    if classes(run) is not None and first < limit["low"]:
+        return Finding("nothing", message, measured, 0, may_pass=classes is None)
+    if classes is not None and first < limit["low"]:
         return Finding("too-small", f"{facts}, limit {limit['low']:g}: hardly anything comes back.", measured, 0)
     if first > limit["high"]:
         return Finding("too-large", f"{facts}, above {limit['high']:g}.", measured, 0)
-    if classes(run) is not None and not limit["band_low"] <= first <= limit["band_high"]:
+    if classes is not None and not limit["band_low"] <= first <= limit["band_high"]:
         band = f"{limit['band_low']:g} to {limit['band_high']:g}"
         return Finding("unusual", f"{facts}, outside {band}.", measured, 0)
     return Finding("pass", f"{facts} (limits {limit['low']:g} and {limit['high']:g}).", measured, 0)
@@ -83,9 +85,9 @@ def _undone(run: Signals, times: float) -> bool:
     return later is not None and abs(later / times - 1) < _OPPOSITE
 
 
-def _nothing_comes_back(run: Signals, norms: Floats) -> bool:
+def _nothing_comes_back(norms: Floats, classes: int | None) -> bool:
     """Exactly nothing in the first steps of a cross-entropy; a reward may stay away for longer."""
-    if classes(run) is None:
+    if classes is None:
         return len(norms) >= _LONG and not np.any(norms)
     return len(norms) >= _FIRST and not np.any(norms[:_FIRST])
 
@@ -122,12 +124,12 @@ def _sign(run: Signals) -> float | None:
     return float(np.median(shares[np.isfinite(shares)])) if np.any(np.isfinite(shares)) else None
 
 
-def _summed(run: Signals, tolerance: float) -> Reduction | None:
+def _summed(run: Signals, tolerance: float, classes: int | None) -> Reduction | None:
     """Whether the loss is larger than a mean would be by just the number of items in the batch."""
     loss = run.maybe("loss")
     if loss is None or loss.steps[0] > 1 or run.config.get("reduction") not in (None, "mean"):
         return None
-    first, count = float(loss.values[0]), classes(run)
+    first, count = float(loss.values[0]), classes
     candidates = []
     root = run.maybe("backward_loss")
     if root is not None and root.steps[0] == loss.steps[0] and first > 0:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.intent import chooses
+from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import Progress, from_scratch, progress, should_fall
+from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import percent, shown
 
@@ -42,7 +43,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         "clipped": level.always,
         "fallen": fallen,
     }
-    must_fall = bool(should_fall(run)) and from_scratch(run)
+    known = known_facts(run, limit)
+    must_fall = bool(known.must_fall) and known.start == RANDOM
     stuck = must_fall and fallen < limit["fallen"]
     of = f"clip threshold {level.reference:g}" if level.clips else f"norm of the first steps {shown(level.reference)}"
     window = f"{level.window}-step" if run.counted(level.norms) == "steps" else f"{level.window}-point"
@@ -115,7 +117,7 @@ def _frozen(run: Signals, limit: Limits) -> str:
 
 def _vanished(run: Signals, lowest: float, limit: Limits) -> bool:
     """Below the floor, which is known for a cross-entropy; for any other loss only nothing is too little."""
-    return lowest < limit["low"] if chooses(run) is not None else lowest == 0
+    return lowest < limit["low"] if known_facts(run, limit).classes is not None else lowest == 0
 
 
 QUESTION = Question(

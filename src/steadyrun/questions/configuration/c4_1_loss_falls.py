@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Trend, trend
-from steadyrun.signals.intent import chooses
+from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import SURE, Progress, from_scratch, progress, should_fall, surely
+from steadyrun.signals.progress import SURE, Progress, progress, surely
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
@@ -76,11 +77,14 @@ def _stuck(
     moves = measured.get("update_ratio")
     if warming:
         return Finding("warming-up", f"{facts}; {warming}.", measured, step)
-    if not should_fall(run):
+    known = known_facts(run, limit)
+    if not known.must_fall:
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    untrained, change = from_scratch(run), surely(training)
+    untrained, change = known.start == RANDOM, surely(training)
     above = training.end / abs(training.start) - 1 if training.start else 0.0
-    exploded = chooses(run) is not None and _later(training) > (1 + limit["risen_far"]) * float(training.loss.values[0])
+    exploded = known.classes is not None and _later(training) > (1 + limit["risen_far"]) * float(
+        training.loss.values[0]
+    )
     if exploded or (change > SURE and above > limit["risen"] and untrained):
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.batches import Overlap, overlap
 from steadyrun.signals.missing import MissingSignal
@@ -22,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     many = shared is not None and shared.compared >= _COMPARED and shared.share >= limit["overlap"]
     if shared is not None and many and _all_different(run) and not _on_purpose(run):
         return _leak(shared, limit["overlap"])
-    gap = gap_of(run)
+    gap = gap_of(run, known_facts(run, limit))
     early = _last_before(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
-from steadyrun.signals.intent import chooses, untrained_start
+from steadyrun.signals.intent import untrained_start
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -114,7 +115,7 @@ def _starts_badly(run: Signals, limit: Limits) -> str:
     if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
     gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
-    if gradient.outcome == "too-large" and chooses(run) is not None:
+    if gradient.outcome == "too-large" and known_facts(run, limit).classes is not None:
         return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
     return ""
 

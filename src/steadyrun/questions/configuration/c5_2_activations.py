@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.signatures import s4_2_dead_block
 from steadyrun.signals.depth import Dead, dead_blocks
-from steadyrun.signals.intent import pretrained
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
@@ -38,7 +39,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("fewer than two blocks of one kind are recorded, so none can be compared with another")
     follows = run.inferred.get("follows")
     takes = follows if isinstance(follows, dict) else {}
-    silent = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), so_far=True)
+    silent = dead_blocks(run, limit.of(s4_2_dead_block.QUESTION), known_facts(run, limit), so_far=True)
     dead = {dead_block.block: dead_block for dead_block in silent}
     chain = [(before, name) for name in names if (before := takes.get(name)) in names]
     pairs = [(before, name) for before, name in chain if before not in dead]
@@ -61,7 +62,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"{shown(worst.from_to[1])}, {shown(worst.times)} times at step {worst.step}"
     )
     if worst.times > limit["times"]:
-        certain = bool(residual) and worst.step <= _EARLY and not pretrained(run)
+        certain = bool(residual) and worst.step <= _EARLY and known_facts(run, limit).start != LEARNED
         return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
     if dead:
         return _about_dead(next(iter(dead.values())))

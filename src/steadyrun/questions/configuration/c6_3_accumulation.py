@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.clipping import divided_later
-from steadyrun.signals.intent import chooses, pretrained
+from steadyrun.signals.facts import LEARNED, Facts
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -40,18 +41,18 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("pass" if abs(times - 1) <= 0.5 else "unclear", f"{facts}.", measured)
     if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
         return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
-    if declared is not None and observed == count and _undivided(run, count):
+    if declared is not None and observed == count and _undivided(run, count, known_facts(run, limit)):
         return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
     return Finding(
         "perhaps-not-divided", f"{facts}; that the loss given to run.step is undivided could not be shown.", measured
     )
 
 
-def _undivided(run: Signals, count: float) -> bool:
+def _undivided(run: Signals, count: float, known: Facts) -> bool:
     """Whether the loss given to run.step is a whole loss: known from the first loss, or from validation."""
-    loss, classes = run.points("loss"), chooses(run)
-    if classes is not None and not pretrained(run):
-        return _closer(float(loss.values[0]), math.log(classes), count)
+    loss = run.points("loss")
+    if known.classes is not None and known.start != LEARNED:
+        return _closer(float(loss.values[0]), math.log(known.classes), count)
     val = run.maybe("val_loss")
     return val is not None and _closer(loss.mean_until(float(val.steps[0]), 10), float(val.values[0]), count)
 

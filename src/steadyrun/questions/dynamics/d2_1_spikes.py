@@ -40,6 +40,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"{len(spikes)} times the loss is {limit['sigmas']:g} deviations above the {window} {unit} "
         f"before it ({peaks}{more})."
     )
+    from steadyrun.questions.dynamics import d2_3_cause  # it imports the rule of this question
+
+    noise = limit.of(d2_3_cause.QUESTION)["noise"]
+    if largest.sigmas <= noise:
+        return Finding("noise", f"{message[:-1]}: within the noise of a run, up to {noise:g}.", measured)
     return Finding("flagged", message, measured, largest.peak_step)
 
 
@@ -84,6 +89,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no spike"),
+        Outcome(name="noise", answer=PASS, meaning="no spike beyond the noise that healthy runs have"),
         Outcome(name="jump", answer=NOTE, meaning="the loss jumped, in a record too short for deviations"),
         Outcome(name="flagged", answer=NOTE, meaning="the loss jumped; what came of it is asked next"),
     ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from steadyrun.questions.dynamics.run_spikes import find_spikes
 from steadyrun.questions.dynamics.spike_causes import DIAGNOSES, beyond_plan, circumstances, lead, state_lost
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
@@ -142,7 +142,7 @@ QUESTION = Question(
             meaning="a spike far beyond noise without a cause in what was recorded",
             panel=1,
         ),
-        Outcome(name="noise", answer=NOTE, meaning="within the noise of this run", panel=1),
+        Outcome(name="noise", answer=PASS, meaning="within the noise of this run", panel=1),
         Outcome(
             name="long-tail-batch",
             answer=NOTE,

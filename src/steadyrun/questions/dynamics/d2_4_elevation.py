@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.dynamics.run_spikes import find_spikes, stays
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import should_fall
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
 from steadyrun.text import percent, shown
@@ -44,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     proof = _weights_thrown(run, spike, limit["weights"])
     if not proof and (not run.imported or (_overshoots(run, spike, at_once, now, limit))):
         proof = _validation_rose(run, spike, risen / 2)
-    if not should_fall(run) or not proof:
+    if not known_facts(run, limit).must_fall or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
         return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
     message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."

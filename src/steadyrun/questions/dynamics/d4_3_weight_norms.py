@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from steadyrun.questions.dynamics.drift import WORSE, change_in, last_stretch, surely_worse
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
@@ -26,7 +27,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     facts = f"the weights of {worst} change {shown(times)} times in {stretch.window} steps (limit {limit['times']:g})"
     if 1 / limit["times"] <= times <= limit["times"]:
         return Finding("pass", f"{facts}.", measured)
-    worse = surely_worse(run, stretch, limit["worse"])
+    worse = surely_worse(run, stretch, known_facts(run, limit), limit["worse"])
     if not worse:
         message = f"{facts} while the loss rises; validation does not show that this is worse."
         return Finding("changing", message, measured, int(start))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.dynamics.drift import CERTAIN, WORSE, last_stretch, surely_worse
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import rolling_mean, trend
 from steadyrun.signals.missing import NotApplicable
@@ -32,7 +33,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         val = run.maybe("val_loss")
         flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
-    worse = surely_worse(run, stretch, limit["worse"])
+    worse = surely_worse(run, stretch, known_facts(run, limit), limit["worse"])
     if stretch.above_best < limit["above"] or not worse:
         why = f"; {worse}" if worse else "; validation does not show that this is worse"
         return Finding("harder", f"{facts} (limit {limit['above']:.0%}){why}.", measured, int(stretch.loss.steps[0]))

@@ -8,9 +8,8 @@ import numpy as np
 
 from steadyrun.questions.form import Limits, Threshold
 from steadyrun.signals.curves import Trend, ema, trend
-from steadyrun.signals.intent import chooses
+from steadyrun.signals.facts import Facts
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import should_fall
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
@@ -54,13 +53,13 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
     return stretch
 
 
-def surely_worse(run: Signals, stretch: Stretch, limit: float) -> str:
+def surely_worse(run: Signals, stretch: Stretch, known: Facts, limit: float) -> str:
     """What shows that a cross-entropy which has to fall is worse now: validation rose with it. Empty where it did not.
 
     An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
     """
     val = run.maybe("val_loss")
-    if val is None or len(val) < 2 or chooses(run) is None or not should_fall(run):
+    if val is None or len(val) < 2 or known.classes is None or not known.must_fall:
         return ""
     best = int(np.argmin(val.values))
     lowest = float(val.values[best])

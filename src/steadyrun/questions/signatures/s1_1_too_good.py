@@ -7,9 +7,10 @@ from collections import defaultdict
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.depth import none_there
-from steadyrun.signals.intent import pretrained
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Points, Signals
@@ -78,7 +79,7 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     words = f"the smoothed loss comes to {shown(share * baseline)} by step {step}, {share:.0%} of the declared baseline"
     measured = {**measured, "under": share}
     facts = f"; {facts}" if facts else ""
-    if share > limit["under"] or pretrained(run):
+    if share > limit["under"] or known_facts(run, limit).start == LEARNED:
         return Finding("pass", f"{words} {shown(baseline)} (suspicious: below {limit['under']:.0%}){facts}.", measured)
     apart = _classes_apart(run, by)
     if apart is not None and apart > limit["apart"]:

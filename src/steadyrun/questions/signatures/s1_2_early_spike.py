@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.intent import chooses
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import Progress, progress, should_fall
+from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -17,7 +17,8 @@ _IN_A_ROW = 3  # one unlucky batch is no spike
 
 def find(run: Signals, limit: Limits) -> Finding:
     training = progress(run)
-    if chooses(run) is None or not should_fall(run):
+    known = known_facts(run, limit)
+    if known.classes is None or not known.must_fall:
         return _jump(run, training, limit)
     first = training.loss.steps <= training.loss.steps[0] + limit["within"]
     early = np.min(sliding_window_view(training.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)

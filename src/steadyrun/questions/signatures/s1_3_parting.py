@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
@@ -24,7 +25,7 @@ class Parting:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    gap = gap_of(run)
+    gap = gap_of(run, known_facts(run, limit))
     if len(gap.val) < limit["validations"]:
         why = f"{len(gap.val)} validations are recorded, {limit['validations']:g} are needed"
         if run.running:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import ema
+from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
-from steadyrun.signals.progress import SPAN, from_scratch
+from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -31,7 +33,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not stuck:
         return Finding("pass", f"{facts}.", measured)
     young = len(loss) < limit["steps"] or rounds < limit["rounds"] or run.running
-    if young or not from_scratch(run) or not _moving(run, limit):
+    if young or known_facts(run, limit).start != RANDOM or not _moving(run, limit):
         return Finding("nothing-yet", f"{facts}: nothing is learned from the inputs yet.", measured)
     if reached > limit["worse"] * guess:
         return Finding("nothing-yet", f"{facts}: worse than a guess, so the labels are not what is wrong.", measured)

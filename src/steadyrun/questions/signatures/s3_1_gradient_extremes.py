@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.intent import chooses
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -24,7 +24,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     began = float(norms.values[0])
     bound, words = (
         (limit["explodes"], "")
-        if chooses(run) is not None
+        if known_facts(run, limit).classes is not None
         else (limit["explodes"] * began, f" times the first one, {shown(began)}")
     )
     if highest > bound > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import thinned
 from steadyrun.signals.depth import Dead, dead_blocks, from_the_start, magnitudes, taken_by
@@ -18,7 +19,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     blocks = magnitudes(run)
     if len(blocks) < 2:
         raise NotApplicable("fewer than two residual blocks are recorded, so none can be compared with another")
-    dead = dead_blocks(run, limit)
+    dead = dead_blocks(run, limit, known_facts(run, limit))
     if dead:
         return _dead(
             max(dead, key=lambda dead_block: (dead_block.certain and dead_block.stays, -dead_block.share)), limit

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
@@ -85,7 +86,7 @@ def _about_silent(run: Signals, layer: Layer, layers: list[Layer], limit: Limits
         kept = "not recorded" if layer.silent is None else f"{1 - float(np.min(layer.silent.values)):.1%}"
         return Finding("sparse", f"{facts}; the share of inputs with an active unit is {kept}.", measured, 0)
     # Of several alike (experts) one may rightly get nothing to do, and so may a branch beside the model's stream.
-    if not _all_alike(run, layer, layers, limit) or not from_random_weights(run, layer.name):
+    if not _all_alike(run, layer, layers, limit) or not from_random_weights(run, layer.name, known_facts(run, limit)):
         why = "others like it are alive, it is no part of a stack of blocks, or it does not surely start untrained"
         return Finding("sparse", f"{facts}; but {why}.", measured, 0)
     message = f"{facts}, and on at least {float(np.min(layer.silent.values)):.1%} of the inputs no unit is active."

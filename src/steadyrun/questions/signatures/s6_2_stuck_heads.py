@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.depth import from_random_weights, from_the_start, none_there
@@ -59,7 +60,7 @@ def _about(run: Signals, block: str, stuck: list[Points], dead: Points, limit: L
     )
     if total is None or len(stuck) >= total:
         return Finding("stuck-block", f"{facts}; so do all its heads: by construction?", measured, dead.step_at(0))
-    if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0]):
+    if lowest > limit["entropy"] or not from_random_weights(run, block.partition("#")[0], known_facts(run, limit)):
         alone = (
             "what queries and keys make alone was not recorded"
             if least is None

@@ -1,0 +1,153 @@
+"""V1.1: has the loss come down, and stayed down?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.facts import RANDOM
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import levels
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    known, loss = known_facts(run, limit), levels(run)
+    fallen, lost = loss.fallen, loss.lost
+    measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
+    words = f"loss {shown(loss.start)} at the start, {shown(loss.best)} at its best, {shown(loss.end)} at the end"
+    surely = loss.error * limit["errors"]
+    if loss.start - loss.end > surely and fallen > limit["fallen"]:
+        if known.moves_freely:
+            return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
+        if loss.end - loss.best > surely and lost > limit["lost"]:
+            message = f"{words}: {percent(lost)} of the descent is lost again (limit {percent(limit['lost'])})."
+            return Finding("fell-back", message, measured, loss.best_step)
+        if loss.end - loss.best > surely and lost > limit["some"]:
+            return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)
+        return Finding("fell", f"{words}.", measured)
+    if known.moves_freely:
+        raise NotApplicable(f"this loss may move freely: {known.moves_freely}")
+    if loss.end - loss.start > surely and loss.end > (1 + limit["risen"]) * abs(loss.start):
+        outcome = "rose" if known.must_fall or known.guess is not None else "unjudged"
+        return Finding(outcome, f"{words}: it ends above its start.", measured)
+    if loss.start - loss.end > surely:
+        outcome = "little" if known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
+        message = f"{words}: it fell by {percent(fallen)} (limit {percent(limit['fallen'])})"
+        return Finding(outcome, f"{message} in {loss.steps:.0f} steps.", measured)
+    outcome = "flat" if known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
+    return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
+
+
+QUESTION = Question(
+    code="V1.1",
+    name="the loss falls and stays down",
+    asks="Is the loss at the end clearly below its start and near its best?",
+    why="A run that learned ends low. A loss that never fell, or that climbed back, is the plainest sign of trouble.",
+    needs=("loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            name="fallen",
+            value=0.02,
+            unit="fraction of the first loss",
+            meaning="a smaller fall does not count",
+            seed="",
+            decision="as in C4.1",
+            of="-fallen",
+        ),
+        Threshold(
+            name="lost",
+            value=0.3,
+            unit="fraction of the descent, in logarithms",
+            meaning="how much of the descent may be lost again",
+            seed="",
+            decision="measured on healthy runs",
+            of="lost",
+        ),
+        Threshold(
+            name="some",
+            value=0.15,
+            unit="fraction of the descent, in logarithms",
+            meaning="a smaller loss of ground is not mentioned",
+            seed="",
+            decision="measured on healthy runs",
+        ),
+        Threshold(
+            name="risen",
+            value=0.05,
+            unit="fraction of the first loss",
+            meaning="how far above its start a loss may end",
+            seed="",
+            decision="as in C4.1",
+        ),
+        Threshold(
+            name="errors",
+            value=6,
+            unit="standard errors",
+            meaning="smaller changes are noise",
+            seed="",
+            decision="the best of twenty blocks lies two errors low by chance",
+        ),
+        Threshold(
+            name="patience",
+            value=300,
+            unit="steps",
+            meaning="how long a loss may stay where it began",
+            seed="",
+            decision="some tasks begin with a plateau",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="fell", answer=PASS, meaning="the loss fell and is near its best"),
+        Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
+        Outcome(
+            name="unjudged",
+            answer=NOTE,
+            meaning="the loss has not come down, and whether it must is not known",
+            fix='Declare init ("random"), vocab_size or num_classes in the config, and record a validation loss.',
+        ),
+        Outcome(
+            name="fell-back",
+            answer=SUSPECT,
+            meaning="the loss came down and climbed back",
+            fix="Go back to the checkpoint of the best loss, and lower the learning rate from there.",
+            experiment="Train on from the best checkpoint with a tenth of the learning rate. If the loss stays down, "
+            "the rate was too high; if it climbs again, look at the data of those steps.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome(
+            name="rose",
+            answer=SUSPECT,
+            meaning="the loss ends above its start: the run unlearned",
+            fix="Lower the learning rate by ten, and check the sign of the loss.",
+            experiment="Train the first 100 steps again with a tenth of the learning rate: if the loss falls, the rate "
+            "was too high.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome(
+            name="little",
+            answer=SUSPECT,
+            meaning="the loss hardly fell",
+            fix="Raise the learning rate by ten, and check that every part of the model is trained.",
+            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the rate or the data is at "
+            "fault; if not, the model or the loss.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome(
+            name="flat",
+            answer=SUSPECT,
+            meaning="the loss has not moved",
+            fix="Check that gradients arrive and that labels belong to their inputs.",
+            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
+            "fault; if not, the model or the loss.",
+            may_pass=True,
+            symptom=True,
+        ),
+    ),
+    find=find,
+    always=True,
+)

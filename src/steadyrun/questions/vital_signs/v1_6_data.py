@@ -1,0 +1,116 @@
+"""V1.6: does the data move on?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    hashes = run.points("batch_hash").values
+    if len(hashes) < limit["fewest"]:
+        raise MissingSignal("batch_hash", f"only {len(hashes)} batches are recorded, {limit['fewest']:g} are needed")
+    different = len(np.unique(hashes))
+    again = hashes[1:] == hashes[:-1]
+    longest = _longest(again) + 1
+    expected = [number(loader.get("batches")) or 0.0 for loader in run.listed("loaders")]
+    measured = {"batches": float(different), "in_a_row": float(longest), "again": float(np.mean(again))}
+    words = f"{different} different batches in {len(hashes)} steps"
+    if expected and max(expected) > limit["missed"] * different and len(hashes) > limit["missed"] * different:
+        return Finding("few-of-many", f"{words}, though the loader has {max(expected):.0f}.", measured)
+    if different > 1 and longest >= limit["in_a_row"] and different > limit["few"]:
+        message = f"{words}; one batch came {longest} times in a row (limit {limit['in_a_row']:g})."
+        return Finding("stuck", message, measured, int(np.argmax(again)))
+    if different <= limit["few"] and len(hashes) > limit["rounds"] * different and not expected:
+        return Finding("few", f"{words}: everything is trained on again and again.", measured)
+    return Finding("moves-on", f"{words}.", measured)
+
+
+def _longest(flags: np.ndarray) -> int:
+    """The longest stretch of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
+    return int(np.max(edges[1::2] - edges[::2])) if len(edges) else 0
+
+
+_EXPERIMENT = "Print the indices of the examples in ten batches in a row: they must differ."
+
+QUESTION = Question(
+    code="V1.6",
+    name="the data moves on",
+    asks="Do new batches arrive, with no repetition beyond epochs?",
+    why="A loop that is given the same few batches learns them by heart, and its loss looks excellent.",
+    needs=("batch_hash",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            name="fewest",
+            value=20,
+            unit="steps",
+            meaning="fewer batches show no repetition",
+            seed="",
+            decision="a small data set repeats by then",
+        ),
+        Threshold(
+            name="in_a_row",
+            value=3,
+            unit="times",
+            meaning="how often one batch may come in a row",
+            seed="",
+            decision="an epoch may end with the batch that the next begins with, twice and not three times",
+            of="in_a_row",
+        ),
+        Threshold(
+            name="few",
+            value=4,
+            unit="batches",
+            meaning="a data set of so few batches is small, and repeats at once",
+            seed="",
+            decision="full-batch training has one",
+        ),
+        Threshold(
+            name="rounds",
+            value=20,
+            unit="times through the data",
+            meaning="fewer are ordinary epochs",
+            seed="",
+            decision="measured on healthy runs",
+        ),
+        Threshold(
+            name="missed",
+            value=3,
+            unit="times",
+            meaning="how many more batches a loader may have than were seen",
+            seed="",
+            decision="a resumed or short run sees a part of its data, once",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="moves-on", answer=PASS, meaning="new batches arrive"),
+        Outcome(
+            name="few",
+            answer=NOTE,
+            meaning="all steps use the same few batches: right for full-batch training, else a mistake",
+        ),
+        Outcome(
+            name="few-of-many",
+            answer=SUSPECT,
+            meaning="the loop uses a few of the loader's batches again and again",
+            fix="Take the batch from the loader inside the loop, not before it.",
+            experiment=_EXPERIMENT,
+            may_pass=True,
+        ),
+        Outcome(
+            name="stuck",
+            answer=SUSPECT,
+            meaning="one batch was trained on several times in a row",
+            fix="Check the loader's prefetching and the iterator that the loop calls.",
+            experiment=_EXPERIMENT,
+        ),
+    ),
+    find=find,
+    always=True,
+)

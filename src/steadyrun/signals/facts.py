@@ -1,0 +1,125 @@
+"""What kind of run this is: its start, its objective, what a guess costs, whether the loss must fall. Decided once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.run_signals import LimitTable, Points, Signals
+from steadyrun.text import shown
+
+RANDOM, LEARNED, UNKNOWN = "random", "learned", "unknown"
+CROSS_ENTROPY, ADVERSARIAL, OTHER = "cross-entropy", "adversarial", "other"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run, each with the reason."""
+
+    start: str  # RANDOM, LEARNED or UNKNOWN
+    start_why: str
+    objective: str  # CROSS_ENTROPY, ADVERSARIAL, OTHER or UNKNOWN
+    objective_why: str
+    classes: int | None  # that the loss chooses among
+    guess: float | None  # the loss of a model that knows nothing of the inputs
+    guess_why: str
+    must_fall: str  # why the loss must fall; empty if nothing says so
+    moves_freely: str  # why it may go anywhere
+    every_step: bool  # whether each point of the loss is one step
+
+
+def facts_of(run: Signals, limit: LimitTable) -> Facts:
+    """The facts of a run under these limits."""
+    loss = run.maybe("loss")
+    every_step = loss is not None and loss.spacing <= 1 and run.step_unit == "step"
+    classes, classes_why = _classes(run, limit, loss)
+    start, start_why = _start(run, limit, loss, classes, every_step)
+    free = _moves_freely(run, loss)
+    objective, why = UNKNOWN, "the loss's graph was not recorded and no number of classes is declared"
+    if free:
+        objective, why = (ADVERSARIAL if "optimizers" in free else OTHER), free
+    elif classes is not None:
+        objective, why = CROSS_ENTROPY, classes_why
+    elif isinstance(run.inferred.get("objective"), dict):
+        objective, why = OTHER, "the loss is not a cross-entropy over classes"
+    guess, guess_why = _guess(run, limit, loss, classes)
+    must_fall = ""
+    if not free and guess is not None and loss is not None and loss.values[0] > (1 - limit["near"]) * guess:
+        must_fall = "it is a cross-entropy that starts at a guess"
+    elif not free and run.maybe("val_loss") is not None:
+        must_fall = "a validation loss is recorded with it"
+    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, every_step)
+
+
+def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int | None, str]:
+    """How many classes the loss chooses among, and how that is known."""
+    objective = run.inferred.get("objective")
+    seen = number(objective.get("classes")) if isinstance(objective, dict) else None
+    width = number(run.inferred.get("output_width"))
+    for name in ("vocab_size", "num_classes"):
+        declared = run.declared(name)
+        if declared is None:
+            continue
+        if declared < 2 or (width is not None and abs(width - declared) > limit["padding"] * declared):
+            return None, ""
+        return int(declared), f"{name} {declared:g} is declared"
+    if loss is None or "num_classes" in run.config:
+        return None, ""
+    first = float(loss.values[0])
+    if seen is not None and seen >= 2 and first <= (1 + limit["near"]) * math.log(seen):  # else there are other terms
+        return int(seen), f"the loss is a cross-entropy over {seen:g} classes"
+    if isinstance(objective, dict) or width is None or width < limit["few"]:
+        return None, ""
+    near = abs(first / math.log(width) - 1) < limit["near"]
+    return (int(width), f"the first loss is near ln {width:g}, the width of the output") if near else (None, "")
+
+
+def _start(
+    run: Signals, limit: LimitTable, loss: Points | None, classes: int | None, every_step: bool
+) -> tuple[str, str]:
+    """Whether training begins with random or learned weights."""
+    init = run.config.get("init")
+    if isinstance(init, str) and init:
+        return (
+            (RANDOM, "init 'random' is declared") if init.lower() == RANDOM else (LEARNED, f"init {init!r} is declared")
+        )
+    if loss is None or classes is None:
+        return UNKNOWN, "neither init nor the number of classes is known"
+    if run.events("resume") and loss.steps[0] > 0:
+        return UNKNOWN, f"the record begins at step {loss.step_at(0)} with a resumed run"
+    ratio = float(loss.values[0]) / math.log(classes)
+    words = f"the first loss is {shown(loss.values[0])}, a guess costs ln {classes} = {shown(math.log(classes))}"
+    if ratio < 1 - limit["near"]:
+        return LEARNED, words
+    if ratio > 1 + limit["near"]:
+        return UNKNOWN, words
+    # A sparse record's first point may be a mean over steps that have learned already.
+    if run.step_unit != "step" or (not every_step and classes < limit["few"]):
+        return UNKNOWN, f"{words}, but the first point stands for more than the first step"
+    return RANDOM, words
+
+
+def _moves_freely(run: Signals, loss: Points | None) -> str:
+    optimizers = {str(group.get("optimizer")) for group in run.listed("param_groups")}
+    if len(optimizers) > 1:
+        return f"{len(optimizers)} optimizers work against or beside each other"
+    if loss is not None and float(np.min(loss.values)) < 0:
+        return f"it is negative ({shown(np.min(loss.values))} at its lowest)"
+    return ""
+
+
+def _guess(run: Signals, limit: LimitTable, loss: Points | None, classes: int | None) -> tuple[float | None, str]:
+    """The loss of a guess, if the recorded loss is of that kind: a mean, without large terms beside it."""
+    objective = run.inferred.get("objective")
+    summed = isinstance(objective, dict) and objective.get("reduction") == "sum"
+    if loss is None or classes is None or summed or run.config.get("reduction") == "sum":
+        return None, ""
+    if not 0 <= float(loss.values[0]) <= (1 + limit["near"]) * math.log(classes):
+        return None, ""
+    entropy = run.maybe("targets/entropy")
+    if entropy is not None and 0 < float(entropy.values[-1]) <= math.log(classes):
+        return float(entropy.values[-1]), f"guessing by class frequency costs {shown(entropy.values[-1])}"
+    return math.log(classes), f"guessing among {classes} classes costs {shown(math.log(classes))}"

@@ -1,0 +1,79 @@
+"""Small synthetic runs for the vital signs and the facts they rest on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from cases import FALLING, FLAT, MANIFEST, NO_CLASSES, NOISE, NORMS, STEPS, run
+from synthetic import Synthetic
+
+LN_V = math.log(512)
+VAL = [99, 199, 299, 399, 499, 599]
+FEW = np.arange(600) % 2 + 1.0  # two batches again and again
+STUCK = np.where((STEPS > 300) & (STEPS < 310), 7.0, STEPS + 1)
+BACK = np.where(STEPS < 300, FALLING, 4.0 + 0.05 * NOISE)
+UNTOLD = {"init": None, "vocab_size": None}
+
+
+def loaders(batches: int) -> dict[str, Any]:
+    return {"loaders": [{"batches": batches, "sampler": "RandomSampler", "shuffles": True}]}
+
+
+def two_optimizers() -> dict[str, Any]:
+    groups = MANIFEST["param_groups"]
+    return {**NO_CLASSES, "param_groups": [*groups, {**groups[0], "optimizer": 1}]}
+
+
+CASES: list[tuple[str, str, Synthetic]] = [
+    ("F1.1", "known", run()),
+    ("F1.1", "missing", run(without=("loss",))),
+    ("V1.1", "fell", run()),
+    ("V1.1", "fell", run(loss=FALLING - 10)),
+    ("V1.1", "fell-back", run(loss=BACK)),
+    ("V1.1", "partly-lost", run(loss=np.where(STEPS < 500, FALLING, 2.0 + 0.05 * NOISE))),
+    ("V1.1", "rose", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
+    # The first loss is the reference, not the explosion after it.
+    ("V1.1", "flat", run(loss=np.concatenate([[LN_V], np.linspace(400, 300, 9), np.full(590, LN_V)]))),
+    ("V1.1", "flat", run(loss=FLAT)),
+    ("V1.1", "little", run(loss=LN_V - STEPS / 6000 + 0.001 * NOISE)),
+    ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "not-applicable", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
+    ("V1.1", "missing", run(loss=FALLING[:5])),
+    ("V1.2", "beats", run()),
+    ("V1.2", "no-better", run(loss=FLAT)),
+    ("V1.2", "not-yet", run(loss=FLAT[:100])),
+    ("V1.2", "worse", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
+    ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES)),
+    ("V1.3", "follows", run()),
+    (
+        "V1.3",
+        "rises",
+        run(val_loss=(list(range(49, 600, 50)), [4.0, 3.0, 2.5, 2.1, 2.0, 2.05, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6])),
+    ),
+    ("V1.3", "worse-than-start", run(val_loss=(VAL, [7e6, 8e6, 9e6, 1e7, 1.5e7, 1.7e7]))),
+    ("V1.3", "worse-than-guess", run(val_loss=(VAL, [8.0, 7.4, 7.3, 7.3, 7.4, 7.5]))),
+    ("V1.3", "never-beats-guess", run(val_loss=(VAL, [6.3, 6.28, 6.3, 6.31, 6.3, 6.29]))),
+    ("V1.3", "missing", run(without=("val_loss",))),
+    ("V1.4", "alive", run()),
+    ("V1.4", "zero", run(grad_norm=np.where(STEPS < 7, 3.0, 0.0), loss=FLAT)),
+    ("V1.4", "gone", run(grad_norm=np.where(STEPS < 100, NORMS, 1e-5), loss=FLAT)),
+    ("V1.4", "alive", run(grad_norm=np.where(STEPS < 100, NORMS, 1e-5))),
+    ("V1.4", "missing", run(without=("grad_norm",))),
+    ("V1.5", "in-range", run()),
+    ("V1.5", "dead", run(**{"dead_units/a": ([0, 1, 10, 100, 500], [0, 20, 60, 95, 98])})),
+    ("V1.5", "violent", run(loss=FLAT, **{"update_ratio/a": ([100, 200, 300], [0.5, 0.6, 0.7])})),
+    ("V1.5", "large", run(**{"update_ratio/a": ([100, 200, 300], [0.5, 0.6, 0.7])})),
+    ("V1.5", "tiny", run(loss=FLAT, **{"update_ratio/a": ([100, 200, 300], [1e-8, 1e-8, 1e-8])})),
+    ("V1.5", "missing", run(without=("update_ratio/a", "dead_units/a"))),
+    ("V1.6", "moves-on", run()),
+    ("V1.6", "few", run(batch_hash=FEW)),
+    ("V1.6", "few-of-many", run(batch_hash=FEW, manifest=loaders(40))),
+    ("V1.6", "moves-on", run(batch_hash=FEW, manifest=loaders(2))),
+    ("V1.6", "stuck", run(batch_hash=STUCK)),
+    ("V1.6", "missing", run(without=("batch_hash",))),
+    ("V1.7", "as-declared", run()),
+    ("V1.7", "differs", run(**{"lr/0": np.full(600, 1e-3)})),
+    ("V1.7", "not-applicable", run(config={"schedule": None, "lr_max": None, "warmup_steps": None})),
+]
