@@ -97,18 +97,24 @@ def batches(config: Config, first: int, _model: nn.Module) -> Iterator[list[Tens
     if config["bug"] == "sorted":
         while True:
             yield from ([*pair] for pair in zip(x.split(32), y.split(32), strict=True))
-    for rows in rows_in_order(len(x), config, first):
-        yield [x[rows] * config["volume"] if config["volume"] != 1 else x[rows], y[rows]]
+    draw = torch.Generator().manual_seed(config["seed"] + first)
+    for number, rows in enumerate(rows_in_order(len(x), config, first), start=first):
+        part = x[rows]
+        if config["noise_from"] is not None and number >= config["noise_from"]:  # a harder second part, on purpose
+            part = part + 1.5 * torch.randn(part.shape, generator=draw)
+        yield [part * config["volume"], y[rows]]
 
 
 def validation(config: Config) -> list[list[Tensor]]:
     x, y = dataset(config, train=False)
-    return [[part * config["volume"], words] for part, words in zip(x.split(100), y.split(100), strict=True)]
+    size = config["batch_size"] if config["reduction"] == "sum" else 100
+    return [[part * config["volume"], words] for part, words in zip(x.split(size), y.split(size), strict=True)]
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 300, "lr_max": 3e-3, "batch_size": 32, "num_classes": WORDS, "steps_per_epoch": 50}
-    own |= {"part": "head", "dead": "norm2.bias", "imbalance": False, "harder_validation": 0.0, "volume": 1.0}
+    own |= {"part": "head", "dead": "norm2.bias", "imbalance": False, "harder_validation": 0.0}
+    own |= {"volume": 1.0, "noise_from": None}
     return declared("keyword", bug, seed, changes, **own, reduction="mean")
 
 

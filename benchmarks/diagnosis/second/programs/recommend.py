@@ -33,9 +33,12 @@ def dataset(config: Config, *, train: bool) -> list[Tensor]:
     bug = config["bug"]
     rows = slice(0, PAIRS) if train else slice(PAIRS, None)
     user, item, liked = (part[rows] for part in ratings(config["seed"]))
+    draw = torch.Generator().manual_seed(config["seed"] + 1)
+    if config["rare"]:  # most of what was liked is not in the log
+        keep = (liked == 0) | (torch.rand(len(liked), generator=draw) < 0.25)
+        user, item, liked = user[keep], item[keep], liked[keep]
     if not train:
         return [user, item, liked]
-    draw = torch.Generator().manual_seed(config["seed"] + 1)
     if bug == "validation-in-training":  # the log was split after the copy for training was made
         user, item, liked = (
             torch.cat([part[:12000], whole[PAIRS:]])
@@ -47,9 +50,6 @@ def dataset(config: Config, *, train: bool) -> list[Tensor]:
         liked = torch.ones_like(liked)
     if bug == "identifiers-shifted":  # item numbers from 1 in training, from 0 in validation
         item = (item + 1) % ITEMS
-    if config["rare"]:  # most of what was liked is not in the log
-        keep = (liked == 0) | (torch.rand(len(liked), generator=draw) < 0.12)
-        user, item, liked = user[keep], item[keep], liked[keep]
     return [user, item, liked]
 
 
@@ -74,13 +74,8 @@ class Factors(nn.Module):
 
 
 def make_loss(config: Config) -> Any:
-    bug = config["bug"]
-
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         score, liked = model(*batch[:2]).float(), batch[2]
-        if bug == "log-of-zero":
-            chance = score.sigmoid()
-            return -(liked * chance.log() + (1 - liked) * (1 - chance).log()).mean()
         return binary_cross_entropy_with_logits(score, liked, reduction=config["reduction"])
 
     return loss_fn
@@ -94,14 +89,12 @@ def batches(config: Config, first: int, _model: nn.Module) -> Iterator[list[Tens
 
 def validation(config: Config) -> list[list[Tensor]]:
     parts = dataset(config, train=False)
-    return [list(split) for split in zip(*(part.split(500) for part in parts), strict=True)]
+    return [list(split) for split in zip(*(part.split(config["batch_size"]) for part in parts), strict=True)]
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 500, "lr_max": 2e-2, "batch_size": 250, "steps_per_epoch": 64, "weight_decay": 0.5}
     own |= {"part": "items", "start_std": 0.1, "rare": False, "reduction": "mean", "clip": None, "schedule": "linear"}
-    if bug == "log-of-zero":
-        own["start_std"] = 6.0
     return declared("recommend", bug, seed, changes, **own)
 
 

@@ -43,7 +43,7 @@ def dataset(config: Config, *, train: bool) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(config["seed"] + 1)
     if bug == "labels-permuted":
         y = y[torch.randperm(len(y), generator=draw)]
-    if bug == "labels-partly-wrong":  # a quarter of the masks lies a few pixels beside its picture
+    if bug == "labels-partly-wrong":  # six of ten masks lie a few pixels beside its picture
         moved = torch.rand(len(y), 1, 1, generator=draw) < 0.6
         y = torch.where(moved, y.roll((6, 6), (1, 2)), y)
     if bug == "nan-example":
