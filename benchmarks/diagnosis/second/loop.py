@@ -46,7 +46,13 @@ RESUMED = {"optimizer-lost": "B18", "schedule-restarted": "B19"}  # as harness.r
 def declared(program: str, bug: str | None, seed: int, changes: Config, **own: Any) -> Config:
     """What a program declares: its own settings, then the changes of the case, then what the bug chooses."""
     steps = changes.pop("steps", own.pop("steps"))
-    basis: Config = {"weight_decay": 0.01, "zero_grad": "end", "optimizer_settings": {}, "smoothing": 0.0, "dropout": 0.0}
+    basis: Config = {
+        "weight_decay": 0.01,
+        "zero_grad": "end",
+        "optimizer_settings": {},
+        "smoothing": 0.0,
+        "dropout": 0.0,
+    }
     config = intended(program, bug, seed, steps, **(basis | own)) | changes
     factor = RATES.get(bug or "", 1.0)
     return config | {name: config[name] * factor for name in ("lr_max", "lr_min")} | CHOSEN.get(bug or "", {})
@@ -219,7 +225,8 @@ def rows_in_order(count: int, config: Config, first: int) -> Iterator[Tensor]:
     epoch, skip = divmod(first * config["accumulation"], per_epoch)
     while True:
         order = torch.randperm(count, generator=torch.Generator().manual_seed(config["seed"] + 1000 * epoch))
-        for number in range(0 if bug == "same-batch" else skip, per_epoch):
-            begin = 0 if bug == "same-batch" else number * size
-            yield order[:size] if bug == "same-batch" and epoch == 0 else order[begin : begin + size]
+        for number in range(skip, per_epoch):
+            yield order[number * size : (number + 1) * size]
+            if bug == "same-batch":  # next(iter(loader)), with a seed
+                break
         epoch, skip = (epoch if bug == "same-batch" else epoch + 1), 0

@@ -1,7 +1,8 @@
 """python -m diagnosis.second.quality, from benchmarks/: how good every model of the second fleet is on held-out data.
 
 Trains without recording and asks steadyrun nothing: the numbers show that healthy runs learn and that bugs do damage.
-They are kept in build/diagnosis-second/quality.json, one entry per case and seed.
+They are kept in build/diagnosis-second/quality.json, one entry per case and seed; the means of a full set of seeds are
+written to damage.json, which causes.py reads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from diagnosis.cases import Case
 from diagnosis.harness import Silent
 from diagnosis.second.cases import cases, twin
 
+DAMAGE = Path(__file__).with_name("damage.json")
 KEPT = Path(__file__).parents[3] / "build" / "diagnosis-second" / "quality.json"
+
+COLUMNS = (("", "quality"), ("_validation", "val"))
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -66,11 +70,26 @@ def main() -> None:
                 KEPT.parent.mkdir(parents=True, exist_ok=True)
                 KEPT.write_text(json.dumps(kept, indent=1))
         print(line(group, kept), flush=True)
+    if options.only == "*" and options.seeds >= 3:
+        DAMAGE.write_text(json.dumps(table(kept, options.seeds), indent=1, allow_nan=False) + "\n")
 
 
 def mean(kept: dict[str, Any], name: str, what: str, seeds: int) -> float:
     """The mean of a number over the seeds."""
     return sum(kept[f"{name}-{seed}"][what] for seed in range(1, seeds + 1)) / seeds
+
+
+def table(kept: dict[str, Any], seeds: int) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Scores and validation losses of every bug and program beside those of the healthy twin; null if not finite."""
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for case in [case for case in cases(1) if case.bug is not None]:
+        bug = case.bug or ""
+        names = {"healthy": twin(case.program, bug), "faulty": case.name.removesuffix("-1")}
+        row = {f"{kind}{end}": mean(kept, name, what, seeds) for kind, name in names.items() for end, what in COLUMNS}
+        found.setdefault(bug, {})[case.program] = {
+            name: float(f"{value:.4g}") if math.isfinite(value) else None for name, value in row.items()
+        }
+    return found
 
 
 def line(group: list[Case], kept: dict[str, Any]) -> str:

@@ -108,7 +108,14 @@ def make_loss(config: Config) -> Any:
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 400, "lr_max": 5e-3, "batch_size": 16, "steps_per_epoch": 50, "schedule": "constant"}
-    own |= {"part": "moves", "dead": "body.0.bias", "entropy": 0.01, "reward_scale": 1.0, "normalised": False, "masked": False}
+    own |= {
+        "part": "moves",
+        "dead": "body.0.bias",
+        "entropy": 0.01,
+        "reward_scale": 1.0,
+        "normalised": False,
+        "masked": False,
+    }
     return declared("actor", bug, seed, changes, **own, zero_grad="start", weight_decay=0.0)
 
 

@@ -62,16 +62,15 @@ def make_loss(config: Config) -> Any:
 
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         first, second = (model(view) for view in batch)
-        if bug == "root-of-zero":  # the root has no slope where a view is compared with itself
-            apart = torch.cat([first, second])
-            distances = (apart[:, None] - apart[None]).square().sum(dim=2).sqrt()
-            return distances.diagonal(len(first)).mean() - 0.1 * distances.mean()
         first, second = normalize(first, dim=1), normalize(second, dim=1)
         if bug == "no-negatives":
             return 1 - (first * second).sum(dim=1).mean()
         temperature = 50.0 if bug == "temperature-too-high" else config["temperature"]
         logits = first @ second.T / temperature
-        return cross_entropy(logits, torch.arange(len(first)))
+        loss = cross_entropy(logits, torch.arange(len(first)))
+        if bug == "root-of-zero":  # a reward for distance; the root has no slope where a view meets itself
+            loss = loss - 0.01 * (first[:, None] - first[None]).square().sum(dim=2).sqrt().mean()
+        return loss
 
     return loss_fn
 

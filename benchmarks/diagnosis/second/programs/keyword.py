@@ -29,7 +29,9 @@ def recordings(seed: int) -> tuple[Tensor, Tensor]:
     tones = start[words][..., None] + glide[words][..., None] * (times - shift)
     away = torch.arange(BANDS)[None, None, :, None] - tones[:, :, None, :]
     loudness = 0.7 + 0.6 * torch.rand(count, 1, 1, generator=draw)
-    sound = loudness * torch.exp(-away.square() / 2).sum(dim=1) + 1.3 * torch.randn(count, BANDS, FRAMES, generator=draw)
+    sound = loudness * torch.exp(-away.square() / 2).sum(dim=1) + 1.3 * torch.randn(
+        count, BANDS, FRAMES, generator=draw
+    )
     return LEVEL + SPREAD * sound.unsqueeze(1), words
 
 
