@@ -116,7 +116,7 @@ CAUSES: dict[str, Cause] = {
     "eval-left-on": Cause(
         "the model stays in evaluation mode after the first validation",
         "evaluation mode left on",
-        "the running statistics of step 50 are good enough here",
+        "running statistics stand still from step 50 on, and the score is as good",
     ),
     "validated-in-training-mode": Cause(
         "validation runs in training mode",
@@ -133,7 +133,7 @@ CAUSES: dict[str, Cause] = {
     "stepped-per-epoch": Cause(
         "a schedule over steps is stepped once per epoch",
         "schedule stepped too seldom",
-        "the warmup alone is enough here; validation is a little worse",
+        "the rate is still in its warmup at the end; validation is a little worse",
     ),
     "horizon-in-epochs": Cause(
         "the horizon of the schedule is in epochs: the rate goes up and down",
@@ -144,10 +144,12 @@ CAUSES: dict[str, Cause] = {
     "decayed-too-soon": Cause("the rate falls to a third every ten steps", "schedule too short"),
     "optimizer-rebuilt": Cause("the optimizer's state is emptied at every step", "optimizer state lost at every step"),
     "optimizer-of-a-copy": Cause("the optimizer holds a copy of the model", "optimizer of another model"),
-    "never-zeroed": Cause("gradients are never zeroed", "gradients kept"),
+    "never-zeroed": Cause("gradients are never zeroed", "gradients kept", "the forecaster is only a little worse"),
     "erased": Cause("gradients are zeroed between backward and step", "gradients erased"),
     "clipped-after-step": Cause(
-        "gradients are clipped after the step", "clip in the wrong place", "no gradient of this run needed the clip"
+        "gradients are clipped after the step",
+        "clip in the wrong place",
+        "the run is the one without a clip, hardly worse",
     ),
     "log-of-zero": Cause("the logarithm of a number that is zero or less", "logarithm of zero"),
     "nan-example": Cause("one training example holds a NaN", "example that is not finite"),
@@ -163,7 +165,7 @@ CAUSES: dict[str, Cause] = {
     "optimizer-lost": Cause(
         "the optimizer's state is lost at the resume",
         "optimizer state lost at the resume",
-        "a step of the loss at the resume, and little else",
+        "the moments build up again: hardly worse at the end",
     ),
     "schedule-restarted": Cause(
         "the schedule begins again at the resume",
