@@ -1,7 +1,8 @@
 """python -m diagnosis, from benchmarks/; or python benchmarks/diagnosis
 
 Trains every program with every bug and the healthy ones, asks steadyrun (and the other tools that are installed) what
-is wrong, and writes benchmarks/diagnosis.md. Results are kept in build/diagnosis, one file per case.
+is wrong, and writes benchmarks/diagnosis.md. Results are kept in build/diagnosis, one file per case. `--fleet second`
+does the same with the programs of the second fleet, with results and page in build/diagnosis-second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if BENCHMARKS not in sys.path:
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 
-from diagnosis.cases import cases, left_out  # noqa: E402
+from diagnosis.cases import left_out  # noqa: E402
+from diagnosis.fleets import FLEETS  # noqa: E402
 from diagnosis.margins import write_margins  # noqa: E402
 from diagnosis.page import write_page  # noqa: E402
 from diagnosis.running import missing, results, stored  # noqa: E402
@@ -28,6 +30,7 @@ from diagnosis.words import line  # noqa: E402
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fleet", choices=FLEETS, default="first", help="which set of programs")
     parser.add_argument(
         "--only", default="*", metavar="PATTERN", help="cases by name: 'mlp-A*', 'healthy-*', '*-A27-*'"
     )
@@ -38,13 +41,16 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="ask again about runs that are there, without training")
     parser.add_argument("--page", action="store_true", help="only write the page from the results that are there")
     options = parser.parse_args()
-    chosen = cases(options.seeds, options.only)
+    fleet = FLEETS[options.fleet]
+    chosen = fleet.cases(options.seeds, options.only)
     if not chosen:
         parser.error(f"no case is called {options.only!r}")
     for program, package in left_out(chosen).items():
         print(f"{program}: left out, it needs {package} (benchmarks/diagnosis/requirements-tools.txt)")
         chosen = [case for case in chosen if case.program != program]
     tools = ["steadyrun", *TOOLS] if options.tools == "all" else options.tools.split(",")
+    if fleet.name != "first" and tools != ["steadyrun"]:
+        parser.error("the findings of other tools are mapped to the bugs of the first fleet only")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         for tool in [] if options.page else tools:
@@ -56,8 +62,8 @@ def main() -> None:
             for result in results(todo, tool, options.jobs, again=options.again):
                 progress.console.print(line(result), highlight=False, markup=False, soft_wrap=True)
                 progress.advance(bar)
-    print(f"written: {write_page()}")
-    if not any(missing(cases(), "steadyrun", redo=False)):  # the whole of it
+    print(f"written: {write_page(fleet)}")
+    if fleet.name == "first" and not any(missing(fleet.cases(), "steadyrun", redo=False)):  # the whole of it
         print(f"written: {write_margins(stored('steadyrun'))}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import steadyrun
 from diagnosis.cases import Case
-from diagnosis.causes import CAUSES
+from diagnosis.fleets import cause_of
 from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.layout import read_manifest, write_manifest
@@ -117,8 +117,8 @@ def judge(bug: str | None, said: dict[str, Any]) -> dict[str, Any]:
     detected = {way: fault is not None for way, fault in faults.items()} | {"replay": hunted is not None}
     if bug is None:
         return {"alarm": any(detected.values()), "detected": detected}
-    named, culprits = CAUSES[bug].named, CAUSES[bug].culprits
-    right = {way: fault in named for way, fault in faults.items()} | {"replay": hunted in culprits}
+    cause = cause_of(bug)
+    right = {way: fault in cause.named for way, fault in faults.items()} | {"replay": hunted in cause.culprits}
     return {
         "detected": detected,
         "right": right,

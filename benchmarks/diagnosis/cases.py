@@ -163,9 +163,12 @@ class Case:
     bug: str | None
     seed: int
     changes: dict[str, Any] = field(default_factory=dict)
+    fleet: str = "first"
 
     @property
     def module(self) -> Any:
+        if self.fleet == "second":
+            return importlib.import_module(f"diagnosis.second.programs.{self.program}")
         try:
             return importlib.import_module(f"diagnosis.programs.{self.program}")
         except ModuleNotFoundError as problem:

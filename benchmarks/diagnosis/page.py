@@ -1,4 +1,4 @@
-"""Writes benchmarks/diagnosis.md from the results that are there."""
+"""Writes the page of a fleet from the results that are there: benchmarks/diagnosis.md is that of the first."""
 
 from __future__ import annotations
 
@@ -6,25 +6,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from diagnosis.cases import cases
-from diagnosis.causes import CAUSES
+from diagnosis.fleets import Fleet
 from diagnosis.harness import log_file
-from diagnosis.running import BUILD, ROOT, stored
-from diagnosis.seen import MISSED, REMARKS, last_losses, twin
+from diagnosis.running import build, stored
+from diagnosis.seen import last_losses
 from diagnosis.tools import TOOLS
 
-PAGE = ROOT / "benchmarks" / "diagnosis.md"
 WAYS = ("check", "preflight", "replay")
 Results = list[dict[str, Any]]
 
-
-INTRODUCTION = """\
-Written by `python benchmarks/diagnosis`. Real programs, none of them the tutor, with one real bug each, three seeds;
-and healthy ones, some of which look alarming. *Detected*: something was called a fault. *Right*: the headline names the
-cause ([causes.py](diagnosis/causes.py) says which answers do; that something happened is not a cause). Check is asked
-after the run, preflight before it, replay about the incident; *together* is the one headline of a check that knows
-what preflight and the replay have found, and what all other columns are about. The programs were looked at while the
-audits and probes were built."""
 
 ABOUT_TOOLS = """\
 The same programs: tools with hooks ran in the loop, the others read its log, per step and as means of ten steps.
@@ -33,23 +23,24 @@ a finding of warning level or above. [mapping.py](diagnosis/tools/mapping.py) sa
 bugs are outside of what these tools promise; trainscope, for one, is about spikes of the loss."""
 
 
-def write_page() -> Path:
-    rows = stored("steadyrun")
+def write_page(fleet: Fleet) -> Path:
+    rows = stored("steadyrun", fleet.name)
     faulty = [row for row in rows if row["bug"] is not None]
     healthy = [row for row in rows if row["bug"] is None]
-    tools = {tool: found for tool in TOOLS if (found := stored(tool))}
+    tools = {tool: found for tool in TOOLS if (found := stored(tool, fleet.name))}
     parts = [
         "# How often steadyrun is right",
-        INTRODUCTION,
-        f"Measured: {len(rows)} of {len(cases())} cases. What is missing comes with the next call.",
+        fleet.introduction,
+        f"Measured: {len(rows)} of {len(fleet.cases())} cases. What is missing comes with the next call.",
         _totals(faulty, healthy),
         _tools(faulty, healthy, tools) if tools else "",
-        _bugs(faulty, tools),
-        _healthy(healthy, tools),
-        _misses(faulty),
+        _bugs(faulty, tools, fleet),
+        _healthy(healthy, tools, fleet),
+        _misses(faulty, fleet),
     ]
-    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n", "utf-8")
-    return PAGE
+    fleet.page.parent.mkdir(parents=True, exist_ok=True)
+    fleet.page.write_text("\n\n".join(part for part in parts if part) + "\n", "utf-8")
+    return fleet.page
 
 
 def _totals(faulty: Results, healthy: Results) -> str:
@@ -93,7 +84,7 @@ def _of(count: int, rows: Results) -> str:
     return f"{count} ({_share(count, rows)})"
 
 
-def _bugs(faulty: Results, tools: dict[str, Results]) -> str:
+def _bugs(faulty: Results, tools: dict[str, Results], fleet: Fleet) -> str:
     groups: dict[tuple[str, str], Results] = defaultdict(list)
     for row in faulty:
         groups[row["bug"], row["program"]].append(row)
@@ -106,23 +97,22 @@ def _bugs(faulty: Results, tools: dict[str, Results]) -> str:
         "| bug | what is wrong | program | loss | clean | detected | right | by | first step | named by other tools |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (bug, program), rows in sorted(
-        groups.items(), key=lambda item: (item[0][0][0], int(item[0][0][1:]), item[0][1])
-    ):
+    order = {bug: number for number, bug in enumerate(fleet.causes)}
+    for (bug, program), rows in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1])):
         found, right = (sum(row["judged"][name] for row in rows) for name in ("any_detected", "any_right"))
         ways = [way for way in WAYS if any(row["judged"]["right"][way] for row in rows)]
         steps = [str(row["judged"]["step"]) for row in rows if row["judged"]["step"] is not None]
-        losses = [_losses(name) for name in (rows[0]["case"], twin(program, bug))]
+        losses = [_losses(name, fleet) for name in (rows[0]["case"], fleet.twin(program, bug))]
         lines.append(
-            f"| {bug} | {CAUSES[bug].words} | {program} | {' | '.join(losses)} | {found}/{len(rows)} | "
+            f"| {bug} | {fleet.causes[bug].words} | {program} | {' | '.join(losses)} | {found}/{len(rows)} | "
             f"{right}/{len(rows)} | {', '.join(ways)} | {', '.join(steps)} | {_named(bug, program, tools)} |"
         )
-    remarks = [f"- {bug}: {words}." for bug, words in REMARKS.items()]
+    remarks = [f"- {bug}: {words}." for bug, words in fleet.remarks.items()]
     return "\n".join([*lines, "", "What was seen beside the clean twin, where the curve does not tell:", "", *remarks])
 
 
-def _losses(case: str) -> str:
-    found = last_losses(log_file(BUILD / "runs" / case))
+def _losses(case: str, fleet: Fleet) -> str:
+    found = last_losses(log_file(build(fleet.name) / "runs" / case))
     return "raised" if found is None else f"{found[0]:.3g} / {found[1]:.3g}"
 
 
@@ -135,7 +125,7 @@ def _named(bug: str, program: str, tools: dict[str, Results]) -> str:
     return ", ".join(parts)
 
 
-def _healthy(healthy: Results, tools: dict[str, Results]) -> str:
+def _healthy(healthy: Results, tools: dict[str, Results], fleet: Fleet) -> str:
     alarmed: dict[str, list[str]] = defaultdict(list)
     for tool, rows in tools.items():
         for row in rows:
@@ -151,11 +141,11 @@ def _healthy(healthy: Results, tools: dict[str, Results]) -> str:
         headline = row["said"]["check"]["headline"] or row["said"]["preflight"].get("headline")
         said = f"**{headline['code']} {headline['outcome']}**" if headline else row["said"]["check"]["verdict"]
         name, others = row["case"].removeprefix("healthy-"), ", ".join(alarmed[row["case"]])
-        lines.append(f"| {name} | {row['program']} | {_losses(row['case'])} | {said} | {others} |")
+        lines.append(f"| {name} | {row['program']} | {_losses(row['case'], fleet)} | {said} | {others} |")
     return "\n".join(lines)
 
 
-def _misses(faulty: Results) -> str:
+def _misses(faulty: Results, fleet: Fleet) -> str:
     """What is not right, and what was said instead; seeds with the same answer share a line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in faulty:
@@ -175,8 +165,9 @@ def _misses(faulty: Results) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for (bug, program, said, right), seeds in sorted(groups.items()):
-        reason = "" if right else MISSED.get(f"{bug} {program}", "not known yet")
-        lines.append(f"| {bug} | {CAUSES[bug].words} | {program} | {', '.join(seeds)} | {said} | {right} | {reason} |")
+        reason = "" if right else fleet.missed.get(f"{bug} {program}", "not known yet")
+        words = fleet.causes[bug].words
+        lines.append(f"| {bug} | {words} | {program} | {', '.join(seeds)} | {said} | {right} | {reason} |")
     return "\n".join(lines)
 
 

@@ -20,12 +20,17 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "diagnosis"
 
 
+def build(fleet: str) -> Path:
+    """Where the results and runs of a fleet are kept."""
+    return BUILD if fleet == "first" else BUILD.with_name(f"diagnosis-{fleet}")
+
+
 def result_file(case: Case, tool: str) -> Path:
-    return BUILD / tool / f"{case.name}.json"
+    return build(case.fleet) / tool / f"{case.name}.json"
 
 
 def run_folder(case: Case) -> Path:
-    return BUILD / "runs" / case.name
+    return build(case.fleet) / "runs" / case.name
 
 
 def missing(chosen: list[Case], tool: str, *, redo: bool) -> list[Case]:
@@ -89,5 +94,5 @@ def results(chosen: list[Case], tool: str, jobs: int, *, again: bool) -> Iterato
         yield from pool.imap_unordered(partial(measure, tool=tool, again=again), chosen)
 
 
-def stored(tool: str) -> list[dict[str, Any]]:
-    return [json.loads(file.read_text("utf-8")) for file in sorted((BUILD / tool).glob("*.json"))]
+def stored(tool: str, fleet: str = "first") -> list[dict[str, Any]]:
+    return [json.loads(file.read_text("utf-8")) for file in sorted((build(fleet) / tool).glob("*.json"))]

@@ -1,0 +1,85 @@
+"""Which answers name the cause of a bug of the second fleet: one row per family of causes.
+
+An entry is a question's code, or `code:outcome`, as the pages in docs/questions describe them. A headline that only
+says what happened does not name a cause. A family without entries has no question that names it yet: new codes go in
+here, and nowhere else. The causes that a replay names (R1.1) have no page; those of the first fleet are taken over.
+"""
+
+from __future__ import annotations
+
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "rate too high": ("C4.1:diverging", "P6.5:too-high"),
+    "rate too low": ("C4.1:too-slow", "P6.5:too-low"),
+    "decay out of range": ("D4.3:shrinking",),
+    "dropout out of range": (),
+    "smoothing out of range": ("P3.4:hides-learning",),
+    "clip out of range": ("C3.1:always-clipping",),
+    "optimizer setting out of range": (),
+    "temperature out of range": (),
+    "start too wide": ("C5.1:too-wide", "P3.3:weights", "P6.4:saturated"),
+    "start without differences": ("C5.1:off-centre",),
+    "same data again": ("D2.3:duplicate-batch",),
+    "too few examples": ("C4.2:overfitting",),
+    "order of the data": ("A3.6:sorted", "P1.6:sorted"),
+    "labels unrelated": ("S1.4:unrelated", "P1.7:labels-change"),
+    "labels partly wrong": (),
+    "one bad batch": (),
+    "prepared differently": (),
+    "numbered differently": (),
+    "validation in training": ("C4.2:leak", "P1.8:leak"),
+    "target is visible": ("S1.1:sees-the-answer", "P3.6:sees-target", "A3.3:not-shifted", "P1.3:not-shifted"),
+    "training unlike evaluation": (),
+    "part outside the optimizer": ("A4.1:left-out", "A4.1:stale", "P4.1:left-out", "P4.1:stale"),
+    "optimizer of another model": (
+        *("A4.1:left-out", "A4.1:stale", "P4.1:left-out", "P4.1:stale"),
+        *("A4.3:nothing-reached", "P4.6:empty-step"),
+    ),
+    "gradient cut off": ("A4.3:cut-off", "P4.5:cut-off"),
+    "weights not registered": ("A4.2:unregistered", "P4.4:unregistered"),
+    "input not used": ("P3.5:inputs-ignored",),
+    "frozen at random": ("A4.4:frozen-at-random",),
+    "micro-batches lost": ("P5.3:only-last", "A1.2:erased", "P5.1:erased"),
+    "micro-batches not divided": ("C6.3:not-divided", "P5.3:not-divided"),
+    "padding is learned": ("A3.4:supervised", "P1.4:padding-counts", "P3.8:attended"),
+    "mask inverted": (
+        *("A3.4:supervised", "P1.4:padding-counts", "P3.8:attended"),
+        *("C1.1:counts-too-little", "P3.3:counts-too-little"),
+    ),
+    "dead units": ("S6.1:silent", "S4.2:dead", "P6.3:dead", "C5.1:bias"),
+    "saturated by its inputs": ("P6.4:saturated",),
+    "vanishing gradient": ("A4.8:vanishing", "P6.2:vanishes"),
+    "running statistics stand still": (),
+    "evaluation mode left on": ("A2.1:left-on", "A2.1:parts-left-on"),
+    "validated in training mode": ("A2.2:in-training",),
+    "collapse": (),
+    "wrong sign": ("C1.2:wrong-sign",),
+    "wrong reduction": ("C1.2:wrong-reduction",),
+    "squashed twice": ("A3.1:squashed-twice", "P3.2:squashed-twice"),
+    "softmax over the wrong axis": (),
+    "broadcast": ("A3.2:broadcast", "P3.1:broadcast"),
+    "wrong target": ("A3.3:not-shifted", "P1.3:not-shifted"),
+    "wrong formula": (),
+    "schedule stepped too seldom": (
+        *("C2.1:stepped-too-seldom", "C2.2:not-reached", "P5.8:not-as-declared", "P5.8:warmup-longer-than-run"),
+    ),
+    "schedule too short": (
+        *("C2.1:horizon-too-short", "C2.1:stepped-too-often", "C2.1:other-curve"),
+        *("P5.8:counts-epochs", "P5.8:not-as-declared"),
+    ),
+    "schedule rises": ("C2.1:upside-down", "C2.1:other-curve", "D4.2:schedule", "P5.8:not-as-declared"),
+    "optimizer state lost at every step": ("C6.2:rebuilt", "C6.2:empty", "C6.2:no-memory"),
+    "gradients kept": ("A1.1:not-cleared", "P5.1:carried"),
+    "gradients erased": ("C1.2:erased", "A1.2:erased", "P5.1:erased"),
+    "clip in the wrong place": ("A1.3:after-step", "P5.2:after-step"),
+    "logarithm of zero": ("R1.1:log-of-zero",),
+    "root of zero": (),
+    "example that is not finite": (),
+    "example that cannot be learned": (),
+    "number format": (
+        *("D3.1:overflow", "P5.7:overflow", "A4.5:rounded-away", "P4.6:rounded-away", "R1.1:fp16-overflow"),
+    ),
+    "optimizer state lost at the resume": ("D2.3:optimizer-reset", "C6.2:rebuilt", "P5.6:lost"),
+    "schedule begins again at the resume": ("C2.1:restarted",),
+    "data begin again at the resume": ("A5.2:from-the-start",),
+    "weights lost at the resume": (),
+}
