@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,16 @@ def _totals(faulty: Results, healthy: Results) -> str:
         lines.append(f"| {way} | {len(faulty)} | {found} | {right} |")
     found, right = (sum(row["judged"][name] for row in faulty) for name in ("any_detected", "any_right"))
     lines.append(f"| together, one headline | {len(faulty)} | {_of(found, faulty)} | {_of(right, faulty)} |")
-    alarms = sum(row["judged"]["alarm"] for row in healthy)
-    return "\n".join([*lines, "", f"Healthy runs: {len(healthy)}; false alarms: {alarms}."])
+    return "\n".join([*lines, "", f"Healthy runs: {_verdicts(healthy)}.", "", f"Broken runs: {_verdicts(faulty)}."])
+
+
+def _verdicts(rows: Results) -> str:
+    """How many runs got each verdict, and how many notes they carry."""
+    verdicts = Counter(row["said"]["together"]["verdict"] for row in rows)
+    notes = sorted(len(row["said"]["together"]["notes"]) for row in rows)
+    parts = [f"{verdicts[verdict]} {verdict}" for verdict in ("fault", "suspect", "cannot-tell", "healthy")]
+    middle = notes[len(notes) // 2] if notes else 0
+    return f"{len(rows)}, of which {', '.join(parts)}; {middle} notes in the median"
 
 
 def _share(count: int, rows: Results) -> str:

@@ -6,7 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.intent import in_a_row, of_targets
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
@@ -100,7 +100,14 @@ QUESTION = Question(
             fix="Compare the scores of position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
             explains=("C1", "C4", "S1", "S2", "S6"),
         ),
-        Outcome(name="copies", answer=NOTE, meaning="targets are the inputs themselves, as in an autoencoder"),
+        Outcome(
+            name="copies",
+            answer=SUSPECT,
+            meaning="targets are the inputs themselves: right for an autoencoder, a missing shift in a language model",
+            fix="Compare the scores of position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
+            experiment="Print the inputs and targets of one example. In a language model the targets are the inputs one "
+            "position later.",
+        ),
     ),
     find=find,
     always=True,
