@@ -105,8 +105,8 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="targets are the inputs themselves: right for an autoencoder, a missing shift in a language model",
             fix="Compare the scores of position t with the token at t + 1: logits[:, :-1] with ids[:, 1:].",
-            experiment="Print the inputs and targets of one example. In a language model the targets are the inputs one "
-            "position later.",
+            experiment="Print the inputs and targets of one example. In a language model the targets are the inputs, "
+            "one position later.",
         ),
     ),
     find=find,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, window_of
-from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import jump_of
 from steadyrun.text import shown
@@ -90,7 +90,14 @@ QUESTION = Question(
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no spike"),
         Outcome(name="noise", answer=PASS, meaning="no spike beyond the noise that healthy runs have"),
-        Outcome(name="jump", answer=NOTE, meaning="the loss jumped, in a record too short for deviations"),
+        Outcome(
+            name="jump",
+            answer=SUSPECT,
+            meaning="the loss jumped, in a record too short for a standard deviation",
+            fix="Go back to the checkpoint before the jump and leave its batches out, or lower the rate there.",
+            experiment="Train on from the checkpoint before the jump, once with the same batches and once with "
+            "others. If only the same ones jump, it is the data; if both do, it is the learning rate or the optimizer's state.",
+        ),
         Outcome(name="flagged", answer=NOTE, meaning="the loss jumped; what came of it is asked next"),
     ),
     find=find,
