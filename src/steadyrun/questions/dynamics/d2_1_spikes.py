@@ -96,7 +96,7 @@ QUESTION = Question(
             meaning="the loss jumped, in a record too short for a standard deviation",
             fix="Go back to the checkpoint before the jump and leave its batches out, or lower the rate there.",
             experiment="Train on from the checkpoint before the jump, once with the same batches and once with "
-            "others. If only the same ones jump, it is the data; if both do, it is the learning rate or the optimizer's state.",
+            "others. If only the same ones jump, it is the data; if both do, it is the rate or the optimizer's state.",
         ),
         Outcome(name="flagged", answer=NOTE, meaning="the loss jumped; what came of it is asked next"),
     ),
