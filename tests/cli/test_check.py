@@ -49,7 +49,9 @@ def _few() -> Iterator[None]:
 def test_a_healthy_run() -> None:
     result = check("healthy")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("healthy (finished, last step 59): ✓ healthy\n├── ✓ C1.1 first loss, pass: loss 6.")
+    assert result.stdout.startswith(
+        "healthy (finished, last step 59): ✓ healthy\nthe walk\n├── ✓ C1.1 first loss, pass: loss 6."
+    )
     assert result.stderr == ""
 
 

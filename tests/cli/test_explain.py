@@ -54,9 +54,19 @@ def test_json() -> None:
     found = json.loads(explain("C1.1", "--json").stdout)
     assert found["code"] == "C1.1"
     assert {"name", "value", "unit", "meaning", "specification", "decision", "measured"} == set(found["thresholds"][0])
-    assert {"name", "answer", "meaning", "fix", "edge", "may_pass", "panel", "explains", "proved", "symptom"} == set(
-        found["outcomes"][0]
-    )
+    assert {
+        "name",
+        "answer",
+        "meaning",
+        "fix",
+        "experiment",
+        "edge",
+        "may_pass",
+        "panel",
+        "explains",
+        "proved",
+        "symptom",
+    } == set(found["outcomes"][0])
     assert [each["code"] for each in json.loads(explain("--json").stdout)] == list(QUESTIONS)
 
 
