@@ -14,7 +14,6 @@ from steadyrun.signals.run_signals import Points, Signals
 SPAN = 50
 _FIRST = 10
 SURE = 4.5  # errors
-_LEARNS = 0.05  # share of the first loss
 _FEWEST = 20  # points from which anything is said of a loss curve
 _BLOCKS = 20  # equal stretches whose medians are compared
 _OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # from a median deviation to σ, and from the error of a mean to a median's
@@ -115,7 +114,7 @@ def surely(training: Progress) -> float:
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
-def learns(run: Signals) -> bool:
-    """Whether the loss has fallen: then there are gradients and a learning rate, whatever a log prints of them."""
+def learns(run: Signals, share: float) -> bool:
+    """Whether the loss has fallen by more than this share: then there are gradients and a learning rate, whatever a log prints of them."""
     loss = run.maybe("loss")
-    return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > _LEARNS
+    return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > share

@@ -8,6 +8,8 @@ from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Ques
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
+_TINY = 1e-30  # no division by zero
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     seams = [event.step for event in run.events("resume") if event.step is not None]
@@ -20,7 +22,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if not len(before) or not len(after):
             continue
         last, first = float(before.values[-1]), float(after.values[0])
-        factor = max(last, first) / max(min(last, first), 1e-30)
+        factor = max(last, first) / max(min(last, first), _TINY)
         factors.append(factor)
         if factor >= limit["factor"] and first != last:
             skipped = run.maybe("skipped")

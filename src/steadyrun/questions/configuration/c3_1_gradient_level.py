@@ -30,7 +30,7 @@ class Level:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], 3))
+    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], limit.count("points")))
     highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
     training = progress(run)
     high = level.norms.where(level.smooth > limit["high"] * level.reference)
@@ -198,6 +198,14 @@ QUESTION = Question(
             meaning="the window of the mean",
             seed="20 steps",
             decision="as specified; logged points where sparse",
+        ),
+        Threshold(
+            name="points",
+            value=3,
+            unit="logged points",
+            meaning="the mean is over at least this many in a sparse record",
+            seed="",
+            decision="fewer are no mean",
         ),
     ),
     outcomes=(
