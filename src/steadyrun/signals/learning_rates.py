@@ -14,7 +14,6 @@ from steadyrun.signals.progress import learns
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
 
-ENOUGH = 5  # points before anything is said
 _LEARNS = 0.05  # of the first loss: a loss that fell by more has a learning rate above zero
 SAME = 1e-3  # of the peak: rates closer than this are the same rate
 

@@ -13,7 +13,6 @@ from steadyrun.signals.run_signals import Points, Signals
 
 SPAN = 50
 _FIRST = 10
-SURE = 4.5  # errors
 _FEWEST = 20  # points from which anything is said of a loss curve
 _BLOCKS = 20  # equal stretches whose medians are compared
 _OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # from a median deviation to σ, and from the error of a mean to a median's
@@ -115,6 +114,8 @@ def surely(training: Progress) -> float:
 
 
 def learns(run: Signals, share: float) -> bool:
-    """Whether the loss has fallen by more than this share: then there are gradients and a learning rate, whatever a log prints of them."""
+    """Whether more than this share of the loss is gone: then there are gradients and a learning rate, whatever a log
+    prints of them.
+    """
     loss = run.maybe("loss")
     return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > share

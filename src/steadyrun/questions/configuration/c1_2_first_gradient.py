@@ -204,7 +204,7 @@ QUESTION = Question(
             unit="",
             meaning="how close a factor must be to the one that is expected",
             seed="",
-            decision="as specified for other factors, up to rounding",
+            decision="exact up to rounding",
         ),
         Threshold(
             name="many",

@@ -200,7 +200,7 @@ QUESTION = Question(
             unit="standard errors",
             meaning="a mean closer to zero than this is chance",
             seed="",
-            decision="large matrices have means within two or three",
+            decision="chance alone gives two or three",
         ),
     ),
     outcomes=(

@@ -249,7 +249,7 @@ QUESTION = Question(
             unit="",
             meaning="how far the missing bias correction must change an update",
             seed="",
-            decision="smaller factors are within what other rules do",
+            decision="a smaller factor is hard to distinguish from none",
         ),
     ),
     outcomes=(
