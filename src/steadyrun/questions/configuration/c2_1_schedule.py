@@ -147,7 +147,7 @@ QUESTION = Question(
             unit="of the peak",
             meaning="a changed plan this close to the record explains it",
             seed="",
-            decision="the declared curve itself is closer, up to rounding",
+            decision="a plan that was changed to fit must fit better than the 5% within which rates agree",
         ),
         Threshold(
             name="fits_roughly",
@@ -179,7 +179,7 @@ QUESTION = Question(
             unit="of the declared rate",
             meaning="a rate below this is behind its warmup",
             seed="",
-            decision="less is how formulas of a warmup differ",
+            decision="formulas of a warmup differ by less",
         ),
         Threshold(
             name="over",

@@ -40,7 +40,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"validation falls until step {step} ({shown(gap.middle[parting.index])}) and is {shown(gap.middle[-1])} at "
         f"the end; training goes from {shown(gap.train[parting.index])} to {shown(gap.train[-1])} in that time"
     )
-    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > 3
+    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > limit["after"]
     if not long_enough or parting.train_falls < limit["train"]:
         return Finding("pass", f"{facts}.", measured, step)
     words = f"{facts}: {parting.train_falls:.0%} less (limit {limit['train']:.0%}) over {parting.length:.0%} of the run"
@@ -118,6 +118,14 @@ QUESTION = Question(
             meaning="how many are needed",
             seed="",
             decision="fewer have no course",
+        ),
+        Threshold(
+            name="after",
+            value=3,
+            unit="validations",
+            meaning="more than this many must follow the best one",
+            seed="",
+            decision="fewer may be low or high by chance",
         ),
     ),
     outcomes=(

@@ -11,7 +11,7 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_POINTS = 1000  # tell how far a curve moves
+_POINTS = 1000  # of a curve: more do not change how far it moves
 
 
 def find(run: Signals, limit: Limits) -> Finding:
