@@ -12,6 +12,8 @@ from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
+_QUARTER = 4
+
 
 @dataclass(frozen=True)
 class Race:
@@ -63,7 +65,7 @@ def _race(run: Signals, family: str, regular: Points, irregular: Points, span: i
         both = np.intersect1d(regular.steps, irregular.steps)
         regular, irregular = (points.where(np.isin(points.steps, both)) for points in (regular, irregular))
     steps, first, second = regular.steps, ema(regular.values, span), ema(irregular.values, span)
-    later = slice(len(steps) // 4, None)
+    later = slice(len(steps) // _QUARTER, None)
     curves = Race(steps[later], first[later], second[later], family)
     if len(curves.steps) < fewest:
         if run.running:

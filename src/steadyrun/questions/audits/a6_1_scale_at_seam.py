@@ -8,6 +8,7 @@ from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Ques
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
+_SHOWN = 20  # steps after a resume
 _TINY = 1e-30  # no division by zero
 
 
@@ -26,12 +27,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         factors.append(factor)
         if factor >= limit["factor"] and first != last:
             skipped = run.maybe("skipped")
-            burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:20] > 0))
+            burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:_SHOWN] > 0))
             message = f"the loss scale was {last:g} before the resume at step {seam} and {first:g} after it"
             return Finding(
                 "lost",
-                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next 20 steps "
-                "were skipped.",
+                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next "
+                f"{_SHOWN} steps were skipped.",
                 {"before": last, "after": first, "factor": factor, "skipped": float(burst)},
                 seam,
             )

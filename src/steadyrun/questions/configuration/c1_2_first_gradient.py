@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import summed_loss, untrained_start
@@ -60,7 +61,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if (had := _erased(run)) is not None:
             message = f"{facts}, although it was {shown(had)} when backward ended."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
-        if run.imported and learns(run, limit["learns"]):
+        if run.imported and learns(run, limit["learns"], limit["losses"]):
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
         message = f"{facts}, and in the steps after it: nothing comes back."
         return Finding("nothing", message, measured, 0, may_pass=classes is None)
@@ -238,6 +239,7 @@ QUESTION = Question(
             seed="",
             decision="then the printed norm is rounded, or not the norm",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first gradient has an ordinary size"),

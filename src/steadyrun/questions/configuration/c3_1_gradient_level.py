@@ -8,6 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.facts import RANDOM
@@ -32,7 +33,7 @@ class Level:
 def find(run: Signals, limit: Limits) -> Finding:
     level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], limit.count("points")))
     highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
-    training = progress(run)
+    training = progress(run, limit["losses"])
     high = level.norms.where(level.smooth > limit["high"] * level.reference)
     above, fallen = len(high) / len(level.norms), training.fallen
     measured = {
@@ -207,6 +208,7 @@ QUESTION = Question(
             seed="",
             decision="fewer are no mean",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the gradients have an ordinary size"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Trend, trend
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
@@ -29,7 +30,7 @@ class Window:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     window = _window(run, training, limit)
     at_early, at_late = float(training.smooth[window.early]), float(training.smooth[window.late])
     moves = _largest_update(run)
@@ -82,7 +83,7 @@ def _stuck(
     known = known_facts(run, limit)
     if not known.must_fall:
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    untrained, change = known.start == RANDOM, surely(training)
+    untrained, change = known.start == RANDOM, surely(training, limit.count("losses"))
     above = training.end / abs(training.start) - 1 if training.start else 0.0
     exploded = known.classes is not None and _later(training) > (1 + limit["risen_far"]) * float(
         training.loss.values[0]
@@ -339,6 +340,7 @@ QUESTION = Question(
             seed="",
             decision="less may be a constant rate with a short warmup",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss falls"),

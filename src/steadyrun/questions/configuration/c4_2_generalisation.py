@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.batches import Overlap, overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import progress
@@ -19,7 +20,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     many = shared is not None and shared.compared >= limit["compared"] and shared.share >= limit["overlap"]
     if shared is not None and many and _all_different(run, limit) and not _on_purpose(run, limit):
         return _leak(shared, limit["overlap"])
-    gap = gap_of(run, known_facts(run, limit))
+    gap = gap_of(run, known_facts(run, limit), limit["losses"])
     early = _last_before(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
@@ -29,7 +30,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
         f"{shown(gap.val.values[-1])} at the end"
     )
-    learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
+    learned = float(gap.val.values[gap.best]) < max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
     if (
         learned
         and last > limit["gap"]
@@ -228,6 +229,7 @@ QUESTION = Question(
             seed="",
             decision="a short run may have few batches as well",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="validation keeps up with training"),

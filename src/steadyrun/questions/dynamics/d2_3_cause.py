@@ -212,6 +212,14 @@ QUESTION = Question(
             seed="",
             decision="in twenty steps of noise none is this high",
         ),
+        Threshold(
+            name="slack",
+            value=2,
+            unit="logged points",
+            meaning="how far from the jump the declared curve may jump as well",
+            seed="",
+            decision="a declared step may come a step earlier or later",
+        ),
     ),
     outcomes=(
         Outcome(

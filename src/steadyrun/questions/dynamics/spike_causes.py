@@ -89,7 +89,9 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     risen = float(np.max(rise))
     peak = float(np.max(rates.values))
     plan = look(run).plan
-    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, index - 2) : index + 4])), initial=0.0)) if plan else 0.0
+    slack = limit.count("slack")
+    near = rates.steps[max(0, index - slack) : index + 2 + slack]
+    meant = float(np.max(np.diff(plan.rate(near)), initial=0.0)) if plan else 0.0
     if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
         return None
     message = (

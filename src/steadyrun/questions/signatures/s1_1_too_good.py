@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.depth import none_there
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
@@ -71,7 +72,7 @@ def _another_stack(ahead: dict[str, float], looking: dict[str, float]) -> bool:
 
 
 def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, measured: dict[str, float]) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     by = training.loss.steps[0] + limit["by"]
     early = training.smooth[training.loss.steps <= by]
     share = float(np.min(early)) / baseline
@@ -141,6 +142,7 @@ QUESTION = Question(
             seed="",
             decision="one loss of a class is noisy",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="nothing is better than the task allows"),

@@ -7,6 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Signals
@@ -14,7 +15,7 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     known = known_facts(run, limit)
     if known.classes is None or not known.must_fall:
         return _jump(run, training, limit)
@@ -107,6 +108,7 @@ QUESTION = Question(
             seed="",
             decision="one unlucky batch is no spike",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no early spike"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.validation import Gap, gap_of
@@ -25,7 +26,7 @@ class Parting:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    gap = gap_of(run, known_facts(run, limit))
+    gap = gap_of(run, known_facts(run, limit), limit["losses"])
     if len(gap.val) < limit["validations"]:
         why = f"{len(gap.val)} validations are recorded, {limit['validations']:g} are needed"
         if run.running:
@@ -127,6 +128,7 @@ QUESTION = Question(
             seed="",
             decision="fewer may be low or high by chance",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="validation follows training"),
