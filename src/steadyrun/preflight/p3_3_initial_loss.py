@@ -128,7 +128,7 @@ QUESTION = Question(
     "means it starts out confidently wrong; much less means that it is not untrained, or that little is counted.",
     needs=("loss_fn", "batches"),
     panel=None,
-    thresholds=RECORDED.thresholds,
+    thresholds=tuple(threshold for threshold in RECORDED.thresholds if threshold.name != "binary"),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first loss is what it should be, as far as that is known"),
         Outcome(name="off", answer=NOTE, meaning="the first loss is somewhat off that of a guess"),

@@ -110,6 +110,10 @@ class Limits:
     def __getitem__(self, name: str) -> float:
         return self._values[name]
 
+    def count(self, name: str) -> int:
+        """A limit as a whole number of steps, points or batches: at least one."""
+        return max(1, int(self[name]))
+
     def of(self, question: Question) -> Limits:
         """The limits of another question, as they are in the same walk."""
         return Limits(question.thresholds, self.everywhere.get(question.code), self.everywhere)

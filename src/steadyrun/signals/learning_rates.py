@@ -14,7 +14,7 @@ from steadyrun.signals.progress import learns
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
 
-ENOUGH = 5  # points before anything is said
+_LEARNS = 0.05  # of the first loss: a loss that fell by more has a learning rate above zero
 SAME = 1e-3  # of the peak: rates closer than this are the same rate
 
 
@@ -90,7 +90,7 @@ def rates_of(run: Signals) -> dict[str, Points]:
     """The learning rates by param group; an error where a log has printed them with too few digits."""
     groups = run.family("lr/*")
     zero = not any(np.any(points.values) for points in groups.values())
-    if run.imported and ((zero and learns(run)) or all(_rounded(points) for points in groups.values())):
+    if run.imported and ((zero and learns(run, _LEARNS)) or all(_rounded(points) for points in groups.values())):
         why = "the learning rate is printed with too few digits"
         raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
     return groups

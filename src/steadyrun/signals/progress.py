@@ -13,9 +13,8 @@ from steadyrun.signals.run_signals import Points, Signals
 
 SPAN = 50
 _FIRST = 10
-SURE = 4.5  # errors
-_LEARNS = 0.05  # share of the first loss
-_FEWEST = 20  # points from which anything is said of a loss curve
+FEWEST = 20  # points of a loss curve, if the question does not say
+_QUARTER = 4
 _BLOCKS = 20  # equal stretches whose medians are compared
 _OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # from a median deviation to σ, and from the error of a mean to a median's
 _EXPLODES = 2.0  # times: a mean of the first points so far above the first is an explosion, not noise
@@ -65,12 +64,12 @@ class Levels:
         return back / down if down > 0 else 0.0
 
 
-def levels(run: Signals, name: str = "loss") -> Levels:
+def levels(run: Signals, name: str = "loss", fewest: float = FEWEST) -> Levels:
     """The levels of a loss; an error where too few points are recorded."""
     points = run.points(name)
-    if len(points) < _FEWEST:
+    if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal(name, f"only {len(points)} losses are recorded, {_FEWEST} are needed", how)
+        raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
     values = points.values
     size = max(1, len(values) // _BLOCKS)
     tail = values[len(values) % size :].reshape(-1, size)
@@ -91,31 +90,36 @@ def true_start(values: Floats) -> float:
     return first if 0 < _EXPLODES * first < early else early
 
 
-def progress(run: Signals) -> Progress:
-    """The run's progress; an error where too few points are recorded to tell."""
+def progress(run: Signals, fewest: float = FEWEST) -> Progress:
+    """The run's progress; an error if fewer than `fewest` points are recorded."""
     loss = run.points("loss")
-    if len(loss) < _FEWEST:
+    if len(loss) < fewest:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {_FEWEST} are needed", how)
+        raise MissingSignal("loss", f"only {len(loss)} losses are recorded, {fewest:g} are needed", how)
     if "progress" in run.memo:
         known: Progress = run.memo["progress"]
         return known
-    span = min(SPAN, max(2, len(loss) // 4))
+    span = min(SPAN, max(2, len(loss) // _QUARTER))
     smooth = ema(loss.values, span)
     measured = run.memo["progress"] = Progress(loss, smooth, true_start(loss.values))
     return measured
 
 
-def surely(training: Progress) -> float:
-    """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative."""
+def surely(training: Progress, fewest: int) -> float:
+    """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative.
+
+    The first tenth has at least `fewest` points.
+    """
     values = training.loss.values
-    early, late = values[: max(_FEWEST, len(values) // 10)], values[len(values) // 2 :]
+    early, late = values[: max(fewest, len(values) // 10)], values[len(values) // 2 :]
     error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
     change = float(np.mean(late) - np.mean(early))
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
-def learns(run: Signals) -> bool:
-    """Whether the loss has fallen: then there are gradients and a learning rate, whatever a log prints of them."""
+def learns(run: Signals, share: float, fewest: float = FEWEST) -> bool:
+    """Whether more than this share of the loss is gone: then there are gradients and a learning rate, whatever a log
+    prints of them.
+    """
     loss = run.maybe("loss")
-    return loss is not None and len(loss) >= _FEWEST and progress(run).fallen > _LEARNS
+    return loss is not None and len(loss) >= fewest and progress(run, fewest).fallen > share

@@ -80,8 +80,6 @@ def times_before(series: Series, step: int, window: int) -> tuple[float, float] 
 
 
 _FEWEST = 2  # points before a jump
-_ROSE = 2.0  # times the middle of the points before: a gradient that rose
-_LOOK_BACK = 10  # points before the jump in which the gradient may have risen
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,11 @@ class LossJump:
     words: str
 
 
-def jump_of(run: Signals, times: float) -> LossJump | None:
-    """The highest loss that is so many times the middle of the points before it; None where there is none."""
+def jump_of(run: Signals, times: float, *, rose: float, look_back: int) -> LossJump | None:
+    """The highest loss that is so many times the median of the points before it; None if there is none.
+
+    `rose` and `look_back` say when the gradient rose before it: so many times its median, within so many points.
+    """
     loss = run.points("loss")
     values = loss.values
     before = np.array([float(np.median(values[:index])) for index in range(_FEWEST, len(values))])
@@ -115,21 +116,21 @@ def jump_of(run: Signals, times: float) -> LossJump | None:
         + (f" and {shown(high)} at step {step}" if peak > start else "")
         + f" ({shown(high / level)} times, limit {times:g})"
         + (f"; back at {shown(later[end])} at step {loss.step_at(_FEWEST + end)}" if end < len(later) else "")
-        + _lead(run.maybe("grad_norm"), began)
+        + _lead(run.maybe("grad_norm"), began, rose, look_back)
         + _scale(run.maybe("loss_scale"), began, step)
         + "."
     )
     return LossJump(step, high / level, words)
 
 
-def _lead(norms: Points | None, began: int) -> str:
+def _lead(norms: Points | None, began: int, rose: float, look_back: int) -> str:
     """Whether the gradient norm rose before the loss did, and where first."""
     if norms is None:
         return ""
     jump = int(np.searchsorted(norms.steps, began))
-    for index in range(max(1, jump - _LOOK_BACK), jump):
+    for index in range(max(1, jump - look_back), jump):
         level = float(np.median(norms.values[:index]))
-        if level > 0 and np.all(norms.values[index : jump + 1] > _ROSE * level):
+        if level > 0 and np.all(norms.values[index : jump + 1] > rose * level):
             norm = norms.values[index]
             words = f"{shown(norm)} at step {norms.step_at(index)}, {shown(norm / level)} times"
             steps = began - norms.step_at(index)

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from steadyrun.signals.curves import Floats, robust_scale
 from steadyrun.signals.facts import Facts
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import Progress, progress
+from steadyrun.signals.progress import FEWEST, Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
 
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
@@ -95,10 +95,10 @@ def _counts_otherwise(val: Points, loss: Points) -> bool:
     return bool(numbered and loss.steps[-1] > 5 * val.steps[-1])
 
 
-def gap_of(run: Signals, known: Facts) -> Gap:
-    """The gap at every validation within the recorded training steps; an error where there is none."""
+def gap_of(run: Signals, known: Facts, fewest: float = FEWEST) -> Gap:
+    """The gap at every validation within the recorded training steps; an error if there is none, or fewer losses."""
     val = run.points("val_loss")
-    training: Progress = progress(run)
+    training: Progress = progress(run, fewest)
     # The first logged loss of a sparse record stands for the steps before it, too.
     first = training.loss.steps[0] - (training.loss.spacing if training.loss.spacing > 1 else 0)
     if run.imported and _counts_otherwise(val, training.loss):

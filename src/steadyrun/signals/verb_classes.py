@@ -12,7 +12,7 @@ from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-FEWEST = 5
+_QUARTER = 4
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,16 @@ class Race:
         )
 
 
-def race(run: Signals) -> Race:
-    """The two curves: of training where they are recorded at every step, else of validation."""
-    if "race" in run.memo:
-        known: Race = run.memo["race"]
+def race(run: Signals, fewest: float) -> Race:
+    """The two curves, of at least `fewest` points: of training if recorded at every step, else of validation."""
+    key = ("race", fewest)
+    if key in run.memo:
+        known: Race = run.memo[key]
         return known
     for family, span in (("class_loss", SPAN), ("val_class_loss", 1)):
         regular, irregular = run.maybe(f"{family}/regular"), run.maybe(f"{family}/irregular")
         if regular is not None and irregular is not None:
-            curves = run.memo["race"] = _race(run, family, regular, irregular, span)
+            curves = run.memo[key] = _race(run, family, regular, irregular, span, fewest)
             return curves
     if run.matching("class_loss/*") or run.matching("val_class_loss/*"):
         raise NotApplicable("no classes are called regular and irregular, the names that this question compares")
@@ -59,14 +60,14 @@ def race(run: Signals) -> Race:
     raise NotApplicable(f"no class losses are recorded{how}", "class_loss/*")
 
 
-def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int) -> Race:
+def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int, fewest: float) -> Race:
     if not np.array_equal(regular.steps, irregular.steps):  # a batch may hold examples of one class alone
         both = np.intersect1d(regular.steps, irregular.steps)
         regular, irregular = (points.where(np.isin(points.steps, both)) for points in (regular, irregular))
     steps, first, second = regular.steps, ema(regular.values, span), ema(irregular.values, span)
-    later = slice(len(steps) // 4, None)
+    later = slice(len(steps) // _QUARTER, None)
     curves = Race(steps[later], first[later], second[later], family)
-    if len(curves.steps) < FEWEST:
+    if len(curves.steps) < fewest:
         if run.running:
             raise MissingSignal(
                 f"{family}/*", f"only {len(steps)} losses of both classes are recorded", "let it run on"

@@ -31,12 +31,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     if size > limit["examples"]:
         return Finding("pass", f"{facts}.", measured)
     values = run.maybe("batchnorm_values")
-    first = None if values is None else in_a_row(values.values <= limit["values"], 3)
+    first = None if values is None else in_a_row(values.values <= limit["values"], limit["samples"])
     if values is not None and first is not None:
         measured["values"] = float(values.values[first])
         message = f"{facts}, one of them {measured['values']:g} values per channel: nothing but their order is left"
         return Finding("degenerate", f"{message}.", measured, values.step_at(first))
-    gap = _gap(run)
+    gap = _gap(run, limit.count("recent"))
     if gap is not None:
         measured["gap"] = gap
         if gap > limit["gap"]:
@@ -47,12 +47,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("few", f"{facts}.", measured)
 
 
-def _gap(run: Signals) -> float | None:
+def _gap(run: Signals, recent: int) -> float | None:
     """The middle of the last validations against the training loss of that time."""
     val, loss = run.maybe("val_loss"), run.maybe("loss")
     if val is None or loss is None or len(val) < 2:
         return None
-    then = [loss.mean_until(float(step), 50) for step in val.steps[len(val) // 2 :]]
+    then = [loss.mean_until(float(step), recent) for step in val.steps[len(val) // 2 :]]
     ratios = [val_loss / base for val_loss, base in zip(val.values[len(val) // 2 :], then, strict=True) if base > 0]
     return float(np.median(ratios)) if ratios else None
 
@@ -90,6 +90,22 @@ QUESTION = Question(
             meaning="how far validation is above it",
             seed="",
             decision="beside the small batch",
+        ),
+        Threshold(
+            name="samples",
+            value=3,
+            unit="sampled steps in a row",
+            meaning="how many must have too few values per channel",
+            seed="",
+            decision="not one strange batch",
+        ),
+        Threshold(
+            name="recent",
+            value=50,
+            unit="losses",
+            meaning="how many training losses before a validation are averaged",
+            seed="",
+            decision="one training loss is noisy",
         ),
     ),
     outcomes=(

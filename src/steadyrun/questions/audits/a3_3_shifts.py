@@ -12,8 +12,6 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 
-_MOST_AHEAD = 1e-3  # share of attention on later keys that is none
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     why = "no cross-entropy over the tokens of an embedding was seen"
@@ -33,17 +31,17 @@ def find(run: Signals, limit: Limits) -> Finding:
     copied = in_a_row((same.values > limit["share"]) & (following.values < limit["other"]), limit["samples"])
     if copied is None:
         return Finding("pass", f"{facts}.", measured)
-    if cannot_look_ahead(run):
+    if cannot_look_ahead(run, limit["ahead"]):
         return Finding("not-shifted", f"{facts}, and no position sees a later one.", measured, same.step_at(copied))
     return Finding("copies", f"{facts}; whether that is meant is not declared.", measured, same.step_at(copied))
 
 
-def cannot_look_ahead(run: Signals) -> bool:
+def cannot_look_ahead(run: Signals, ahead: float) -> bool:
     """Whether positions see earlier ones alone: declared, or seen in every attention."""
     if "causal" in run.config:
         return run.config["causal"] is True
     looks = [points for name in run.matching("future_attention/*") if (points := run.maybe(name)) is not None]
-    return bool(looks) and all(float(np.max(points.values)) < _MOST_AHEAD for points in looks)
+    return bool(looks) and all(float(np.max(points.values)) < ahead for points in looks)
 
 
 _WORDS = {"same": "are their own input token", "next": "the next one", "second": "the one after that"}
@@ -80,6 +78,14 @@ QUESTION = Question(
             meaning="how many must show it",
             seed="",
             decision="not one strange batch",
+        ),
+        Threshold(
+            name="ahead",
+            value=1e-3,
+            unit="fraction of the attention",
+            meaning="weight on later keys that counts as none",
+            seed="",
+            decision="exactly 0 under every causal mask, as in S1.1",
         ),
     ),
     outcomes=(

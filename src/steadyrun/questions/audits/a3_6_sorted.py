@@ -23,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     error = float(np.std(within.values, ddof=1) / np.sqrt(len(within)))
     inside, outside = float(np.mean(within.values)), float(overall.values[-1])
     mean = inside - outside
-    measured = {"within": inside, "overall": outside, "more": mean, "errors": mean / max(error, 1e-3)}
+    measured = {"within": inside, "overall": outside, "more": mean, "errors": mean / max(error, limit["error"])}
     facts = (
         f"two examples of a batch are of one class with probability {percent(inside)}, two of any batches with "
         f"{percent(outside)} ({len(within)} sampled batches)"
@@ -79,6 +79,14 @@ QUESTION = Question(
             meaning="fewer say nothing",
             seed="",
             decision="the first steps are sampled densely",
+        ),
+        Threshold(
+            name="error",
+            value=1e-3,
+            unit="probability",
+            meaning="the standard error is at least this",
+            seed="",
+            decision="batches that are all alike have a standard error of zero",
         ),
     ),
     outcomes=(

@@ -27,7 +27,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"first": first, "largest": norms[largest], "ratio": ratio, "blocks": float(len(names))}
     facts = f"the gradient norm is {shown(first)} at {names[0]} and {shown(norms[largest])} at {largest}"
     enough = min(len(points) for points in series.values()) >= limit["samples"]
-    falls = _falls([norms[name] for name in names])
+    falls = _falls([norms[name] for name in names], limit["falls"])
     if 0 < ratio < limit["ratio"] and falls and enough:
         return Finding("vanishing", f"{facts}, a ratio of {shown(ratio)} (limit {limit['ratio']:g}).", measured)
     if 0 < ratio < limit["small"] and falls:
@@ -35,10 +35,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts}.", measured)
 
 
-def _falls(norms: list[float]) -> bool:
+def _falls(norms: list[float], most: float) -> bool:
     """Whether norms grow from the first block to the last in most places: they shrink on the way back."""
     pairs = list(itertools.pairwise(norms))
-    return sum(one < two for one, two in pairs) >= 0.7 * len(pairs)
+    return sum(one < two for one, two in pairs) >= most * len(pairs)
 
 
 QUESTION = Question(
@@ -84,6 +84,14 @@ QUESTION = Question(
             meaning="how many are looked at",
             seed="",
             decision="the first steps are sampled densely",
+        ),
+        Threshold(
+            name="falls",
+            value=0.7,
+            unit="fraction of the neighbouring blocks",
+            meaning="in so many pairs the earlier block must have the smaller gradient",
+            seed="",
+            decision="a chain that loses strength at each layer does so nearly everywhere; chance gives half",
         ),
     ),
     outcomes=(

@@ -11,8 +11,6 @@ from steadyrun.signals.intent import shuffles
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 
-_DIFFERENT = 0.8  # of the batches of an epoch: so many have labels of their own, or labels tell no order
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     if not run.has("batch_hash"):
@@ -20,7 +18,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     length, hashes = _period(run, "batch_hash")
     if length is None and run.has("label_hash"):  # augmented inputs differ each time, their labels do not
         length, hashes = _period(run, "label_hash")
-        if length is not None and len(np.unique(hashes.values[:length])) < _DIFFERENT * length:
+        if length is not None and len(np.unique(hashes.values[:length])) < limit["different"] * length:
             length = None  # labels that are alike repeat themselves in any order
     if length is None:
         return Finding("pass", f"no order of batches was repeated in {len(hashes)} steps.")
@@ -61,6 +59,14 @@ QUESTION = Question(
             meaning="with fewer there is little to shuffle",
             seed="",
             decision="full batches repeat",
+        ),
+        Threshold(
+            name="different",
+            value=0.8,
+            unit="fraction of the batches of an epoch",
+            meaning="so many must have labels of their own",
+            seed="",
+            decision="batches with the same labels repeat in any order",
         ),
     ),
     outcomes=(

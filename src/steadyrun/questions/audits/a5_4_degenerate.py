@@ -15,14 +15,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no batches of tokens are recorded", "repeated_tokens")
     share = run.points("repeated_tokens")
     usual = float(np.median(share.values))
-    high = float(np.quantile(share.values, 0.98))
+    high = float(np.quantile(share.values, min(1.0, limit["nearly_all"])))
     bad = np.flatnonzero(share.values > limit["share"])
     measured = {"usual": usual, "largest": float(np.max(share.values)), "batches": float(len(bad))}
     facts = f"usually {percent(usual)} of the tokens repeat the one before"
     if not len(bad) or high > limit["usual"] or len(share) < limit["steps"]:
         return Finding("pass", f"{facts}, at most {percent(measured['largest'])}.", measured)
     step = int(share.steps[bad[0]])
-    measured["reaction"] = _reaction(run, [int(bad_step) for bad_step in share.steps[bad]])
+    measured["reaction"] = _reaction(run, [int(bad_step) for bad_step in share.steps[bad]], limit)
     message = f"{facts}, in the batch at step {step} {percent(float(share.values[bad[0]]))}"
     if measured["reaction"] > limit["reaction"]:
         words = f"the gradient there is {measured['reaction']:.1f} times that of the steps around it"
@@ -30,15 +30,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("strange", f"{message}.", measured, step)
 
 
-def _reaction(run: Signals, steps: list[int]) -> float:
-    """The largest gradient norm at these steps, against the middle of the fifty around."""
+def _reaction(run: Signals, steps: list[int], limit: Limits) -> float:
+    """The largest gradient norm at these steps, against the median of the steps around."""
     norms = run.maybe("grad_norm")
     ratios = [0.0]
-    for step in steps[:20] if norms is not None else []:
+    for step in steps[: limit.count("looked_at")] if norms is not None else []:
         assert norms is not None
-        around = norms.values[(np.abs(norms.steps - step) <= 25) & (norms.steps != step)]
+        around = norms.values[(np.abs(norms.steps - step) <= limit["around"]) & (norms.steps != step)]
         here = norms.values[norms.steps == step]
-        if len(here) and len(around) >= 10 and float(np.median(around)) > 0:
+        if len(here) and len(around) >= limit["norms"] and float(np.median(around)) > 0:
             ratios.append(float(here[0]) / float(np.median(around)))
     return max(ratios)
 
@@ -84,6 +84,38 @@ QUESTION = Question(
             meaning="what the batch did",
             seed="",
             decision="a batch that nothing reacts to does no harm",
+        ),
+        Threshold(
+            name="nearly_all",
+            value=0.98,
+            unit="fraction of the batches",
+            meaning="the quantile that the limit for usual batches applies to",
+            seed="",
+            decision="a few broken batches do not change what is usual",
+        ),
+        Threshold(
+            name="looked_at",
+            value=20,
+            unit="batches",
+            meaning="of how many such batches the gradient is looked at",
+            seed="",
+            decision="the first ones show the reaction",
+        ),
+        Threshold(
+            name="around",
+            value=25,
+            unit="steps",
+            meaning="how far on either side a step is compared",
+            seed="",
+            decision="the gradient drifts over longer stretches",
+        ),
+        Threshold(
+            name="norms",
+            value=10,
+            unit="gradient norms",
+            meaning="how many there must be around a step",
+            seed="",
+            decision="the median of fewer is noise",
         ),
     ),
     outcomes=(

@@ -8,6 +8,9 @@ from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Ques
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 
+_SHOWN = 20  # steps after a resume
+_TINY = 1e-30  # no division by zero
+
 
 def find(run: Signals, limit: Limits) -> Finding:
     seams = [event.step for event in run.events("resume") if event.step is not None]
@@ -20,16 +23,16 @@ def find(run: Signals, limit: Limits) -> Finding:
         if not len(before) or not len(after):
             continue
         last, first = float(before.values[-1]), float(after.values[0])
-        factor = max(last, first) / max(min(last, first), 1e-30)
+        factor = max(last, first) / max(min(last, first), _TINY)
         factors.append(factor)
         if factor >= limit["factor"] and first != last:
             skipped = run.maybe("skipped")
-            burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:20] > 0))
+            burst = 0 if skipped is None else int(np.sum(skipped.from_step(seam).values[:_SHOWN] > 0))
             message = f"the loss scale was {last:g} before the resume at step {seam} and {first:g} after it"
             return Finding(
                 "lost",
-                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next 20 steps "
-                "were skipped.",
+                f"{message}, {factor:g} times as {'large' if first > last else 'small'}; {burst} of the next "
+                f"{_SHOWN} steps were skipped.",
                 {"before": last, "after": first, "factor": factor, "skipped": float(burst)},
                 seam,
             )

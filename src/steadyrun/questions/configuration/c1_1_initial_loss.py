@@ -12,8 +12,6 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_NEAR_LN_2 = 0.1
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
@@ -33,15 +31,15 @@ def find(run: Signals, limit: Limits) -> Finding:
     if offset > limit["high"]:
         return Finding("high", f"{facts}: {shown(offset)} above it, limit {limit['high']:g}.", measured, 0)
     if offset < -limit["low"]:
-        return _low(run, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", first, measured)
+        return _low(run, f"{facts}: {shown(-offset)} below it, limit {limit['low']:g}", first, measured, limit)
     if abs(offset) > limit["band"]:
         return Finding("off", f"{facts}: off by {shown(abs(offset))}, more than {limit['band']:g}.", measured, 0)
     return Finding("pass", f"{facts} (within {limit['band']:g}).", measured, 0)
 
 
-def _low(run: Signals, facts: str, first: float, measured: dict[str, float]) -> Finding:
+def _low(run: Signals, facts: str, first: float, measured: dict[str, float], limit: Limits) -> Finding:
     """Learned weights, or a loss that leaves most of it out: the scales of norm layers tell which."""
-    if abs(first - math.log(2)) < _NEAR_LN_2:
+    if abs(first - math.log(2)) < limit["binary"]:
         raise NotApplicable(f"{facts}; but {shown(first)} is ln 2, a guess between yes and no: a binary cross-entropy")
     new, known = _norm_scales(run)
     if run.config.get("init") == "random" and new < known:
@@ -100,6 +98,14 @@ QUESTION = Question(
             seed="4.0 for V = 512",
             decision="4.0 is 2.24 below ln 512; as an offset it holds for any number of classes",
             of="-offset",
+        ),
+        Threshold(
+            name="binary",
+            value=0.1,
+            unit="nats",
+            meaning="a first loss this close to ln 2 is that of a binary cross-entropy",
+            seed="",
+            decision="ln 2 is the loss of a guess between yes and no",
         ),
     ),
     outcomes=(

@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import summed_loss, untrained_start
@@ -16,11 +17,6 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
-
-_OPPOSITE = 0.05  # how close to -1 the factor must be
-_MANY = 8  # items: smaller factors have other explanations (heads, micro-batches, processes)
-_LONG = 100
-_FIRST = 5  # steps: a gradient that is zero throughout these is not an accident of one batch
 
 
 @dataclass(frozen=True)
@@ -45,12 +41,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     first = float(norms.values[0])
     measured = {"grad_norm": first}
     facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
-    times = _sign(run)
-    if times is not None and classes is not None and abs(times + 1) < _OPPOSITE and not _maximizes(run):
+    times = _sign(run, limit.count("first"))
+    if times is not None and classes is not None and abs(times + 1) < limit["factor"] and not _maximizes(run):
         message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
-    summed = _summed(run, limit["items"], classes)
-    if summed is not None and not _undone(run, summed.times):
+    summed = _summed(run, limit, classes)
+    if summed is not None and not _undone(run, summed.times, limit["factor"]):
         measured |= {"items": summed.items, "times": summed.times}
         message = (
             f"{facts}; {summed.what} is {shown(summed.times)} times too large for a mean: the batch has "
@@ -58,14 +54,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         )
         declared = run.config.get("reduction") == "mean"
         return Finding("wrong-reduction" if declared else "perhaps-summed", message, measured, 0)
-    if _lost_before_step(run, norms.values):
+    if _lost_before_step(run, norms.values, limit.count("first")):
         message = f"{facts} when backward ended; the optimizer found none, in this step and the next ones."
         return Finding("erased", message, measured | {"at_backward": first}, 0)
-    if _nothing_comes_back(norms.values, classes):
+    if _nothing_comes_back(norms.values, classes, limit):
         if (had := _erased(run)) is not None:
             message = f"{facts}, although it was {shown(had)} when backward ended."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
-        if run.imported and learns(run):
+        if run.imported and learns(run, limit["learns"], limit["losses"]):
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
         message = f"{facts}, and in the steps after it: nothing comes back."
         return Finding("nothing", message, measured, 0, may_pass=classes is None)
@@ -79,27 +75,28 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("pass", f"{facts} (limits {limit['low']:g} and {limit['high']:g}).", measured, 0)
 
 
-def _undone(run: Signals, times: float) -> bool:
+def _undone(run: Signals, times: float, close: float) -> bool:
     """Whether gradients are divided by the factor before the step: a loss scale by hand."""
     later = divided_later(run)
-    return later is not None and abs(later / times - 1) < _OPPOSITE
+    return later is not None and abs(later / times - 1) < close
 
 
-def _nothing_comes_back(norms: Floats, classes: int | None) -> bool:
+def _nothing_comes_back(norms: Floats, classes: int | None, limit: Limits) -> bool:
     """Exactly nothing in the first steps of a cross-entropy; a reward may stay away for longer."""
     if classes is None:
-        return len(norms) >= _LONG and not np.any(norms)
-    return len(norms) >= _FIRST and not np.any(norms[:_FIRST])
+        return len(norms) >= limit["long"] and not np.any(norms)
+    first = limit.count("first")
+    return len(norms) >= first and not np.any(norms[:first])
 
 
-def _lost_before_step(run: Signals, norms: Floats) -> bool:
+def _lost_before_step(run: Signals, norms: Floats, first: int) -> bool:
     """Whether there are gradients and the optimizer, which steps, finds none."""
     if run.has("clip_threshold"):  # the clip function then told both norms
         return False
     applied, skipped = run.maybe("grad_norm_applied"), run.maybe("skipped")
-    if applied is None or len(applied) < _FIRST or not np.all(norms[:_FIRST] > 0):
+    if applied is None or len(applied) < first or not np.all(norms[:first] > 0):
         return False
-    return not np.any(applied.values[:_FIRST]) and (skipped is None or not np.any(skipped.values[:_FIRST]))
+    return not np.any(applied.values[:first]) and (skipped is None or not np.any(skipped.values[:first]))
 
 
 def _erased(run: Signals) -> float | None:
@@ -113,20 +110,20 @@ def _maximizes(run: Signals) -> bool:
     return any(isinstance(setting, dict) and setting.get("maximize") is True for setting in settings)
 
 
-def _sign(run: Signals) -> float | None:
+def _sign(run: Signals, most: int) -> float | None:
     """What backward() starts from, as a multiple of the loss, typical of the first steps."""
     loss, root = run.maybe("loss"), run.maybe("backward_loss")
     if loss is None or root is None or not len(loss) or loss.steps[0] != root.steps[0]:
         return None
-    first = min(_FIRST, len(loss), len(root))
+    first = min(most, len(loss), len(root))
     same = loss.steps[:first] == root.steps[:first]
     shares = root.values[:first][same] / loss.values[:first][same]
     return float(np.median(shares[np.isfinite(shares)])) if np.any(np.isfinite(shares)) else None
 
 
-def _summed(run: Signals, tolerance: float, classes: int | None) -> Reduction | None:
+def _summed(run: Signals, limit: Limits, classes: int | None) -> Reduction | None:
     """Whether the loss is larger than a mean would be by just the number of items in the batch."""
-    loss = run.maybe("loss")
+    loss, tolerance = run.maybe("loss"), limit["items"]
     if loss is None or loss.steps[0] > 1 or run.config.get("reduction") not in (None, "mean"):
         return None
     first, count = float(loss.values[0]), classes
@@ -136,12 +133,12 @@ def _summed(run: Signals, tolerance: float, classes: int | None) -> Reduction | 
         candidates.append((float(root.values[0]) / first, "the number that backward() starts from"))
     if count is not None:
         candidates.append((first / math.log(count), "the loss"))
-    candidates = [(times, what) for times, what in candidates if times * (1 + tolerance) > _MANY]
+    candidates = [(times, what) for times, what in candidates if times * (1 + tolerance) > limit["many"]]
     for name in ("tokens", "examples") if candidates else ():
         series = run.maybe(name)
         items = float(series.values[0]) if series is not None and series.steps[0] == loss.steps[0] else 0.0
         for times, what in candidates:
-            if items >= _MANY and abs(math.log(times / items)) < math.log(1 + tolerance):
+            if items >= limit["many"] and abs(math.log(times / items)) < math.log(1 + tolerance):
                 return Reduction(items, times, what)
     return None
 
@@ -202,6 +199,47 @@ QUESTION = Question(
             decision="targets may be one fewer than tokens per sentence; chance agreement needs the same factor twice",
             of="times",
         ),
+        Threshold(
+            name="factor",
+            value=0.05,
+            unit="",
+            meaning="how close a factor must be to the one that is expected",
+            seed="",
+            decision="exact up to rounding",
+        ),
+        Threshold(
+            name="many",
+            value=8,
+            unit="items",
+            meaning="fewer items prove no sum",
+            seed="",
+            decision="smaller factors have other explanations: heads, micro-batches, processes",
+        ),
+        Threshold(
+            name="first",
+            value=5,
+            unit="steps",
+            meaning="how long the gradient must be zero from the start",
+            seed="",
+            decision="so many are not an accident of one batch",
+        ),
+        Threshold(
+            name="long",
+            value=100,
+            unit="steps",
+            meaning="the same if the loss is not known to be a cross-entropy",
+            seed="",
+            decision="a reward may stay away for longer",
+        ),
+        Threshold(
+            name="learns",
+            value=0.05,
+            unit="fraction of the first loss",
+            meaning="a log whose loss fell by more than this has gradients",
+            seed="",
+            decision="then the printed norm is rounded, or not the norm",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first gradient has an ordinary size"),

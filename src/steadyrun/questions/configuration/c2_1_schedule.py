@@ -15,7 +15,7 @@ from steadyrun.questions.configuration.schedule_faults import (
 )
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import agreement, distance, unknown_schedule
-from steadyrun.signals.learning_rates import ENOUGH, RecordedRates, look
+from steadyrun.signals.learning_rates import RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -25,7 +25,7 @@ _HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or give run
 
 def find(run: Signals, limit: Limits) -> Finding:
     recorded = look(run)
-    if len(recorded.rates) < ENOUGH:
+    if len(recorded.rates) < limit["rates"]:
         raise MissingSignal("lr/*", f"only {len(recorded.rates)} learning rates are recorded yet", "let it run on")
     plan = recorded.plan
     if plan is None:
@@ -44,7 +44,8 @@ def _against_scheduler(recorded: RecordedRates, limit: Limits) -> Finding:
     rates = recorded.rates
     warmup = recorded.run.declared("warmup_steps") or 0
     over = rates.steps[-1] > warmup
-    if warmup >= ENOUGH and over and starts_at_peak(rates, warmup, recorded.run.declared("lr_max") or recorded.peak):
+    peak = recorded.run.declared("lr_max") or recorded.peak
+    if warmup >= limit["rates"] and over and starts_at_peak(rates, warmup, peak, limit):
         return warmup_missing(recorded, warmup)
     unknown = unknown_schedule(recorded.run.config)
     if recorded.dry is None and unknown:
@@ -131,6 +132,110 @@ QUESTION = Question(
             seed="",
             decision="between this and 5% lies a note: other spellings of a schedule live there",
             of="far",
+        ),
+        Threshold(
+            name="rates",
+            value=5,
+            unit="learning rates",
+            meaning="fewer show no curve",
+            seed="",
+            decision="two or three points fit any curve",
+        ),
+        Threshold(
+            name="fits",
+            value=0.01,
+            unit="of the peak",
+            meaning="a changed plan this close to the record explains it",
+            seed="",
+            decision="a plan that was changed to fit must fit better than the 5% within which rates agree",
+        ),
+        Threshold(
+            name="fits_roughly",
+            value=0.05,
+            unit="of the peak",
+            meaning="the same if a count of steps supports the plan",
+            seed="",
+            decision="as for a rate that agrees",
+        ),
+        Threshold(
+            name="first_epoch",
+            value=1.1,
+            unit="times the first epoch",
+            meaning="before this a scheduler that is stepped once per epoch may not have been stepped",
+            seed="",
+            decision="a warmup takes an epoch at least, and of two epochs one is over at half time",
+        ),
+        Threshold(
+            name="at_peak",
+            value=0.9,
+            unit="of the peak",
+            meaning="a rate this high in the first half of the warmup shows that there is none",
+            seed="",
+            decision="a warmup is at half of its peak by then",
+        ),
+        Threshold(
+            name="late",
+            value=0.9,
+            unit="of the declared rate",
+            meaning="a rate below this is behind its warmup",
+            seed="",
+            decision="formulas of a warmup differ by less",
+        ),
+        Threshold(
+            name="over",
+            value=1.05,
+            unit="times the peak",
+            meaning="a rate above this is not the declared one",
+            seed="",
+            decision="as for a rate that agrees",
+        ),
+        Threshold(
+            name="few_changes",
+            value=4,
+            unit="changes",
+            meaning="at most this many are too few to compare",
+            seed="",
+            decision="a rate that changes once per epoch has few stairs at first",
+        ),
+        Threshold(
+            name="stair",
+            value=10,
+            unit="learning rates",
+            meaning="how many there must be for each change",
+            seed="",
+            decision="more changes are no stairs",
+        ),
+        Threshold(
+            name="per_epoch",
+            value=0.5,
+            unit="scheduler steps per step",
+            meaning="fewer are steps of epochs",
+            seed="",
+            decision="an epoch has at least two batches",
+        ),
+        Threshold(
+            name="slow",
+            value=0.9,
+            unit="scheduler steps per step",
+            meaning="from here on it is stepped once per step",
+            seed="",
+            decision="skipped steps and a late start give a little less than 1",
+        ),
+        Threshold(
+            name="fast",
+            value=1.1,
+            unit="scheduler steps per step",
+            meaning="up to here it is stepped once per step",
+            seed="",
+            decision="as above",
+        ),
+        Threshold(
+            name="floor",
+            value=0.02,
+            unit="of the way from the floor to the peak",
+            meaning="a rate below this is at its minimum",
+            seed="",
+            decision="a cosine comes this close shortly before its end",
         ),
     ),
     outcomes=(

@@ -12,8 +12,6 @@ from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_NEAR = 0.1  # of the warmup
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     warmup, peak = run.declared("warmup_steps"), run.declared("lr_max")
@@ -23,7 +21,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
     rates = {name: path_of(run).along(points) for name, points in rates_of(run).items()}
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
-    at_end = {name: _rate_at(points.steps, points.values, warmup) for name, points in rates.items()}
+    at_end = {name: _rate_at(points.steps, points.values, warmup, limit["near"]) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}
     if not known:
         raise MissingSignal(
@@ -49,10 +47,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("off", f"{facts}, off by more than {limit['close']:g}.", measured, int(warmup))
 
 
-def _rate_at(steps: object, values: object, step: float) -> float | None:
+def _rate_at(steps: object, values: object, step: float, share: float) -> float | None:
     """The rate at a step, on the straight line between its neighbours; None where none was recorded near it."""
     x, y = np.asarray(steps, float), np.asarray(values, float)
-    near = np.any((x >= step) & (x <= step + max(2.0, _NEAR * step)))
+    near = np.any((x >= step) & (x <= step + max(2.0, share * step)))
     return float(np.interp(step, x, y)) if x[0] <= step and near else None
 
 
@@ -82,6 +80,14 @@ QUESTION = Question(
             seed="0.5 lr_max",
             decision="as specified",
             of="-share",
+        ),
+        Threshold(
+            name="near",
+            value=0.1,
+            unit="fraction of the warmup",
+            meaning="how long after the end of the warmup a rate must be recorded",
+            seed="",
+            decision="later rates say nothing about the end of the warmup",
         ),
     ),
     outcomes=(

@@ -8,6 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats, rolling_mean
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.facts import RANDOM
@@ -30,9 +31,9 @@ class Level:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], 3))
+    level = _level(run, run.stretch(run.points("grad_norm"), limit["window"], limit.count("points")))
     highest, lowest = float(np.max(level.smooth)), float(np.min(level.smooth))
-    training = progress(run)
+    training = progress(run, limit["losses"])
     high = level.norms.where(level.smooth > limit["high"] * level.reference)
     above, fallen = len(high) / len(level.norms), training.fallen
     measured = {
@@ -199,6 +200,15 @@ QUESTION = Question(
             seed="20 steps",
             decision="as specified; logged points where sparse",
         ),
+        Threshold(
+            name="points",
+            value=3,
+            unit="logged points",
+            meaning="the mean is over at least this many in a sparse record",
+            seed="",
+            decision="fewer are no mean",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the gradients have an ordinary size"),

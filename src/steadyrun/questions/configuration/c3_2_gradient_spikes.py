@@ -10,13 +10,11 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
 _SHOWN = 5
-_FEW = 10
-_SETTLED = 100  # points after which a gradient that stands out is no part of the start
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     norms = run.points("grad_norm")
-    local = _level_before(norms.values, int(limit["local"]))
+    local = _level_before(norms.values, limit)
     high = np.maximum(limit["times_clip"] * _clip(run), limit["times_local"] * local)
     spikes = norms.where(norms.values > high)
     reach = limit["window"] * max(1.0, norms.spacing)
@@ -25,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     worst, allowed = float(norms.values[index]), float(high[index])
     measured = {"spikes": float(most), "largest": worst, "times_local": float(np.max(norms.values / local))}
     window = f"{limit['window']:g} {run.counted(norms)}"
-    if most == 0 and (single := _single(run, norms, local, limit["single"])) is not None:
+    if most == 0 and (single := _single(run, norms, local, limit)) is not None:
         return single
     if most == 0:
         return Finding(
@@ -40,9 +38,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("few", f"{facts}: clipping can handle these.", measured, start)
 
 
-def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding | None:
+def _single(run: Signals, norms: Points, local: Floats, limit: Limits) -> Finding | None:
     """A step whose gradient stands out of its surroundings, though it is not enormous; what the loss did there."""
-    settled = np.arange(len(norms)) >= _SETTLED
+    times = limit["single"]
+    settled = np.arange(len(norms)) >= limit["settled"]
     if not np.any(settled):
         return None
     ratio = np.where(settled, norms.values / local, 0.0)
@@ -53,17 +52,17 @@ def _single(run: Signals, norms: Points, local: Floats, times: float) -> Finding
     measured = {"spikes": 0.0, "largest": float(norms.values[index]), "times_local": float(ratio[index])}
     message = (
         f"the gradient norm is {shown(norms.values[index])} at step {step}, {shown(ratio[index])} times that of the "
-        f"steps before it (limit {times:g}){_loss_there(run, step)}."
+        f"steps before it (limit {times:g}){_loss_there(run, step, limit.count('few'))}."
     )
     return Finding("single", message, measured, step)
 
 
-def _loss_there(run: Signals, step: int) -> str:
+def _loss_there(run: Signals, step: int, few: int) -> str:
     loss = run.maybe("loss")
     index = int(np.searchsorted(loss.steps, step)) if loss is not None else 0
     if loss is None or not 0 < index < len(loss) or loss.step_at(index) != step:
         return ""
-    before = float(np.mean(loss.values[max(0, index - _FEW) : index]))
+    before = float(np.mean(loss.values[max(0, index - few) : index]))
     return f"; the loss is {shown(loss.values[index])} there, {shown(before)} before it"
 
 
@@ -72,17 +71,18 @@ def _clip(run: Signals) -> float:
     return float(clip.values[-1]) if clip is not None else run.declared("clip") or 0.0
 
 
-def _level_before(norms: Floats, window: int) -> Floats:
+def _level_before(norms: Floats, limit: Limits) -> Floats:
     """The mean norm of the steps before each one; the median of the first ones where hardly any came before.
 
     Of an excerpt of a few points, the middle of those before each.
     """
-    if len(norms) < 2 * _FEW:
+    window, few = limit.count("local"), limit.count("few")
+    if len(norms) < 2 * few:
         return np.array([np.median(norms[: max(2, index)]) or 1.0 for index in range(len(norms))])
-    first = float(np.median(norms[:_FEW])) or float(np.median(norms[:window])) or 1.0
+    first = float(np.median(norms[:few])) or float(np.median(norms[:window])) or 1.0
     # The geometric mean, which a spike among the steps before hardly moves.
-    means = np.exp(rolling_mean(np.log(np.maximum(norms, 1e-9 * first)), window))
-    return np.where(np.arange(len(norms)) < _FEW, first, np.concatenate([[first], means[:-1]]))
+    means = np.exp(rolling_mean(np.log(np.maximum(norms, limit["floor"] * first)), window))
+    return np.where(np.arange(len(norms)) < few, first, np.concatenate([[first], means[:-1]]))
 
 
 def _densest(steps: object, window: float) -> tuple[int, int | None]:
@@ -167,6 +167,30 @@ QUESTION = Question(
             meaning="the window",
             seed="200 steps",
             decision="as specified; logged points where sparse",
+        ),
+        Threshold(
+            name="few",
+            value=10,
+            unit="steps",
+            meaning="fewer steps before have no mean",
+            seed="",
+            decision="there the median of the first ones counts",
+        ),
+        Threshold(
+            name="settled",
+            value=100,
+            unit="points",
+            meaning="a single gradient stands out only after so many",
+            seed="",
+            decision="earlier ones are part of the start",
+        ),
+        Threshold(
+            name="floor",
+            value=1e-9,
+            unit="of the first norms",
+            meaning="a smaller norm counts as this in the mean of the steps before",
+            seed="",
+            decision="the geometric mean of a norm of zero would be zero",
         ),
     ),
     outcomes=(

@@ -8,12 +8,15 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Trend, trend
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import SURE, Progress, progress, surely
+from steadyrun.signals.progress import Progress, progress, surely
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
+
+_PER = 100  # steps: the unit of a slope
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Window:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     window = _window(run, training, limit)
     at_early, at_late = float(training.smooth[window.early]), float(training.smooth[window.late])
     moves = _largest_update(run)
@@ -36,14 +39,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         "late": at_late,
         "end": training.end,
         "fallen": training.fallen,
-        "slope": 100 * window.trend.slope / (abs(training.start) or 1.0),
+        "slope": _PER * window.trend.slope / (abs(training.start) or 1.0),
         "t": window.trend.t,
     }
     if moves is not None:
         measured["update_ratio"] = moves
     facts = _facts(training, window, at_early, at_late)
     step = training.loss.step_at(window.late)
-    warming = _still_warming(run, training)
+    warming = _still_warming(run, training, limit)
     too_slow = moves is not None and moves < limit["update"] and training.fallen < limit["slow"]
     if training.fallen < limit["fallen"] or too_slow:
         return _stuck(run, limit, training, facts, measured, step, warming)
@@ -51,7 +54,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("late", f"{facts}: it fell, and ends above where it began.", measured, step)
     if at_late > at_early and window.trend.t > 0:
         return Finding("late", f"{facts}: it rose between the marks, and fell elsewhere.", measured, step)
-    if abs(measured["slope"]) < limit["slope"] and at_late > 0.9 * at_early:
+    if abs(measured["slope"]) < limit["slope"] and at_late > limit["stays"] * at_early:
         return Finding("flat-start", f"{facts}: flat between the marks, and it fell elsewhere.", measured, step)
     return Finding("pass", f"{facts}.", measured, step)
 
@@ -80,12 +83,12 @@ def _stuck(
     known = known_facts(run, limit)
     if not known.must_fall:
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    untrained, change = known.start == RANDOM, surely(training)
+    untrained, change = known.start == RANDOM, surely(training, limit.count("losses"))
     above = training.end / abs(training.start) - 1 if training.start else 0.0
     exploded = known.classes is not None and _later(training) > (1 + limit["risen_far"]) * float(
         training.loss.values[0]
     )
-    if exploded or (change > SURE and above > limit["risen"] and untrained):
+    if exploded or (change > limit["sure"] and above > limit["risen"] and untrained):
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
@@ -98,7 +101,7 @@ def _stuck(
         return Finding("too-slow", f"{facts}, and no parameter moves any more: {gone}.", measured, step, fix)
     if moves == 0:
         return Finding("static", f"{facts}, and no parameter moves.", measured, step)
-    if change < -SURE or _validation_falls(run):
+    if change < -limit["sure"] or _validation_falls(run, limit):
         return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
     return _no_progress(run, limit, training, facts, measured, step)
 
@@ -106,7 +109,7 @@ def _stuck(
 def _rate_gone(run: Signals, limit: Limits) -> str:
     """In words, where the learning rate has decayed to nothing by half time."""
     rates = run.maybe("lr/0")
-    if rates is None or len(rates) < 4:
+    if rates is None or len(rates) < limit["rates"]:
         return ""
     peak, middle = float(np.max(rates.values)), float(rates.values[len(rates) // 2])
     if not 0 < middle < limit["gone"] * peak:
@@ -133,9 +136,11 @@ def _no_progress(
     return Finding("not-learning", message, measured, step)
 
 
-def _validation_falls(run: Signals) -> bool:
+def _validation_falls(run: Signals, limit: Limits) -> bool:
     val = run.maybe("val_loss")
-    return val is not None and len(val) >= 3 and float(np.max(val.values[-2:])) < 0.995 * float(val.values[0])
+    if val is None or len(val) < limit["validations"]:
+        return False
+    return float(np.max(val.values[-2:])) < limit["validation"] * float(val.values[0])
 
 
 def _window(run: Signals, training: Progress, limit: Limits) -> Window:
@@ -164,16 +169,16 @@ def _largest_update(run: Signals) -> float | None:
     return max(ratios, default=None)
 
 
-def _still_warming(run: Signals, training: Progress) -> str:
+def _still_warming(run: Signals, training: Progress, limit: Limits) -> str:
     """In words, where the learning rate has only just begun to be what it will be."""
     warmup, last = run.declared("warmup_steps") or 0.0, float(training.loss.steps[-1])
-    if last < 1.5 * warmup:
+    if last < limit["warmup"] * warmup:
         return f"the warmup of {warmup:g} steps is hardly over"
     rates = run.maybe("lr/0")
-    if rates is None or len(rates) < 4:
+    if rates is None or len(rates) < limit["rates"]:
         return ""
     middle = float(rates.values[len(rates) // 2])
-    rising = rates.values[-1] >= np.max(rates.values) and rates.values[-1] > 1.2 * middle
+    rising = rates.values[-1] >= np.max(rates.values) and rates.values[-1] > limit["rising"] * middle
     return f"the learning rate still rises ({shown(middle)} halfway, {shown(rates.values[-1])} now)" if rising else ""
 
 
@@ -279,6 +284,63 @@ QUESTION = Question(
             seed="",
             decision="other objectives (a reward, a curriculum) may grow",
         ),
+        Threshold(
+            name="stays",
+            value=0.9,
+            unit="of the loss at the first mark",
+            meaning="between the marks the loss is flat only if this much is left",
+            seed="",
+            decision="a noisy slope of almost nothing can still be a fall",
+        ),
+        Threshold(
+            name="sure",
+            value=4.5,
+            unit="standard errors",
+            meaning="a change of the loss beyond this is no chance",
+            seed="",
+            decision="as for the trend of D4.1",
+        ),
+        Threshold(
+            name="validations",
+            value=3,
+            unit="validations",
+            meaning="fewer do not show that validation falls",
+            seed="",
+            decision="one of two may be low by chance",
+        ),
+        Threshold(
+            name="validation",
+            value=0.995,
+            unit="of the first validation loss",
+            meaning="the last two validations must be below this",
+            seed="",
+            decision="then the loss falls slowly but surely",
+        ),
+        Threshold(
+            name="warmup",
+            value=1.5,
+            unit="times the warmup",
+            meaning="before this the warmup is hardly over",
+            seed="",
+            decision="the loss needs some steps at the full rate",
+        ),
+        Threshold(
+            name="rates",
+            value=4,
+            unit="learning rates",
+            meaning="fewer show no course",
+            seed="",
+            decision="half of the record must have two",
+        ),
+        Threshold(
+            name="rising",
+            value=1.2,
+            unit="times the rate at half of the record",
+            meaning="a last rate above this still rises",
+            seed="",
+            decision="less may be a constant rate with a short warmup",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss falls"),

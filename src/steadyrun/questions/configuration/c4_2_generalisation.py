@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.batches import Overlap, overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import progress
@@ -13,17 +14,13 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.validation import Gap, gap_of
 from steadyrun.text import shown
 
-_STEPS_LOOKED_AT, _DIFFERENT = 10, 0.93
-_FEW_BATCHES = 10
-_COMPARED = 20  # validation examples: fewer prove nothing
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     shared = _overlap(run)
-    many = shared is not None and shared.compared >= _COMPARED and shared.share >= limit["overlap"]
-    if shared is not None and many and _all_different(run) and not _on_purpose(run):
+    many = shared is not None and shared.compared >= limit["compared"] and shared.share >= limit["overlap"]
+    if shared is not None and many and _all_different(run, limit) and not _on_purpose(run, limit):
         return _leak(shared, limit["overlap"])
-    gap = gap_of(run, known_facts(run, limit))
+    gap = gap_of(run, known_facts(run, limit), limit["losses"])
     early = _last_before(run, gap, limit["by"])
     at, last = float(gap.gaps[early]), float(gap.gaps[-1])
     measured = {"gap": at, "last_gap": last, "rise": gap.rise, "overlap": shared.share if shared else 0.0}
@@ -33,7 +30,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
         f"{shown(gap.val.values[-1])} at the end"
     )
-    learned = float(gap.val.values[gap.best]) < max(progress(run).start, float(gap.val.values[0]))
+    learned = float(gap.val.values[gap.best]) < max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
     if (
         learned
         and last > limit["gap"]
@@ -73,7 +70,7 @@ def _leak(shared: Overlap, limit: float) -> Finding:
     return Finding("leak", message, {"overlap": shared.share})
 
 
-def _all_different(run: Signals) -> bool:
+def _all_different(run: Signals, limit: Limits) -> bool:
     """Whether the first training examples come without repetition: then those common to both sets are no chance.
 
     Short windows, pairs of words and the inputs of a small world are common to any two samples.
@@ -81,16 +78,19 @@ def _all_different(run: Signals) -> bool:
     examples = run.maybe("examples")
     if examples is None:
         return False
-    first = examples.steps[:_STEPS_LOOKED_AT]
+    first = examples.steps[: limit.count("looked_at")]
     drawn = float(np.sum(examples.values[: len(first)]))
     there_are = max(1, len(run.distinct("example_hash/train")))
-    return drawn > 0 and run.how_many("example_hash/train", float(first[-1])) >= _DIFFERENT * min(drawn, there_are)
+    seen = run.how_many("example_hash/train", float(first[-1]))
+    return drawn > 0 and seen >= limit["different"] * min(drawn, there_are)
 
 
-def _on_purpose(run: Signals) -> bool:
+def _on_purpose(run: Signals, limit: Limits) -> bool:
     """A few batches over and over: a model is made to learn them by heart, or a graph has its other nodes beside."""
     hashes = run.maybe("batch_hash")
-    return hashes is not None and len(np.unique(hashes.values)) <= min(_FEW_BATCHES, len(hashes) / 5)
+    if hashes is None:
+        return False
+    return len(np.unique(hashes.values)) <= min(limit["few_batches"], len(hashes) / limit["again"])
 
 
 def _overlap(run: Signals) -> Overlap | None:
@@ -189,6 +189,47 @@ QUESTION = Question(
             decision="below it, the duplicates that any collected data set has",
             of="overlap",
         ),
+        Threshold(
+            name="compared",
+            value=20,
+            unit="validation examples",
+            meaning="fewer prove nothing",
+            seed="",
+            decision="one or two shared examples would be a tenth of them",
+        ),
+        Threshold(
+            name="looked_at",
+            value=10,
+            unit="steps",
+            meaning="how many first steps are checked for repeated training examples",
+            seed="",
+            decision="repetition shows at once in a small world",
+        ),
+        Threshold(
+            name="different",
+            value=0.93,
+            unit="fraction of the first training examples",
+            meaning="so many must be different",
+            seed="",
+            decision="short windows, pairs of words and the inputs of a small world are common to any two samples",
+        ),
+        Threshold(
+            name="few_batches",
+            value=10,
+            unit="different batches",
+            meaning="at most this many are repeated on purpose",
+            seed="",
+            decision="a model is made to learn them by heart, or a graph has its other nodes beside",
+        ),
+        Threshold(
+            name="again",
+            value=5,
+            unit="times",
+            meaning="how often each of them must come on average",
+            seed="",
+            decision="a short run may have few batches as well",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="validation keeps up with training"),

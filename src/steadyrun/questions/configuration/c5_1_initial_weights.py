@@ -17,7 +17,6 @@ from steadyrun.text import shown
 
 _SHOWN = 3
 _LAYERS = ("linear", "conv", "embedding", "lstm", "gru", "rnn", "multiheadattention", "bilinear", "norm")
-_OFF_CENTRE = 5.0  # standard errors: a mean closer to zero than this is chance
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,9 @@ class Weight:
         """Deviation over that of Kaiming's rule, sqrt(2 / fan-in), the widest of the usual ones."""
         return self.std / math.sqrt(2 / self.fan_in) if self.fan_in else 0.0
 
-    @property
-    def off_centre(self) -> float:
+    def off_centre(self, errors: float) -> float:
         """Distance of the mean from zero beyond what chance explains."""
-        return max(0.0, abs(self.mean) - _OFF_CENTRE * self.std / math.sqrt(max(1, self.size)))
+        return max(0.0, abs(self.mean) - errors * self.std / math.sqrt(max(1, self.size)))
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -65,12 +63,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     tied = _tied(run)
     matrices = [w for w in weights if w.role == "matrix"]
     widest = max(matrices, key=lambda w: w.too_wide, default=None)
-    shifted = [w for w in matrices if w.off_centre > limit["mean"]]
+    shifted = [w for w in matrices if w.off_centre(limit["errors"]) > limit["mean"]]
     biases = [w for w in weights if w.role == "bias" and w.largest > limit["bias"]]
     embeddings = [w for w in weights if w.role == "embedding" and w.name in tied and w.std > limit["tied"]]
     measured = {
         "times_expected": widest.too_wide if widest else 0.0,
-        "mean": max((w.off_centre for w in matrices), default=0.0),
+        "mean": max((w.off_centre(limit["errors"]) for w in matrices), default=0.0),
         "bias": max((w.largest for w in weights if w.role == "bias"), default=0.0),
     }
     proof = _starts_badly(run, limit)
@@ -195,6 +193,14 @@ QUESTION = Question(
             seed="0.01",
             decision="as specified, beyond chance",
             of="mean",
+        ),
+        Threshold(
+            name="errors",
+            value=5.0,
+            unit="standard errors",
+            meaning="a mean closer to zero than this is chance",
+            seed="",
+            decision="chance alone gives two or three",
         ),
     ),
     outcomes=(

@@ -15,8 +15,6 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-_EARLY = 20  # steps: the activations of an untrained model
-
 
 @dataclass(frozen=True)
 class Growth:
@@ -47,10 +45,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _about_dead(next(iter(dead.values())))
     if not pairs:
         raise NotApplicable("no block takes the output of another one of its kind, as far as was recorded")
-    grown = [growth for a, b in pairs for growth in _growth(magnitudes[a], magnitudes[b], a, b)]
+    grown = [growth for a, b in pairs for growth in _growth(magnitudes[a], magnitudes[b], a, b, limit["early"])]
     if not grown:
         raise MissingSignal("activation/*", "no step has the activations of two neighbouring blocks")
-    untrained = [growth for growth in grown if growth.step <= _EARLY]
+    untrained = [growth for growth in grown if growth.step <= limit["early"]]
     # What an untrained model does is told by its construction; later growth may be learned.
     worst = max(untrained, key=lambda growth: growth.times, default=grown[0])
     if worst.times <= limit["times"]:
@@ -62,7 +60,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"{shown(worst.from_to[1])}, {shown(worst.times)} times at step {worst.step}"
     )
     if worst.times > limit["times"]:
-        certain = bool(residual) and worst.step <= _EARLY and known_facts(run, limit).start != LEARNED
+        certain = bool(residual) and worst.step <= limit["early"] and known_facts(run, limit).start != LEARNED
         return Finding("growing" if certain else "large", f"{facts} (limit {limit['times']:g}).", measured, worst.step)
     if dead:
         return _about_dead(next(iter(dead.values())))
@@ -81,7 +79,7 @@ def _about_dead(dead: Dead) -> Finding:
     return Finding("dead-block", message, {"times": times}, int(dead.steps[0]))
 
 
-def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth]:
+def _growth(before: Points, after: Points, name: str, block: str, early: float) -> list[Growth]:
     """The largest growth at a step that both blocks have: that of an untrained model, and that of the whole run."""
     steps, mine, theirs = np.intersect1d(after.steps, before.steps, assume_unique=True, return_indices=True)
     values, earlier = after.values[mine], before.values[theirs]
@@ -90,7 +88,7 @@ def _growth(before: Points, after: Points, name: str, block: str) -> list[Growth
     if not len(steps):
         return []
     times = values / earlier
-    untrained = int(np.searchsorted(steps, _EARLY, side="right"))
+    untrained = int(np.searchsorted(steps, early, side="right"))
     indices = {int(np.argmax(times)), *([int(np.argmax(times[:untrained]))] if untrained else [])}
     return [
         Growth(name, block, int(steps[index]), float(times[index]), (float(earlier[index]), float(values[index])))
@@ -125,6 +123,14 @@ QUESTION = Question(
             decision="as specified, between residual blocks; the final norm's output is ten times its input when "
             "healthy",
             of="times",
+        ),
+        Threshold(
+            name="early",
+            value=20,
+            unit="steps",
+            meaning="the activations of an untrained model",
+            seed="",
+            decision="later growth may be learned",
         ),
     ),
     outcomes=(

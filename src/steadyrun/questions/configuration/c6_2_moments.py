@@ -13,7 +13,7 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-_LATER = 10  # steps after which a counter must have moved
+_TINY = 1e-30  # no division by zero
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def _groups(run: Signals) -> list[Group]:
     ]
 
 
-def _stalled(run: Signals, group: Group, _limit: Limits) -> Finding | None:
+def _stalled(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """The optimizer's own counter stands still, or starts again and again."""
     counts = run.maybe(f"step_count/{group.number}")
-    if counts is None or len(counts) < 3:
+    if counts is None or len(counts) < limit["samples"]:
         return None
-    later = counts.where(_taken(run, counts) >= _LATER)
+    later = counts.where(_taken(run, counts) >= limit["later"])
     if not len(later) or float(np.max(later.values)) > float(np.min(counts.values)) + 1:
         return None
     last = later.step_at(len(later) - 1)
@@ -109,7 +109,7 @@ def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
     moments, norms = run.maybe(f"moment2_norm/{group.number}"), run.maybe("grad_norm")
     if moments is None or norms is None or float(np.median(norms.values)) <= 0:
         return None
-    later = moments.from_step(_LATER)
+    later = moments.from_step(limit["later"])
     # The second moments are about the squares of the gradients, so their norm is compared with a squared norm.
     size = float(np.median(norms.values)) ** 2
     if not len(later) or float(np.max(later.values)) > limit["empty"] * size:
@@ -131,7 +131,7 @@ def _same_as_gradient(run: Signals, group: Group, limit: Limits) -> Finding | No
     later = together.from_step(together.steps[0] + 1)
     norms = np.interp(later.steps, applied.steps, applied.values)
     same = np.abs(later.values - norms) <= limit["same"] * norms
-    if len(later) < 3 or not np.all(same) or not np.any(norms > 0):
+    if len(later) < limit["samples"] or not np.all(same) or not np.any(norms > 0):
         return None
     message = (
         f"‖m‖ equals the gradient's norm at all {len(later)} recorded steps, for example {shown(later.values[-1])} "
@@ -171,8 +171,8 @@ def _uncorrected(run: Signals, group: Group, limit: Limits) -> Finding | None:
     if scale is None or counts is None or beta1 is None or beta2 is None or _on_purpose(group):
         return None
     count = np.interp(scale.steps, counts.steps, counts.values)
-    factor = (1 - beta1**count) / np.sqrt(np.maximum(1e-30, 1 - beta2**count))
-    telling = np.abs(factor - 1) > 0.2
+    factor = (1 - beta1**count) / np.sqrt(np.maximum(_TINY, 1 - beta2**count))
+    telling = np.abs(factor - 1) > limit["telling"]
     fits = np.abs(scale.values / factor - 1) < limit["scale"]
     if np.sum(telling) < 2 or not np.all(fits[telling]):
         return None
@@ -226,6 +226,30 @@ QUESTION = Question(
             meaning="how well the update must be explained to judge it",
             seed="",
             decision="healthy ones are below 0.01",
+        ),
+        Threshold(
+            name="later",
+            value=10,
+            unit="steps",
+            meaning="after so many a counter must have moved, and second moments must be there",
+            seed="",
+            decision="the first steps may still be without",
+        ),
+        Threshold(
+            name="samples",
+            value=3,
+            unit="sampled steps",
+            meaning="how many must agree",
+            seed="",
+            decision="two may agree by chance",
+        ),
+        Threshold(
+            name="telling",
+            value=0.2,
+            unit="",
+            meaning="how far the missing bias correction must change an update",
+            seed="",
+            decision="a smaller factor is hard to distinguish from none",
         ),
     ),
     outcomes=(

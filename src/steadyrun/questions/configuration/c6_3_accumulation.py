@@ -38,23 +38,27 @@ def find(run: Signals, limit: Limits) -> Finding:
     if abs(times / count - 1) > limit["close"]:
         if declared is None:
             raise NotApplicable(f"{count:g} backward passes per step, and no accumulation is declared")
-        return Finding("pass" if abs(times - 1) <= 0.5 else "unclear", f"{facts}.", measured)
+        return Finding("pass" if abs(times - 1) <= limit["mean"] else "unclear", f"{facts}.", measured)
     if (by_hand := divided_later(run)) is not None and abs(by_hand / count - 1) <= limit["close"]:
         return Finding("pass", f"{facts}; the gradients are divided by {shown(by_hand)} before the step.", measured)
-    if declared is not None and observed == count and _undivided(run, count, known_facts(run, limit)):
+    if (
+        declared is not None
+        and observed == count
+        and _undivided(run, count, known_facts(run, limit), limit.count("recent"))
+    ):
         return Finding("not-divided", f"{facts}: a sum, where a mean would give 1.", measured, loss.step_at(0))
     return Finding(
         "perhaps-not-divided", f"{facts}; that the loss given to run.step is undivided could not be shown.", measured
     )
 
 
-def _undivided(run: Signals, count: float, known: Facts) -> bool:
+def _undivided(run: Signals, count: float, known: Facts, recent: int) -> bool:
     """Whether the loss given to run.step is a whole loss: known from the first loss, or from validation."""
     loss = run.points("loss")
     if known.classes is not None and known.start != LEARNED:
         return _closer(float(loss.values[0]), math.log(known.classes), count)
     val = run.maybe("val_loss")
-    return val is not None and _closer(loss.mean_until(float(val.steps[0]), 10), float(val.values[0]), count)
+    return val is not None and _closer(loss.mean_until(float(val.steps[0]), recent), float(val.values[0]), count)
 
 
 def _closer(value: float, whole: float, count: float) -> bool:
@@ -79,6 +83,22 @@ QUESTION = Question(
             seed="exactly k times",
             decision="as specified, up to rounding and micro-batches of unequal size",
             of="times",
+        ),
+        Threshold(
+            name="mean",
+            value=0.5,
+            unit="",
+            meaning="how close to 1 the factor of a mean must be",
+            seed="",
+            decision="further away it is neither the mean nor the sum",
+        ),
+        Threshold(
+            name="recent",
+            value=10,
+            unit="losses",
+            meaning="how many training losses before the first validation are averaged",
+            seed="",
+            decision="one training loss is noisy",
         ),
     ),
     outcomes=(

@@ -17,35 +17,33 @@ from steadyrun.signals.declared_schedule import (
     stairs,
     time_factor,
 )
-from steadyrun.signals.learning_rates import ENOUGH, RecordedRates
+from steadyrun.signals.learning_rates import RecordedRates
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-_FEW_CHANGES = 4
-_PER_EPOCH = 0.5  # scheduler steps per step: fewer are steps of epochs
-_FITS = 0.01  # of the peak: a changed plan this close to the record explains it
+_POINTS = 1000  # of a declared curve: more do not change where it reaches its floor
 # Told from the part of the curve that is there: the rest may show another reason, or none.
 FITTED = frozenset({"stepped-too-often", "stepped-too-seldom", "horizon-too-short", "horizon-too-long", "other-curve"})
 
 
-def zero(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+def zero(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     if np.any(recorded.rates.values):
         return None
     return Finding(
         "zero",
         f"the learning rate is 0 at all {len(recorded.rates)} recorded steps; the declared peak is {shown(plan.peak)}.",
         step=recorded.rates.step_at(0),
-        may_pass=_young(recorded, plan),
+        may_pass=_young(recorded, plan, limit),
     )
 
 
-def _young(recorded: RecordedRates, plan: SchedulePlan) -> bool:
+def _young(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> bool:
     """Whether the run has not ended, and a scheduler that is stepped once per epoch may not have been stepped yet.
 
     A warmup takes an epoch at least, and of two epochs one is over at half time.
     """
     first_epoch = plan.warmup if plan.warmup else plan.steps / 2
-    return recorded.run.unfinished and float(recorded.rates.steps[-1]) <= 1.1 * first_epoch
+    return recorded.run.unfinished and float(recorded.rates.steps[-1]) <= limit["first_epoch"] * first_epoch
 
 
 def never_stepped(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
@@ -54,7 +52,7 @@ def never_stepped(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
     varies = float(np.ptp(plan.rate(recorded.rates.steps))) / plan.peak
     counts = recorded.counts
     stepped = counts is not None and float(np.ptp(counts)) > 0
-    if varies <= limit["close"] or stepped or _young(recorded, plan):
+    if varies <= limit["close"] or stepped or _young(recorded, plan, limit):
         return None
     rebuilt = recorded.run.events("optimizer-replaced")
     why = f"; another optimizer took over at step {rebuilt[0].step}" if rebuilt else ""
@@ -66,13 +64,13 @@ def never_stepped(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
     )
 
 
-def starts_at_peak(rates: Points, warmup: float, peak: float) -> bool:
+def starts_at_peak(rates: Points, warmup: float, peak: float, limit: Limits) -> bool:
     early = rates.values[rates.steps < warmup / 2]
-    return len(early) >= 2 and bool(np.min(early) >= 0.9 * peak)
+    return len(early) >= 2 and bool(np.min(early) >= limit["at_peak"] * peak)
 
 
-def no_warmup(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
-    missing = plan.warmup > 1 and starts_at_peak(recorded.rates, plan.warmup, plan.peak)
+def no_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
+    missing = plan.warmup > 1 and starts_at_peak(recorded.rates, plan.warmup, plan.peak, limit)
     return warmup_missing(recorded, plan.warmup) if missing else None
 
 
@@ -90,8 +88,8 @@ def warmup_missing(recorded: RecordedRates, warmup: float) -> Finding:
 def agrees(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     words = f"{plan.shape}, warmup {plan.warmup}" if plan.warmup else plan.shape
     after = _after_warmup(recorded, plan)
-    if len(after) < ENOUGH:
-        return _still_warming(recorded, plan, words)
+    if len(after) < limit["rates"]:
+        return _still_warming(recorded, plan, limit, words)
     share = agreement(after.steps, after.values, plan.rate, plan.peak, limit["close"])
     if share >= limit["share"]:
         message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
@@ -111,7 +109,7 @@ def _by_epochs(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, words
     if counts is None or recorded.dry is None or not plan.decays or not own_curve(recorded, limit):
         return None
     speed = _speed(recorded.rates.steps, counts) if float(np.ptp(counts)) > 0 else 0.0
-    if not 0 < speed < _PER_EPOCH:
+    if not 0 < speed < limit["per_epoch"]:
         return None
     ahead = np.arange(0, plan.steps * speed * 2 + 2)
     ends = float(np.argmin(recorded.dry(ahead))) / speed
@@ -128,10 +126,10 @@ def _after_warmup(recorded: RecordedRates, plan: SchedulePlan) -> Points:
     return recorded.rates.from_step(2 * plan.warmup if plan.warmup > 1 else 0)
 
 
-def _still_warming(recorded: RecordedRates, plan: SchedulePlan, words: str) -> Finding | None:
+def _still_warming(recorded: RecordedRates, plan: SchedulePlan, limit: Limits, words: str) -> Finding | None:
     inside = recorded.rates.values
-    late = float(inside[-1]) < 0.9 * min(float(plan.rate(recorded.rates.steps[-1:])[0]), plan.peak)
-    if late or float(np.max(inside)) > 1.05 * plan.peak:
+    meant = min(float(plan.rate(recorded.rates.steps[-1:])[0]), plan.peak)
+    if float(inside[-1]) < limit["late"] * meant or float(np.max(inside)) > limit["over"] * plan.peak:
         return None
     return Finding("pass", f"so far the recorded rates warm up as declared ({words}, peak {shown(plan.peak)}).")
 
@@ -139,7 +137,7 @@ def _still_warming(recorded: RecordedRates, plan: SchedulePlan, words: str) -> F
 def upside_down(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The rate climbs where the declared curve falls, as far and in the same shape."""
     after = _after_warmup(recorded, plan)
-    if len(after) < ENOUGH or not plan.decays:
+    if len(after) < limit["rates"] or not plan.decays:
         return None
     mirrored = agreement(
         after.steps, after.values, lambda at: plan.peak + plan.floor - plan.rate(at), plan.peak, limit["close"]
@@ -154,11 +152,12 @@ def upside_down(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
     return Finding("upside-down", message, {"mirrored": mirrored}, after.step_at(0))
 
 
-def too_early(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+def too_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """A rate that changes once per epoch has too few stairs yet to be held against the curve."""
     changes = int(np.count_nonzero(np.diff(recorded.rates.values)))
-    over = float(np.max(recorded.rates.values)) > 1.05 * plan.peak
-    if not recorded.run.unfinished or over or changes > min(_FEW_CHANGES, len(recorded.rates) / 10):
+    over = float(np.max(recorded.rates.values)) > limit["over"] * plan.peak
+    few = min(limit["few_changes"], len(recorded.rates) / limit["stair"])
+    if not recorded.run.unfinished or over or changes > few:
         return None
     return Finding(
         "too-early", f"the rate has changed {changes} times in {len(recorded.rates)} steps: too few to compare."
@@ -167,11 +166,12 @@ def too_early(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Fi
 
 def begun_elsewhere(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The record begins in the middle of the schedule, as scheduler or optimizer say: a run resumed from elsewhere."""
-    first = recorded.rates.where(slice(0, ENOUGH))
+    first = recorded.rates.where(slice(0, limit.count("rates")))
     if agreement(first.steps, first.values, plan.rate, plan.peak, limit["close"]) == 1:
         return None
     done = steps_done(recorded.run, float(first.steps[0]))
-    if done < ENOUGH or distance(recorded.rates.values, plan.rate(recorded.rates.steps + done), plan.peak) > 5 * _FITS:
+    fits = distance(recorded.rates.values, plan.rate(recorded.rates.steps + done), plan.peak)
+    if done < limit["rates"] or fits > limit["fits_roughly"]:
         return None
     message = f"the recorded rates are those of the declared curve from step {done} on: the run was begun elsewhere."
     return Finding("begun-elsewhere", message, {"begun_at": float(done)})
@@ -184,13 +184,13 @@ def steps_done(run: Signals, first: float) -> int:
     return max((int(points.values[0] - 1 - (points.steps[0] - first)) for points in known), default=0)
 
 
-def restarted(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+def restarted(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     for event in recorded.run.events("resume"):
         after = recorded.rates.from_step(event.step or 0)
-        if event.step and len(after) >= ENOUGH:
+        if event.step and len(after) >= limit["rates"]:
             again = distance(after.values, plan.rate(after.steps - event.step), plan.peak)
             went_on = distance(after.values, plan.rate(after.steps), plan.peak)
-            if again < _FITS < went_on:
+            if again < limit["fits"] < went_on:
                 message = (
                     f"after the resume at step {event.step} the learning rate begins anew: {shown(after.values[1])} at "
                     f"step {after.step_at(1)}, where the declared curve has {shown(plan.rate(after.steps[1:2])[0])}."
@@ -208,21 +208,21 @@ def _speed(steps: Floats, counts: Floats) -> float:
     return float((counts[last] - counts[first]) / (steps[last] - steps[first]))
 
 
-def wrong_count(recorded: RecordedRates, plan: SchedulePlan, _limit: Limits) -> Finding | None:
+def wrong_count(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     counts = recorded.counts
     steps = recorded.rates.steps
     if counts is not None and float(np.ptp(steps)) > 0:
         factor = _speed(steps, counts)
         at = counts - counts[0] + steps[0]
         planned = at <= plan.steps  # what a curve does behind its end is its own business: a cosine climbs again
-        if int(np.sum(planned)) < ENOUGH:
+        if int(np.sum(planned)) < limit["rates"]:
             return None
         fits = distance(recorded.rates.values[planned], plan.rate(at[planned]), plan.peak)
     else:
         factor, fits = time_factor(steps, recorded.rates.values, plan.rate, plan.peak)
         if steps[-1] <= plan.warmup or horizon_factor(steps, recorded.rates.values, plan)[1] <= fits:
             return None  # a longer warmup, or another length, explains it as well
-    if fits > 5 * _FITS or 0.9 < factor < 1.1 or factor <= 0:
+    if fits > limit["fits_roughly"] or limit["slow"] < factor < limit["fast"] or factor <= 0:
         return None
     often = factor > 1
     rate = f"{factor:.3g} times per step" if often else f"once every {1 / factor:.3g} steps"
@@ -238,7 +238,7 @@ def wrong_horizon(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
     if not plan.decays:
         return None
     factor, fits = horizon_factor(recorded.rates.steps, recorded.rates.values, plan)
-    if fits <= _FITS and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
+    if fits <= limit["fits"] and not 1 - limit["horizon"] < factor < 1 / (1 - limit["horizon"]):
         length = f"{shown(plan.steps * factor)} steps, declared are {plan.steps}"
         if factor < 1:
             return Finding("horizon-too-short", f"the decay is over after about {length}.", {"horizon": factor})
@@ -248,8 +248,8 @@ def wrong_horizon(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) ->
 
 def _reaches_floor_early(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
     """The minimum comes far too early, whatever the curve does before and after (a cosine climbs again)."""
-    low = plan.floor + 0.02 * (plan.peak - plan.floor)
-    all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // 1000)).astype(float)
+    low = plan.floor + limit["floor"] * (plan.peak - plan.floor)
+    all_steps = np.arange(plan.warmup, plan.steps + 1, max(1, plan.steps // _POINTS)).astype(float)
     meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
     after = recorded.rates.from_step(plan.warmup)
     at = after.steps[after.values <= low]
@@ -312,7 +312,7 @@ def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
 def other(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding:
     expected = plan.rate(recorded.rates.steps)
     off = np.abs(recorded.rates.values - expected) / plan.peak
-    warming = (recorded.rates.steps < 2 * plan.warmup) & (recorded.rates.values <= 1.05 * plan.peak)
+    warming = (recorded.rates.steps < 2 * plan.warmup) & (recorded.rates.values <= limit["over"] * plan.peak)
     far = float(np.mean((off > limit["far"]) & ~warming))
     index = int(np.argmax(off))
     message = (

@@ -13,7 +13,7 @@ _KINDS = {
     "activation": ("activation/*", "activation_std/*"),
     "parameter": ("block_param_norm/*", "spectral_norm/*"),
 }
-_BEFORE = 5
+_SHOWN = 5
 
 
 def find(run: Signals, _limit: Limits) -> Finding:
@@ -69,7 +69,7 @@ def _led_up(run: Signals, step: int) -> str:
         points = run.maybe(name)
         last: Points | None = points.where(points.steps < step) if points is not None else None
         if last is not None and len(last):
-            values = ", ".join(shown(value) for value in last.values[-_BEFORE:])
+            values = ", ".join(shown(value) for value in last.values[-_SHOWN:])
             parts.append(f"{words} before it: {values}")
     val = run.raw("val_loss") if run.has("val_loss") else None
     bad = [] if val is None else val.steps[~np.isfinite(val.values) & (val.steps < step)].tolist()

@@ -5,19 +5,20 @@ from __future__ import annotations
 from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, window_of
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.spikes import jump_of
+from steadyrun.signals.spikes import LossJump, jump_of
 from steadyrun.text import shown
 
 _SHOWN = 3
+_PER = 1000  # steps: the unit of how often it spikes
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     points = run.points("loss")
-    window = window_of(run, int(limit["window"]))
-    if len(points) <= window and (jump := jump_of(run, limit["times"])) is not None:
+    window = window_of(run, limit)
+    if len(points) <= window and (jump := _jump(run, limit)) is not None:
         return Finding("jump", jump.words, {"times": jump.times}, jump.step)
     spikes = find_spikes(run, limit)
-    per_thousand = 1000 * len(spikes) / len(points)
+    per_thousand = _PER * len(spikes) / len(points)
     largest = max(spikes, key=lambda spike: spike.sigmas, default=None)
     measured = {
         "spikes": float(len(spikes)),
@@ -46,6 +47,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     if largest.sigmas <= noise:
         return Finding("noise", f"{message[:-1]}: within the noise of a run, up to {noise:g}.", measured)
     return Finding("flagged", message, measured, largest.peak_step)
+
+
+def _jump(run: Signals, limit: Limits) -> LossJump | None:
+    return jump_of(run, limit["times"], rose=limit["rose"], look_back=limit.count("look_back"))
 
 
 QUESTION = Question(
@@ -85,6 +90,30 @@ QUESTION = Question(
             "40 to 20,000 "
             "points come to 1.2 after their first quarter",
             of="times",
+        ),
+        Threshold(
+            name="points",
+            value=20,
+            unit="logged points",
+            meaning="the window has at least this many in a sparse record",
+            seed="",
+            decision="fewer have no standard deviation to speak of",
+        ),
+        Threshold(
+            name="rose",
+            value=2.0,
+            unit="times the median of the norms before",
+            meaning="a gradient norm that rose before such a jump",
+            seed="",
+            decision="it is only mentioned with the jump",
+        ),
+        Threshold(
+            name="look_back",
+            value=10,
+            unit="points",
+            meaning="how far before such a jump the gradient may have risen",
+            seed="",
+            decision="it is only mentioned with the jump",
         ),
     ),
     outcomes=(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from steadyrun.questions.dynamics.run_spikes import BACK, WITHIN, find_spikes, stays
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
@@ -14,7 +16,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     spikes = find_spikes(run, limit)
     if not spikes:
         raise NotApplicable("the loss does not spike")
-    longest = max(spikes, key=lambda spike: spike.length if spike.length is not None else 10**9)
+    longest = max(spikes, key=lambda spike: spike.length if spike.length is not None else math.inf)
     staying = [spike for spike in spikes if stays(run, spike, limit)]
     open_end = [spike for spike in spikes if spike.end is None and not stays(run, spike, limit)]
     measured = {
@@ -64,6 +66,14 @@ QUESTION = Question(
             seed="50 steps",
             decision="as specified; 10 logged points or more where the record is sparse",
             of="longest",
+        ),
+        Threshold(
+            name="points",
+            value=10,
+            unit="logged points",
+            meaning="it may take at least this many in a sparse record",
+            seed="",
+            decision="fewer show no recovery",
         ),
     ),
     outcomes=(

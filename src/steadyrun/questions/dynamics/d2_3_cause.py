@@ -12,11 +12,9 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
 from steadyrun.text import shown
 
-_MOST = 20  # spikes looked into, the highest first
-
 
 def find(run: Signals, limit: Limits) -> Finding:
-    lost = state_lost(run)
+    lost = state_lost(run, limit)
     if lost is not None and _is_fault(lost):
         return lost
     beyond = beyond_plan(run, limit)
@@ -26,12 +24,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not spikes and lost is None:
         raise NotApplicable("the loss does not spike")
     notes = [] if lost is None else [lost]
-    for spike in sorted(spikes, key=lambda spike: -spike.sigmas)[:_MOST]:
+    for spike in sorted(spikes, key=lambda spike: -spike.sigmas)[: limit.count("most")]:
         for diagnose in DIAGNOSES:
             cause = diagnose(run, spike, limit)
             if cause is None:
                 continue
-            finding = replace(cause, message=f"{cause.message}{lead(run, spike)}")
+            finding = replace(cause, message=f"{cause.message}{lead(run, spike, limit)}")
             if _is_fault(cause):
                 return finding
             notes.append(finding)
@@ -48,7 +46,7 @@ def _without_cause(run: Signals, spikes: list[Spike], limit: Limits) -> Finding:
     measured = {"sigmas": largest.sigmas}
     if largest.sigmas > limit["noise"]:
         message = f"{facts} (noise: up to {limit['noise']:g}), and nothing recorded explains it."
-        message += circumstances(run, largest, limit) + lead(run, largest)
+        message += circumstances(run, largest, limit) + lead(run, largest, limit)
         return Finding("unexplained", message, measured, largest.peak_step)
     message = f"nothing recorded stands out at any spike; {facts}: within the noise of this run."
     return Finding("noise", message, measured, largest.peak_step)
@@ -133,6 +131,94 @@ QUESTION = Question(
             meaning="repeated batches around the spike",
             seed="",
             decision="hard examples are replayed a few times on purpose",
+        ),
+        Threshold(
+            name="most",
+            value=20,
+            unit="spikes",
+            meaning="how many are looked into, the highest first",
+            seed="",
+            decision="lower ones are closer to noise",
+        ),
+        Threshold(
+            name="near",
+            value=3,
+            unit="steps",
+            meaning="how long before a spike its cause may lie",
+            seed="",
+            decision="an update shows in the loss of the next steps",
+        ),
+        Threshold(
+            name="before",
+            value=10,
+            unit="steps",
+            meaning="how long before a spike the learning rate may have jumped, or half precision overflowed",
+            seed="",
+            decision="a high rate needs some steps to do harm",
+        ),
+        Threshold(
+            name="window",
+            value=100,
+            unit="points",
+            meaning="the values before, with which those of the spike are compared",
+            seed="",
+            decision="as for D2.1",
+        ),
+        Threshold(
+            name="fewest",
+            value=10,
+            unit="points",
+            meaning="fewer values before give no mean",
+            seed="",
+            decision="the mean of fewer is noise",
+        ),
+        Threshold(
+            name="on_plan",
+            value=0.05,
+            unit="of the declared peak",
+            meaning="how close the learning rate must be to its plan",
+            seed="",
+            decision="as for C2.1",
+        ),
+        Threshold(
+            name="around",
+            value=100,
+            unit="steps",
+            meaning="how far around a spike repeated batches are counted",
+            seed="",
+            decision="a stuck loader repeats for a while",
+        ),
+        Threshold(
+            name="elsewhere",
+            value=10,
+            unit="times",
+            meaning="how many times as many batches must be repeated around the spike as in the rest of the run",
+            seed="",
+            decision="a small data set repeats batches everywhere",
+        ),
+        Threshold(
+            name="lead",
+            value=20,
+            unit="steps",
+            meaning="how long before a spike the update or the gradient may have risen",
+            seed="",
+            decision="it is only mentioned with the spike",
+        ),
+        Threshold(
+            name="clearly",
+            value=5,
+            unit="standard deviations",
+            meaning="how high a value must be to have risen",
+            seed="",
+            decision="in twenty steps of noise none is this high",
+        ),
+        Threshold(
+            name="slack",
+            value=2,
+            unit="logged points",
+            meaning="how far from the jump the declared curve may jump as well",
+            seed="",
+            decision="a declared step may come a step earlier or later",
         ),
     ),
     outcomes=(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from steadyrun.questions.dynamics.run_spikes import find_spikes, stays
@@ -17,9 +19,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     staying = [spike for spike in find_spikes(run, limit) if stays(run, spike, limit)]
     if not staying:
         raise NotApplicable("no spike stays")
-    spike = max(staying, key=lambda spike: spike.length if spike.length is not None else 10**9)
+    spike = max(staying, key=lambda spike: spike.length if spike.length is not None else math.inf)
     loss = run.points("loss")
-    after = loss.values[spike.start :][-run.stretch(loss, limit["last"], 5) :]
+    after = loss.values[spike.start :][-run.stretch(loss, limit["last"], limit.count("last_points")) :]
     rest = len(loss) - spike.start
     now = float(np.median(after))
     risen = (now - spike.level) / abs(spike.level) if spike.level else 0.0
@@ -31,13 +33,13 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     if spike.end is not None or risen < limit["risen"]:
         return Finding("came-back", f"the loss took its time but came back: {facts}.", measured, spike.start_step)
-    if rest < run.stretch(loss, limit["rest"], 10):
+    if rest < run.stretch(loss, limit["rest"], limit.count("rest_points")):
         return Finding(
             "too-early", f"{facts}; {limit['rest']:g} steps are needed to call it lasting.", measured, spike.start_step
         )
-    first = run.stretch(loss, limit["first"], 3)
+    first = run.stretch(loss, limit["first"], limit.count("first_points"))
     at_once = float(np.median(loss.values[spike.start : spike.start + first])) - spike.level
-    if at_once < max(3 * spike.deviation, limit["at_once"] * (now - spike.level)):
+    if at_once < max(limit["deviations"] * spike.deviation, limit["at_once"] * (now - spike.level)):
         return Finding(
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
@@ -61,8 +63,8 @@ def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: L
     norms = run.maybe("grad_norm")
     if norms is None:
         return False
-    there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)][:10]
-    before = norms.values[norms.steps < spike.start_step][-20:]
+    there = norms.values[(norms.steps >= spike.start_step) & (norms.steps <= spike.peak_step)][: limit.count("norms")]
+    before = norms.values[norms.steps < spike.start_step][-limit.count("norms_before") :]
     return bool(len(there) and len(before)) and float(np.max(there)) > limit["thrown"] * float(np.median(before))
 
 
@@ -173,6 +175,54 @@ QUESTION = Question(
             value=50,
             unit="steps",
             meaning="the end of the record that is looked at",
+            seed="",
+            decision="a median of these",
+        ),
+        Threshold(
+            name="deviations",
+            value=3,
+            unit="standard deviations",
+            meaning="what must have come with the spike itself, at least",
+            seed="",
+            decision="the height of a spike in D2.1",
+        ),
+        Threshold(
+            name="first_points",
+            value=3,
+            unit="logged points",
+            meaning="at least this many count as at once in a sparse record",
+            seed="",
+            decision="a median of fewer is one point",
+        ),
+        Threshold(
+            name="last_points",
+            value=5,
+            unit="logged points",
+            meaning="the end of a sparse record has at least this many",
+            seed="",
+            decision="a median of fewer is noisy",
+        ),
+        Threshold(
+            name="rest_points",
+            value=10,
+            unit="logged points",
+            meaning="it must have lasted for at least this many in a sparse record",
+            seed="",
+            decision="as for D2.2",
+        ),
+        Threshold(
+            name="norms",
+            value=10,
+            unit="gradient norms",
+            meaning="of a log: how many from the spike on are looked at",
+            seed="",
+            decision="later norms belong to the new level",
+        ),
+        Threshold(
+            name="norms_before",
+            value=20,
+            unit="gradient norms",
+            meaning="of a log: how many before the spike they are compared with",
             seed="",
             decision="a median of these",
         ),

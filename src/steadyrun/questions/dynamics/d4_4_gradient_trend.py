@@ -18,7 +18,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
     norms = run.points("grad_norm")
-    smooth = rolling_mean(norms.values, 20)
+    smooth = rolling_mean(norms.values, limit.count("smooth"))
     # The whole rise, where the loss has risen for longer than the stretch.
     start = min(float(stretch.loss.steps[0]), float(stretch.best_step))
     keep = norms.steps >= start
@@ -31,7 +31,11 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     if slope.t <= limit["t"]:
         val = run.maybe("val_loss")
-        flat = "; validation is flat: this may be as far as it goes" if val is not None and _flat(val.values) else ""
+        flat = (
+            "; validation is flat: this may be as far as it goes"
+            if val is not None and _flat(val.values, limit)
+            else ""
+        )
         return Finding("plateau", f"{facts}: not growing{flat}.", measured, int(stretch.loss.steps[0]))
     worse = surely_worse(run, stretch, known_facts(run, limit), limit["worse"])
     if stretch.above_best < limit["above"] or not worse:
@@ -40,9 +44,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("diverging", f"{facts} (limit {limit['above']:.0%}); {worse}.", measured, int(stretch.loss.steps[0]))
 
 
-def _flat(values: np.ndarray) -> bool:
-    last = values[-3:]
-    return len(last) == 3 and float(np.ptp(last)) < 0.02 * abs(float(np.mean(last)))
+def _flat(values: np.ndarray, limit: Limits) -> bool:
+    wanted = limit.count("validations")
+    last = values[-wanted:]
+    return len(last) == wanted and float(np.ptp(last)) < limit["flat"] * abs(float(np.mean(last)))
 
 
 QUESTION = Question(
@@ -74,6 +79,30 @@ QUESTION = Question(
             of="above_best",
         ),
         WORSE,
+        Threshold(
+            name="smooth",
+            value=20,
+            unit="norms",
+            meaning="the mean over which the gradient norm is smoothed",
+            seed="",
+            decision="the window of C3.1",
+        ),
+        Threshold(
+            name="validations",
+            value=3,
+            unit="validations",
+            meaning="how many last ones must be close to call validation flat",
+            seed="",
+            decision="it is only mentioned with the plateau",
+        ),
+        Threshold(
+            name="flat",
+            value=0.02,
+            unit="of their mean",
+            meaning="how close they must be",
+            seed="",
+            decision="it is only mentioned with the plateau",
+        ),
     ),
     outcomes=(
         Outcome(

@@ -14,7 +14,6 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
 WINDOW = 200
-_FEWEST = 40
 CERTAIN = 4.5  # |t| of ten block means: one in a thousand series without a trend
 
 
@@ -35,17 +34,18 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
     from steadyrun.questions.dynamics import d4_1_upward  # it imports this file
 
     rule = limit.of(d4_1_upward.QUESTION)
-    window, certain = int(rule["window"]), rule["t"]
+    window, certain, fewest = int(rule["window"]), rule["t"], rule.count("points")
     loss = run.points("loss")
-    if len(loss) < _FEWEST:
+    if len(loss) < fewest:
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {_FEWEST} are needed", how)
-    key = ("last stretch", window, certain)
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {fewest} are needed", how)
+    span = run.stretch(loss, rule["smooth"], rule.count("smooth_points"))
+    key = ("last stretch", window, certain, fewest, span)
     if key in run.memo:
         known: Stretch = run.memo[key]
         return known
-    last = loss.where(slice(max(0, len(loss) - run.stretch(loss, window, _FEWEST)), None))
-    smooth = ema(loss.values, run.stretch(loss, 50, 10))
+    last = loss.where(slice(max(0, len(loss) - run.stretch(loss, window, fewest)), None))
+    smooth = ema(loss.values, span)
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
     slope = trend(last.steps, last.values)

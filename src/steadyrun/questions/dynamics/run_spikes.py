@@ -8,13 +8,14 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike, spikes
 
 WINDOW, SIGMAS, BACK, WITHIN = 100, 3.0, 0.5, 50
-_SHORTEST = 20  # points: fewer have no deviation to speak of
-_SOON = 10  # points: fewer tell no recovery
 
 
-def window_of(run: Signals, window: int) -> int:
-    """The window before a spike, in points: so many steps, and never too few to have a deviation."""
-    return run.stretch(run.points("loss"), window, _SHORTEST)
+def window_of(run: Signals, limit: Limits) -> int:
+    """The window before a spike, in points: so many steps, and never too few to have a deviation; as D2.1 says."""
+    from steadyrun.questions.dynamics import d2_1_spikes  # it imports this file
+
+    rule = limit.of(d2_1_spikes.QUESTION)
+    return run.stretch(run.points("loss"), int(rule["window"]), rule.count("points"))
 
 
 def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
@@ -26,7 +27,7 @@ def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
 
     rule, back = limit.of(d2_1_spikes.QUESTION), limit.of(d2_2_recovery.QUESTION)["back"]
     loss, sigmas = run.points("loss"), rule["sigmas"]
-    window = window_of(run, int(rule["window"]))
+    window = window_of(run, limit)
     if len(loss) <= window:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal("loss", f"{len(loss)} losses are recorded, the rule needs more than {window}", how)
@@ -41,6 +42,6 @@ def stays(run: Signals, spike: Spike, limit: Limits) -> bool:
     """Whether the loss was not back within as many steps as D2.2 allows."""
     from steadyrun.questions.dynamics import d2_2_recovery  # it imports this file
 
-    loss, within = run.points("loss"), limit.of(d2_2_recovery.QUESTION)["within"]
+    loss, rule = run.points("loss"), limit.of(d2_2_recovery.QUESTION)
     length = spike.length if spike.length is not None else len(loss) - spike.start
-    return length > run.stretch(loss, within, _SOON)
+    return length > run.stretch(loss, rule["within"], rule.count("points"))

@@ -16,15 +16,8 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import Spike
 from steadyrun.text import shown
 
-_NEAR = 3  # steps before the first flag in which a cause is looked for
-_FEW = 10
-_ON_PLAN = 0.05
-_AROUND = 100  # steps around a spike in which repeated batches are counted
-_LEAD = 20  # steps before the first flag in which the update or the gradient may have risen
-_CLEARLY = 5  # deviations: in twenty steps of noise none is this high
 
-
-def state_lost(run: Signals) -> Finding | None:
+def state_lost(run: Signals, limit: Limits) -> Finding | None:
     """The optimizer's step counter begins again in the middle of the run.
 
     A fault where the run was resumed there and the declared schedule goes on: what was loaded lacks the optimizer.
@@ -46,19 +39,19 @@ def state_lost(run: Signals) -> Finding | None:
                 f"(step {after})"
             )
             measured = {"fell_from": float(counts.values[fall])}
-            if any(before < seam <= after for seam in seams) and _on_plan(run, after):
+            if any(before < seam <= after for seam in seams) and _on_plan(run, after, limit["on_plan"]):
                 message = f"{facts} where the run was resumed, while the learning rate goes on as declared."
                 return Finding("optimizer-reset", message, measured, after)
             return Finding("optimizer-begins-again", f"{facts}; the run was not resumed there.", measured, after)
     return None
 
 
-def _on_plan(run: Signals, start: int) -> bool:
+def _on_plan(run: Signals, start: int, close: float) -> bool:
     """Whether the learning rate follows the declared schedule from a step on."""
     if not run.matching("lr/*") or (plan := look(run).plan) is None:
         return False
     later = look(run).rates.from_step(start)
-    return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < _ON_PLAN * plan.peak
+    return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < close * plan.peak
 
 
 def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
@@ -70,7 +63,7 @@ def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
         return None
     index = int(np.argmax(rates.values))
     times = float(rates.values[index]) / plan.peak
-    others = float(np.median(np.abs(rates.values - plan.rate(rates.steps)))) < _ON_PLAN * plan.peak
+    others = float(np.median(np.abs(rates.values - plan.rate(rates.steps)))) < limit["on_plan"] * plan.peak
     if times <= limit["lr_beyond"] or not others:
         return None
     message = (
@@ -88,7 +81,7 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if len(rates) < 2:
         return None
     start, end = path_of(run).positions(np.array([spike.start_step, spike.peak_step], float))
-    around = _between(rates, start - _FEW - 1, end)
+    around = _between(rates, start - limit["before"] - 1, end)
     if around.stop - around.start < 2:
         return None
     rise = np.diff(rates.values[around])
@@ -96,7 +89,9 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     risen = float(np.max(rise))
     peak = float(np.max(rates.values))
     plan = look(run).plan
-    meant = float(np.max(np.diff(plan.rate(rates.steps[max(0, index - 2) : index + 4])), initial=0.0)) if plan else 0.0
+    slack = limit.count("slack")
+    near = rates.steps[max(0, index - slack) : index + 2 + slack]
+    meant = float(np.max(np.diff(plan.rate(near)), initial=0.0)) if plan else 0.0
     if peak <= 0 or risen - meant <= limit["lr_jump"] * peak:
         return None
     message = (
@@ -118,12 +113,13 @@ def _repeated(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     if key not in run.memo:
         run.memo[key] = _seen_before(hashes.values, limit["recent"])
     again = run.memo[key]
-    near = _between(hashes, spike.start_step - _AROUND, spike.peak_step + _AROUND)
+    around = limit["around"]
+    near = _between(hashes, spike.start_step - around, spike.peak_step + around)
     close = int(np.sum(again[near]))
     elsewhere = int(np.sum(again)) - close
-    if close < limit["repeats"] or elsewhere > close / 10:
+    if close < limit["repeats"] or elsewhere > close / limit["elsewhere"]:
         return None
-    if int(np.argmax(again)) < _AROUND / 2:  # from the beginning on: a small data set, or one batch on purpose
+    if int(np.argmax(again)) < around / 2:  # from the beginning on: a small data set, or one batch on purpose
         return None
     step = int(hashes.steps[near][np.flatnonzero(again[near])[0]])
     message = (
@@ -146,10 +142,10 @@ def _seen_before(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """The gradient stands out with the loss: by itself, or less so with the loss sitting in one class."""
-    times = _gradient_times(run, spike)
+    times = _gradient_times(run, spike, limit)
     if times is None or times <= min(limit["gradient"], limit["gradient_with_class"]):
         return None
-    concentrated = _one_class(run, spike, limit["class"])
+    concentrated = _one_class(run, spike, limit)
     if times <= limit["gradient"] and not (times > limit["gradient_with_class"] and concentrated):
         return None
     facts = f"at step {spike.peak_step}{_batch(run, spike)} the gradient norm is {shown(times)} times its recent mean"
@@ -164,36 +160,40 @@ def _long_tail(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
 
 def circumstances(run: Signals, spike: Spike, limit: Limits) -> str:
     """What is known of a spike that nothing explains: how large the gradient was, and which class the loss sits in."""
-    times, concentrated = _gradient_times(run, spike), _one_class(run, spike, limit["class"])
+    times, concentrated = _gradient_times(run, spike, limit), _one_class(run, spike, limit)
     parts = [] if times is None else [f"the gradient norm is {shown(times)} times its recent mean"]
     parts += [concentrated] if concentrated else []
     return f" There{_batch(run, spike)}, {' and '.join(parts)}." if parts else ""
 
 
-def _gradient_times(run: Signals, spike: Spike) -> float | None:
+def _gradient_times(run: Signals, spike: Spike, limit: Limits) -> float | None:
     norms = run.maybe("grad_norm")
-    return None if norms is None else _times_before(norms, spike)
+    return None if norms is None else _times_before(norms, spike, limit)
 
 
 def _between(points: Points, first: float, last: float) -> slice:
     """The places of the points from one step to another, both included."""
-    start, end = np.searchsorted(points.steps, [first, last + 0.5])
+    start, end = np.searchsorted(points.steps, first), np.searchsorted(points.steps, last, side="right")
     return slice(int(start), int(end))
 
 
-def _times_before(points: Points, spike: Spike, window: int = 100) -> float | None:
+def _times_before(points: Points, spike: Spike, limit: Limits) -> float | None:
     """The largest value during a spike over the mean of the steps before it."""
-    around = _between(points, spike.start_step - _NEAR, spike.peak_step)
-    before, during = points.values[max(0, around.start - window) : around.start], points.values[around]
-    if len(before) < _FEW or not len(during) or np.mean(before) <= 0:
+    around = _between(points, spike.start_step - limit["near"], spike.peak_step)
+    before, during = _window_before(points, around, limit), points.values[around]
+    if len(before) < limit["fewest"] or not len(during) or np.mean(before) <= 0:
         return None
     return float(np.max(during) / np.mean(before))
 
 
-def _one_class(run: Signals, spike: Spike, limit: float) -> str:
+def _window_before(points: Points, place: slice, limit: Limits) -> Floats:
+    return points.values[max(0, place.start - limit.count("window")) : place.start]
+
+
+def _one_class(run: Signals, spike: Spike, limit: Limits) -> str:
     """Which class the loss sits in, where one rose far more than the others."""
     times = {
-        name.partition("/")[2]: _times_before(run.points(name), spike)
+        name.partition("/")[2]: _times_before(run.points(name), spike, limit)
         for name in run.matching("class_loss/*")
         if run.maybe(name)
     }
@@ -204,15 +204,15 @@ def _one_class(run: Signals, spike: Spike, limit: float) -> str:
     others = [value for name, value in known.items() if name != top]
     return (
         f"the loss of class {top} is {shown(known[top])} times its recent mean"
-        if known[top] > limit * max(others)
+        if known[top] > limit["class"] * max(others)
         else ""
     )
 
 
-def lead(run: Signals, spike: Spike) -> str:
+def lead(run: Signals, spike: Spike, limit: Limits) -> str:
     """Which of update and gradient rose before the loss, and by how many steps; empty where neither did."""
     names = [*run.matching("update_ratio/*"), "grad_norm"]
-    early = [(ahead, name) for name in names if (ahead := _risen_before(run.maybe(name), spike)) is not None]
+    early = [(ahead, name) for name in names if (ahead := _risen_before(run.maybe(name), spike, limit)) is not None]
     if not early:
         return ""
     steps, name = max(early, key=lambda rise: rise[0])
@@ -220,19 +220,20 @@ def lead(run: Signals, spike: Spike) -> str:
     return f" {what[0].upper()}{what[1:]} rose {steps} steps before the loss."
 
 
-def _risen_before(points: Points | None, spike: Spike) -> int | None:
+def _risen_before(points: Points | None, spike: Spike, limit: Limits) -> int | None:
     """How many steps before a spike a series first left the range of its recent values."""
     if points is None:
         return None
-    ahead = _between(points, spike.start_step - _LEAD, spike.start_step - 1)
-    before = points.values[max(0, ahead.start - 100) : ahead.start]
-    if len(before) < _FEW:
+    ahead = _between(points, spike.start_step - limit["lead"], spike.start_step - 1)
+    before = _window_before(points, ahead, limit)
+    if len(before) < limit["fewest"]:
         return None
-    early = points.steps[ahead][points.values[ahead] > np.mean(before) + _CLEARLY * np.std(before)]
+    high = np.mean(before) + limit["clearly"] * np.std(before)
+    early = points.steps[ahead][points.values[ahead] > high]
     return spike.start_step - int(early[0]) if len(early) else None
 
 
-def _overflow(run: Signals, spike: Spike, _limit: Limits) -> Finding | None:
+def _overflow(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """Half precision overflowed at the spike: steps were skipped there."""
     if regime(run) != "fp16":
         return None
@@ -240,7 +241,7 @@ def _overflow(run: Signals, spike: Spike, _limit: Limits) -> Finding | None:
     skips = run.maybe("skipped")
     if skips is not None:
         lost = np.union1d(lost, skips.steps[skips.values > 0].astype(np.int64))
-    near = lost[(lost >= spike.start_step - _FEW) & (lost <= spike.peak_step)]
+    near = lost[(lost >= spike.start_step - limit["before"]) & (lost <= spike.peak_step)]
     if not len(near):
         return None
     message = (

@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.depth import none_there
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
@@ -71,7 +72,7 @@ def _another_stack(ahead: dict[str, float], looking: dict[str, float]) -> bool:
 
 
 def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, measured: dict[str, float]) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     by = training.loss.steps[0] + limit["by"]
     early = training.smooth[training.loss.steps <= by]
     share = float(np.min(early)) / baseline
@@ -81,7 +82,7 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     facts = f"; {facts}" if facts else ""
     if share > limit["under"] or known_facts(run, limit).start == LEARNED:
         return Finding("pass", f"{words} {shown(baseline)} (suspicious: below {limit['under']:.0%}){facts}.", measured)
-    apart = _classes_apart(run, by)
+    apart = _classes_apart(run, by, limit.count("recent"))
     if apart is not None and apart > limit["apart"]:
         return Finding("pass", f"{words} {shown(baseline)}, with classes {apart:.0%} apart{facts}.", measured, step)
     together = "" if apart is None else f", its classes {apart:.0%} apart (limit {limit['apart']:.0%})"
@@ -89,10 +90,10 @@ def _against_baseline(run: Signals, limit: Limits, baseline: float, facts: str, 
     return Finding("too-good", message, measured, step)
 
 
-def _classes_apart(run: Signals, by: float) -> float | None:
+def _classes_apart(run: Signals, by: float, recent: int) -> float | None:
     """How far apart the losses of the classes are then, relative to their mean; None where fewer than two are known."""
     losses: list[Points] = [points for name in run.matching("class_loss/*") if (points := run.maybe(name)) is not None]
-    means = [points.mean_until(by, 20) for points in losses if points.steps[0] <= by]
+    means = [points.mean_until(by, recent) for points in losses if points.steps[0] <= by]
     middle = float(np.mean(means)) if len(means) > 1 else 0.0
     return float(np.ptp(means)) / middle if middle > 0 else None
 
@@ -133,6 +134,15 @@ QUESTION = Question(
             seed="the gap is near zero",
             decision="classes that are learned one by one are further apart",
         ),
+        Threshold(
+            name="recent",
+            value=20,
+            unit="losses",
+            meaning="how many losses of a class are averaged",
+            seed="",
+            decision="one loss of a class is noisy",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="nothing is better than the task allows"),

@@ -7,21 +7,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_IN_A_ROW = 3  # one unlucky batch is no spike
-
 
 def find(run: Signals, limit: Limits) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     known = known_facts(run, limit)
     if known.classes is None or not known.must_fall:
         return _jump(run, training, limit)
     first = training.loss.steps <= training.loss.steps[0] + limit["within"]
-    early = np.min(sliding_window_view(training.loss.values[first], min(_IN_A_ROW, int(np.sum(first)))), axis=1)
+    early = np.min(
+        sliding_window_view(training.loss.values[first], min(limit.count("in_a_row"), int(np.sum(first)))), axis=1
+    )
     start = max(training.start, float(training.loss.values[0]))
     if start <= 0:
         raise NotApplicable(f"the first losses are {shown(start)}: nothing to be so many times as high as")
@@ -47,7 +48,7 @@ def _jump(run: Signals, training: Progress, limit: Limits) -> Finding:
     """Of a loss of any kind: a single point far above all before it, right at the start of the run."""
     loss = training.loss
     early = loss.values[loss.steps <= min(limit["within"], loss.steps[-1])]
-    if run.step_unit != "step" or len(early) < _IN_A_ROW or float(np.min(loss.values)) <= 0:
+    if run.step_unit != "step" or len(early) < limit["in_a_row"] or float(np.min(loss.values)) <= 0:
         raise NotApplicable("the loss is not known to be a cross-entropy, which starts at a guess and has to fall")
     start, index = float(early[0]), int(np.argmax(early))
     peak, step = float(early[index]), loss.step_at(index)
@@ -99,6 +100,15 @@ QUESTION = Question(
             seed="the first 100 steps",
             decision="as specified",
         ),
+        Threshold(
+            name="in_a_row",
+            value=3,
+            unit="steps in a row",
+            meaning="how long the loss must stay up",
+            seed="",
+            decision="one unlucky batch is no spike",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="no early spike"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.validation import Gap, gap_of
@@ -25,7 +26,7 @@ class Parting:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    gap = gap_of(run, known_facts(run, limit))
+    gap = gap_of(run, known_facts(run, limit), limit["losses"])
     if len(gap.val) < limit["validations"]:
         why = f"{len(gap.val)} validations are recorded, {limit['validations']:g} are needed"
         if run.running:
@@ -40,7 +41,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"validation falls until step {step} ({shown(gap.middle[parting.index])}) and is {shown(gap.middle[-1])} at "
         f"the end; training goes from {shown(gap.train[parting.index])} to {shown(gap.train[-1])} in that time"
     )
-    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > 3
+    long_enough = parting.length >= limit["length"] and len(gap.val) - parting.index > limit["after"]
     if not long_enough or parting.train_falls < limit["train"]:
         return Finding("pass", f"{facts}.", measured, step)
     words = f"{facts}: {parting.train_falls:.0%} less (limit {limit['train']:.0%}) over {parting.length:.0%} of the run"
@@ -119,6 +120,15 @@ QUESTION = Question(
             seed="",
             decision="fewer have no course",
         ),
+        Threshold(
+            name="after",
+            value=3,
+            unit="validations",
+            meaning="more than this many must follow the best one",
+            seed="",
+            decision="fewer may be low or high by chance",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="validation follows training"),

@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import progress
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
-_BLOCKS = 20
+_BLOCKS = 20  # equal parts whose medians are compared
 _FEWEST = 2 * _BLOCKS
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    training = progress(run)
+    training = progress(run, limit["losses"])
     values = training.loss.values
     if len(values) < _FEWEST:
         why = f"{len(values)} losses are recorded, {_FEWEST} are needed"
@@ -25,7 +26,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("losses that are not positive do not fall by a share")
     edges = np.linspace(0, len(values), _BLOCKS + 1).astype(int)
     levels: Floats = np.array([np.median(part) for part in np.split(values, edges[1:-1])])
-    half, end = float(np.mean(levels[9:11])), float(np.mean(levels[-2:]))
+    middle = _BLOCKS // 2
+    half, end = float(np.mean(levels[middle - 1 : middle + 1])), float(np.mean(levels[-2:]))
     fallen, before = 1 - end / half, 1 - half / float(levels[0])
     measured = {"fallen": fallen}
     facts = f"loss {shown(levels[0])} at first, {shown(half)} at half of the record, {shown(end)} at the end"
@@ -75,6 +77,7 @@ QUESTION = Question(
             seed="",
             decision="medians of twentieths",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss falls to the end"),

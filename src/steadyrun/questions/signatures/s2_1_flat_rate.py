@@ -6,24 +6,24 @@ import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import thinned
-from steadyrun.signals.learning_rates import ENOUGH, RecordedRates, look
+from steadyrun.signals.learning_rates import RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_POINTS = 1000  # tell how far a curve moves
+_POINTS = 1000  # of a curve: more do not change how far it moves
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     recorded = look(run)
     rates = recorded.rates
-    if len(rates) < ENOUGH:
+    if len(rates) < limit["rates"]:
         raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")
     low, high = float(np.min(rates.values)), float(np.max(rates.values))
     step = rates.step_at(0)
     if not recorded.constant:
         return Finding("pass", f"the learning rate moves between {shown(low)} and {shown(high)}.", {"flat": 0.0}, step)
-    moves = _meant_to_move(recorded)
+    moves = _meant_to_move(recorded, limit["rates"])
     if moves is None:
         raise NotApplicable("no schedule is declared or watched: a constant learning rate is what was asked for")
     measured = {"flat": 1.0, "meant": moves}
@@ -34,14 +34,14 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("flat", message, measured, step)
 
 
-def _meant_to_move(recorded: RecordedRates) -> float | None:
+def _meant_to_move(recorded: RecordedRates, fewest: float) -> float | None:
     """How far the declared curve, or the scheduler's dry run, moves over the recorded steps, as a share of the peak."""
     places = thinned(len(recorded.rates), _POINTS)
     steps = recorded.rates.steps[places]
     if recorded.plan is not None:
         return float(np.ptp(recorded.plan.rate(steps))) / recorded.plan.peak
     warmup = recorded.run.declared("warmup_steps") or 0
-    if warmup >= ENOUGH and recorded.rates.steps[-1] > warmup:
+    if warmup >= fewest and recorded.rates.steps[-1] > warmup:
         return 1.0
     if recorded.dry is None:
         return None
@@ -69,6 +69,14 @@ QUESTION = Question(
             seed="a flat line where the cosine should be",
             decision="the limit of C2.1 for a rate that agrees",
             of="meant",
+        ),
+        Threshold(
+            name="rates",
+            value=5,
+            unit="learning rates",
+            meaning="fewer show no curve",
+            seed="",
+            decision="two or three points fit any curve",
         ),
     ),
     outcomes=(

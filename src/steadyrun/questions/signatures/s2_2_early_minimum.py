@@ -5,24 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import ENOUGH, SAME, RecordedRates, look
+from steadyrun.signals.learning_rates import SAME, RecordedRates, look
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
-
-_FEW = 10  # changes: a rate that falls in fewer is a step schedule, and stays on its last stair
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     recorded = look(run)
     rates = recorded.rates
-    if len(rates) < ENOUGH:
+    if len(rates) < limit["rates"]:
         raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")
     if recorded.constant:
         raise NotApplicable(f"the learning rate is constant ({shown(rates.values[0])})")
     peak, lowest = int(np.argmax(rates.values)), float(rates.values[-1])
     falls = np.diff(rates.values[peak:])
-    if lowest > limit["floor"] * float(rates.values[peak]) or int(np.sum(falls < 0)) < _FEW:
+    if lowest > limit["floor"] * float(rates.values[peak]) or int(np.sum(falls < 0)) < limit["changes"]:
         raise NotApplicable("the learning rate has no smooth decay that came to an end")
     there = _from(recorded, lowest)
     steps = float(rates.steps[-1] - rates.steps[there])
@@ -81,6 +79,22 @@ QUESTION = Question(
             meaning="a rate that has decayed",
             seed="",
             decision="a run that ends above it was stopped on the way",
+        ),
+        Threshold(
+            name="rates",
+            value=5,
+            unit="learning rates",
+            meaning="fewer show no curve",
+            seed="",
+            decision="two or three points fit any curve",
+        ),
+        Threshold(
+            name="changes",
+            value=10,
+            unit="changes",
+            meaning="a rate that falls in fewer is a step schedule",
+            seed="",
+            decision="such a rate stays on its last stair",
         ),
     ),
     outcomes=(

@@ -9,14 +9,12 @@ from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Quest
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
-_ENDS = 20  # norms at either end that are looked at together
-
 
 def find(run: Signals, limit: Limits) -> Finding:
-    norms = run.points("grad_norm")
+    norms, ends = run.points("grad_norm"), limit.count("ends")
     early = norms.values[norms.steps <= norms.steps[0] + limit["within"]]
-    first, highest = float(np.median(norms.values[:_ENDS])), float(np.max(early))
-    last = float(np.median(norms.values[-_ENDS:]))
+    first, highest = float(np.median(norms.values[:ends])), float(np.max(early))
+    last = float(np.median(norms.values[-ends:]))
     measured = {"highest": highest, "left": last / first if first else 0.0}
     step = norms.step_at(int(np.argmax(early)))
     facts = f"gradient norm {shown(highest)} at most in the first {limit['within']:g} steps"
@@ -30,7 +28,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     if highest > bound > 0:
         return Finding("exploding", f"{facts}, above {limit['explodes']:g}{words}.", measured, step)
     facts = f"{facts}, {shown(last)} at the end"
-    if len(norms) > 2 * _ENDS and first > 0 and measured["left"] < limit["vanishes"]:
+    if len(norms) > 2 * ends and first > 0 and measured["left"] < limit["vanishes"]:
         message = f"{facts}: {shown(measured['left'])} of where it began, {shown(first)} (limit {limit['vanishes']:g})."
         return Finding("vanishing", message, measured, norms.step_at(len(norms) - 1))
     return Finding("pass", f"{facts}, {shown(measured['left'])} of where it began.", measured)
@@ -72,6 +70,14 @@ QUESTION = Question(
             seed="",
             decision="a classifier that has learnt everything keeps 3e-4",
             of="-left",
+        ),
+        Threshold(
+            name="ends",
+            value=20,
+            unit="norms",
+            meaning="how many at either end are looked at together",
+            seed="",
+            decision="a median of these",
         ),
     ),
     outcomes=(

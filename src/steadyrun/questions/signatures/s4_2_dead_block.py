@@ -12,7 +12,7 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-_MANY = 1000
+_POINTS = 1000  # samples of a block: more do not change its largest share
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -57,7 +57,7 @@ def _dead(dead: Dead, limit: Limits) -> Finding:
 
 def _share_of_others(blocks: dict[str, Points], name: str) -> float:
     """A block's largest share of the middle of the other blocks, over its samples (over many, where there are more)."""
-    mine = blocks[name].where(thinned(len(blocks[name]), _MANY))
+    mine = blocks[name].where(thinned(len(blocks[name]), _POINTS))
     others = [np.interp(mine.steps, p.steps, p.values) for other, p in blocks.items() if other != name]
     middle = np.median(np.stack(others), axis=0)
     alive = middle > 0

@@ -11,8 +11,6 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
-_SURELY = 4.5  # |t| of a trend: one in a thousand series without a trend
-
 
 def find(run: Signals, limit: Limits) -> Finding:
     settings = _settings(run)
@@ -33,7 +31,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             f"{facts} (limit {limit['decay'] * declared:g}), although no_decay says which ones are exempt from it."
         )
         return Finding("declared-decay-missing", message, measured, 0)
-    growth = _growth(run)
+    growth = _growth(run, limit)
     if growth is None:
         if not settings:
             raise NotApplicable("no optimizer has a weight_decay setting, and weight norms were sampled too seldom")
@@ -77,18 +75,18 @@ def _words(settings: list[float], declared: float) -> str:
     return f"weight decay {spread} in the param groups" + (f", {declared:g} declared" if declared else "")
 
 
-def _growth(run: Signals) -> tuple[float, bool, Points] | None:
+def _growth(run: Signals, limit: Limits) -> tuple[float, bool, Points] | None:
     """The norm of all weights: how far it has grown, whether surely still at the end, and its course."""
     parts = [points for name in run.matching("block_param_norm/*") if (points := run.maybe(name)) is not None]
     parts = [points for points in parts if len(points) == len(parts[0])]
-    if not parts or len(parts[0]) < 4:
+    if not parts or len(parts[0]) < limit["samples"]:
         return None
     norms = Points("norm", parts[0].steps, np.sqrt(np.sum([points.values**2 for points in parts], axis=0)))
     if norms.values[0] <= 0:
         return None
     later = norms.from_step((norms.steps[0] + norms.steps[-1]) / 2)
     last = trend(later.steps, later.values)
-    rising = last.t > _SURELY and last.end > 1.05 * last.start
+    rising = last.t > limit["sure"] and last.end > limit["rising"] * last.start
     return float(norms.values[-1] / norms.values[0]), rising, norms
 
 
@@ -117,6 +115,30 @@ QUESTION = Question(
             seed="grow without bound",
             decision="healthy tutors grow 1.2 times, 1.8 in 10,000 steps; a regression grows 3.3 times and then stops",
             of="times",
+        ),
+        Threshold(
+            name="sure",
+            value=4.5,
+            unit="times its error",
+            meaning="a trend beyond this still rises",
+            seed="",
+            decision="one in a thousand series without a trend passes it",
+        ),
+        Threshold(
+            name="rising",
+            value=1.05,
+            unit="times",
+            meaning="how far the norm must have risen in the second half",
+            seed="",
+            decision="less is no growth to speak of",
+        ),
+        Threshold(
+            name="samples",
+            value=4,
+            unit="sampled steps",
+            meaning="fewer show no course",
+            seed="",
+            decision="the second half must have two",
         ),
     ),
     outcomes=(

@@ -9,7 +9,7 @@ from steadyrun.signals.verb_classes import race
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    curves = race(run)
+    curves = race(run, limit["points"])
     if curves.steps[-1] < limit["steps"]:
         why = f"asked from step {limit['steps']:g} on; the last one is {curves.steps[-1]:.0f}"
         if run.running:
@@ -57,6 +57,14 @@ QUESTION = Question(
             meaning="when the curves are judged",
             seed="step 200",
             decision="as in S1.1",
+        ),
+        Threshold(
+            name="points",
+            value=5,
+            unit="losses",
+            meaning="fewer of both classes show no course",
+            seed="",
+            decision="the first quarter is left out before",
         ),
     ),
     outcomes=(
