@@ -143,7 +143,7 @@ _KILLED = """
 import pathlib, sys, time
 sys.path.insert(0, {folder!r})
 from incident_programs import cnn
-from steadyrun.capture import previous_attempt as earlier
+from steadyrun.capture import checkpoints as earlier
 import safetensors.torch as safe
 def stop(*_):
     print("now", flush=True)

@@ -72,7 +72,7 @@ def test_a_replay_names_the_operation(run_of: Callable[[str], Path]) -> None:
     path, after = written(run)
     assert after["root_cause"]["by"] == "experiments"
     assert after["root_cause"]["cause"] == "model-numerics"
-    assert "log_of_zero.py" in after["remediation"][0]["change"]
+    assert "objectives.py" in after["remediation"][0]["change"]
     assert any("checkpoint.safetensors" in each["change"] for each in after["remediation"])
     assert "was destroyed" in path.read_text() or "is destroyed" in path.read_text()
     lessons = (run.parent / "lessons.md").read_text()

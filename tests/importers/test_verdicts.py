@@ -79,12 +79,14 @@ def check(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
 def test_healthy_logs_are_healthy(check, log: str) -> None:  # type: ignore[no-untyped-def]
     report = check(log)
     assert report.leaf is None, report.leaf
-    assert report.verdict == "healthy"
+    assert report.suspects == ()
+    assert report.verdict == ("cannot-tell" if log.startswith("yolo") else "healthy")  # its last ten epochs are harder
 
 
 @pytest.mark.parametrize("log", CANNOT_TELL)
-def test_excerpts_get_no_verdict(check, log: str) -> None:  # type: ignore[no-untyped-def]
-    assert check(log).verdict == "cannot-tell"
+def test_excerpts_are_never_healthy(check, log: str) -> None:  # type: ignore[no-untyped-def]
+    """A jump in a few lines is a suspect; without one, a few lines say nothing."""
+    assert check(log).verdict == ("suspect" if "spike" in log else "cannot-tell")
 
 
 @pytest.mark.parametrize(("log", "code", "outcome", "step"), FAULTS)
@@ -96,7 +98,7 @@ def test_faults_are_found(check, log: str, code: str, outcome: str, step: int) -
 @pytest.mark.parametrize(("log", "code", "step", "number", "words"), NOTES)
 def test_what_was_odd_is_noted(check, log: str, code: str, step: int | None, number: str, words: str) -> None:  # type: ignore[no-untyped-def]
     found = next(asked for asked in check(log).walk.path if asked.question.code == code)
-    assert found.answer.kind == "note"
+    assert found.answer.kind == ("suspect" if code == "D2.1" and found.answer.outcome == "jump" else "note")
     assert found.answer.step == step
     assert number in found.answer.message
     assert words in found.answer.message

@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.signals.curves import Floats, ema
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
 
 SPAN = 50
@@ -65,8 +66,8 @@ class Levels:
 
 
 def levels(run: Signals, name: str = "loss", fewest: float = FEWEST) -> Levels:
-    """The levels of a loss; an error where too few points are recorded."""
-    points = run.points(name)
+    """The levels of a loss along the path that training took; an error if too few points are recorded."""
+    points = path_of(run).along(run.points(name))
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
