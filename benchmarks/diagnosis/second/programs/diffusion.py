@@ -40,7 +40,7 @@ def noised(x: Tensor, config: Config, draw: torch.Generator) -> list[Tensor]:
 
 
 class Denoiser(nn.Module):
-    """A perceptron that is told the time."""
+    """A perceptron with the time as an input."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

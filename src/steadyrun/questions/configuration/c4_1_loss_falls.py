@@ -296,7 +296,7 @@ QUESTION = Question(
             name="sure",
             value=4.5,
             unit="standard errors",
-            meaning="a change of the loss beyond this is no chance",
+            meaning="a larger change of the loss is not chance",
             seed="",
             decision="as for the trend of D4.1",
         ),

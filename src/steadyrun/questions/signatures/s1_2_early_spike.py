@@ -106,7 +106,7 @@ QUESTION = Question(
             unit="steps in a row",
             meaning="how long the loss must stay up",
             seed="",
-            decision="one unlucky batch is no spike",
+            decision="one unlucky batch does not make a spike",
         ),
         LOSSES,
     ),

@@ -130,7 +130,7 @@ QUESTION = Question(
             unit="times",
             meaning="how far the norm must have risen in the second half",
             seed="",
-            decision="less is no growth to speak of",
+            decision="less does not count as growth",
         ),
         Threshold(
             name="samples",

@@ -68,7 +68,7 @@ QUESTION = Question(
             unit="of the first gradient norms",
             meaning="a smaller gradient is gone",
             seed="",
-            decision="a model that has learned by heart has such gradients, too, but its loss is low",
+            decision="a model that has learned by heart also has such gradients, but its loss is low",
         ),
         Threshold(
             name="learned",
