@@ -310,7 +310,10 @@ def test_a_healthy_training_has_no_fault(tmp_path: Path, build: Any, objects: An
     view = steadyrun.open_run(tmp_path / "run")
     assert faults(tmp_path / "run") == []
     assert view.events("fault") == view.events("probe-failed") == []
-    assert steadyrun.check(tmp_path / "run").verdict == "healthy"
+    report = steadyrun.check(tmp_path / "run")
+    assert report.suspects == ()
+    assert report.verdict == ("cannot-tell" if report.amber else "healthy")
+    assert {sign.code for sign in report.amber} <= {"V1.1", "V1.2"}, "120 steps may be too few to learn anything"
     assert ("clip_threshold" in view.names()) == (changes.get("max_grad_norm") != 0.0)
 
 
