@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import steadyrun
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.signals.run_signals import Signals
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import walk
@@ -35,7 +35,7 @@ ADMITS = {
     CERTAIN: {FAULT},
     NONE: {PASS, NOTE, NOT_APPLICABLE},
     OPEN: {PASS, NOTE, NOT_APPLICABLE, CANNOT_TELL},
-    MAY_FOLLOW: {PASS, NOTE, NOT_APPLICABLE, CANNOT_TELL, FAULT},
+    MAY_FOLLOW: {PASS, NOTE, NOT_APPLICABLE, CANNOT_TELL, SUSPECT, FAULT},
 }
 SIGNS = {CERTAIN: "F", NONE: ".", OPEN: "+", MAY_FOLLOW: "~"}
 
