@@ -71,6 +71,9 @@ def levels(run: Signals, name: str = "loss", fewest: float = FEWEST) -> Levels:
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
+    if ("levels", name) in run.memo:
+        known: Levels = run.memo["levels", name]
+        return known
     values = points.values
     size = max(1, len(values) // _BLOCKS)
     tail = values[len(values) % size :].reshape(-1, size)
@@ -79,9 +82,10 @@ def levels(run: Signals, name: str = "loss", fewest: float = FEWEST) -> Levels:
     spread = float(np.median(np.abs(tail - medians[:, None]))) * _OF_NORMAL
     at = len(values) % size + best * size
     error = spread * _OF_MEDIAN / math.sqrt(size)
-    return Levels(
-        true_start(values), float(medians[best]), float(medians[-1]), error, points.step_at(at), run.length(points)
-    )
+    lowest, last = float(medians[best]), float(medians[-1])
+    measured = Levels(true_start(values), lowest, last, error, points.step_at(at), run.length(points))
+    run.memo["levels", name] = measured
+    return measured
 
 
 def true_start(values: Floats) -> float:

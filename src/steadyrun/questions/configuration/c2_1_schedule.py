@@ -30,6 +30,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     plan = recorded.plan
     if plan is None:
         return _against_scheduler(recorded, limit)
+    if plan.peak <= 0:
+        raise NotApplicable(f"the declared peak of the learning rate is {shown(plan.peak)}: not a schedule")
     measured = {
         "distance": distance(recorded.rates.values, plan.rate(recorded.rates.steps), plan.peak),
         "peak": float(np.max(recorded.rates.values)),

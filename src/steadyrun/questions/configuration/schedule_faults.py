@@ -292,7 +292,10 @@ def late_warmup(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> F
     rising = recorded.rates.where(recorded.rates.steps <= plan.warmup)
     if plan.warmup < 1 or len(rising) < 2:
         return None
-    reached = float(rising.values[-1]) / float(plan.rate(rising.steps[-1:])[0])
+    expected = float(plan.rate(rising.steps[-1:])[0])
+    if expected <= 0:
+        return None
+    reached = float(rising.values[-1]) / expected
     if reached > 1 - limit["close"] or np.any(np.diff(rising.values) < 0) or not np.ptp(rising.values):
         return None
     if len(rising) == len(recorded.rates):
