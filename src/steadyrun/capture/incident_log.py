@@ -58,7 +58,7 @@ class Triggers:
             yield from self.spikes()
 
     def spikes(self) -> Iterator[Spotted]:
-        """The spikes among the last losses that were not told before."""
+        """The spikes among the last losses that were not reported before."""
         if len(self._losses) <= WINDOW:
             return
         steps = np.array([step for step, _ in self._losses])

@@ -72,7 +72,7 @@ _MOST_ENTRIES = 500  # of one folder: a hint is worth no long search
 
 
 def no_run(problem: RunDirectoryError, command: str, *given: str) -> NoReturn:
-    """Fail because one of the given paths is no run, and name runs near it."""
+    """Fail because one of the given paths is not a run, and name runs near it."""
     paths = [Path(name).expanduser() for name in given]
     wrong = next((path for path in paths if not is_run(path)), paths[-1])
     if wrong.is_file():

@@ -16,7 +16,7 @@ from steadyrun.store.jsonio import number
 from steadyrun.store.layout import read_manifest
 from steadyrun.store.tail import EventTail, RowTail, TableRow
 
-# What all ways outward have in common, and what they are told of the run.
+# What trackers and alerts have in common, and what they get from the run.
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Follower:
         with self._lock:
             if self._failed or self._done.is_set():
                 return
-            self._failed = True  # done it is only when that has been told
+            self._failed = True  # it is done only when that is reported
         sent = "nothing was" if self._sent is None else f"steps up to {self._sent} were"
         what = f"; {sent} sent there" if self._rows is not None else ""
         say(f"{self._sink.name} is given up: {why}{what}; the run directory has everything (training is not affected)")
