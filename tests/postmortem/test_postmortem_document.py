@@ -19,7 +19,7 @@ from steadyrun.postmortem.document import Document, compose, to_dict
 from steadyrun.postmortem.document_files import add_lesson
 from steadyrun.postmortem.document_markdown import markdown
 from steadyrun.postmortem.remedies import lower_than
-from steadyrun.questions.form import FAULT, Answer
+from steadyrun.questions.form import FAULT, SUSPECT, Answer
 from steadyrun.records import Event
 from steadyrun.report.file_formats import dumps
 from steadyrun.trees import QUESTIONS
@@ -492,14 +492,14 @@ def test_hostile_strings_are_only_shown(tmp_path: Path) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 7 for row in rows)
 
 
-def test_every_fault_that_is_a_cause_has_a_change() -> None:
+def test_every_finding_that_is_a_cause_has_a_change() -> None:
     own = {"D2.3", "D3.1", "D3.2"}
     wanted = {
         f"{code} {outcome.name}"
         for code, question in QUESTIONS.items()
         for outcome in question.outcomes
-        if outcome.answer == FAULT and code not in own
-        if not is_symptom(Asked(question, Answer(FAULT, outcome.name, ""), {}))
+        if outcome.answer in (FAULT, SUSPECT) and code not in own
+        if not is_symptom(Asked(question, Answer(outcome.answer, outcome.name, ""), {}))
     }
     assert set(_CHANGES) == wanted
 

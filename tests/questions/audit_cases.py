@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cases import MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
+from cases import FALLING, MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
 from synthetic import Synthetic
 
 from steadyrun.records import Event
@@ -85,6 +85,21 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A1.3", "also-late", run(events=[Event("clip-after-step", 3, 0.0)])),
     ("A1.3", "before-unscale", run(events=[Event("clip-before-unscale", 0, 0.0)])),
     ("A1.3", "not-applicable", run(without=("clip_threshold", "clipped"))),
+    ("A1.4", "not-applicable", run()),
+    ("A1.4", "not-applicable", run(manifest=objective(sides=2), backwards=np.full(600, 4.0), empty_starts=at(4.0))),
+    ("A1.4", "pass", run(manifest=objective(sides=1), backwards=np.full(600, 4.0), empty_starts=at(1.0))),
+    ("A1.4", "missing", run(manifest=objective(sides=1), backwards=np.full(600, 4.0))),
+    ("A1.4", "perhaps-erased", run(manifest=objective(sides=1), backwards=np.full(600, 4.0), empty_starts=at(4.0))),
+    (
+        "A1.4",
+        "erased",
+        run(
+            manifest=objective(sides=1),
+            backwards=np.full(600, 4.0),
+            empty_starts=at(4.0),
+            config={"accumulation": 4},
+        ),
+    ),
     ("A2.1", "pass", run()),
     ("A2.1", "left-on", run(training=evaluated(100), events=validations((3, 0)))),
     ("A2.1", "sometimes", run(training=evaluated(100, 110), events=validations((3, 0)))),
@@ -101,6 +116,19 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.2", "mixed", run(events=validations((3, 0), (3, 1)))),
     ("A2.2", "missing", run()),
     ("A2.2", "not-applicable", run(events=validations((3, 3)), config={"val_mode": "train"})),
+    ("A2.4", "not-applicable", run()),
+    ("A2.4", "pass", run(running_statistics=at(3.0), untouched_statistics=at(0.0))),
+    ("A2.4", "untouched", run(running_statistics=at(3.0), untouched_statistics=at(1.0))),
+    ("A2.4", "missing", run(running_statistics=([0], [3.0]), untouched_statistics=([0], [3.0]))),
+    ("A8.1", "not-applicable", run()),
+    ("A8.1", "pass", run(config={"pad_id": 0}, padding_attention=at(0.0))),
+    ("A8.1", "attended", run(config={"pad_id": 0}, padding_attention=at(0.2))),
+    ("A8.1", "not-applicable", run(config={"pad_id": 0})),
+    ("A8.1", "missing", run(config={"pad_id": 0}, without=("dead_heads/a",))),
+    ("A6.2", "not-applicable", run()),
+    ("A6.2", "pass", run(events=[Event("resume", 300, 0.0)])),
+    ("A6.2", "set-back", run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, FALLING + 2))),
+    ("A6.2", "missing", run(events=[Event("resume", 595, 0.0)])),
     ("A2.3", "not-applicable", run()),
     ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
     ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),

@@ -36,6 +36,7 @@ NORMS = 2.5 + 0.3 * NOISE
 SAMPLED = [0, 1, 2, 5, 10, 20, 50, 100]
 OBJECTIVE = {"classes": 512, "reduction": "mean", "trained": 2, "samples": 4, "unreached_count": 0, "left_out_count": 0}
 AUDITED: dict[str, Any] = {
+    "saturated/a": (SAMPLED, np.full(8, 0.1)),
     "grad_norm_left": (SAMPLED[1:], np.zeros(7)),
     "grad_norm_used": (SAMPLED, np.ones(8)),
     "training": np.ones(600),

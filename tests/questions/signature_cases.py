@@ -234,6 +234,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S5.2", "pass", run(**{"block_param_norm/a": (MANY, np.minimum(GROWS[1], 2.5))})),
     ("S5.2", "pass", run(**{"block_param_norm/a": (MANY, 1 + MANY / 700)})),
     ("S5.2", "missing", run(manifest={"param_groups": []})),
+    ("S6.3", "pass", run(**{"saturated/a": ([0, 100, 200, 300], [0.1, 0.2, 0.3, 0.3])})),
+    ("S6.3", "saturated", run(**{"saturated/a": ([0, 100, 200, 300], [0.1, 0.95, 0.96, 0.97])})),
+    ("S6.3", "pass", run(**{"saturated/a": ([0, 100, 200, 300], [0.95, 0.96, 0.97, 0.3])})),
+    ("S6.3", "missing", run(without=("saturated/a",))),
     # S6.1
     ("S6.1", "pass", run()),
     ("S6.1", "pass", units(0.5)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.questions.dynamics.run_spikes import find_spikes
-from steadyrun.questions.form import FAULT, NOTE, Limits
+from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Limits
 from steadyrun.report import limits
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.missing import MissingSignal
@@ -201,6 +201,11 @@ class Case:
     @property
     def faults(self) -> list[Asked]:
         return [asked for asked in self.report.walk.path if asked.answer.kind == FAULT]
+
+    @property
+    def findings(self) -> list[Asked]:
+        """Faults and suspects."""
+        return [asked for asked in self.report.walk.path if asked.answer.kind in (FAULT, SUSPECT)]
 
     def answer(self, code: str) -> Asked | None:
         """What the walk answered to one question."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
-from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
+from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
 from steadyrun.probes.problems import Problems
 from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
@@ -60,6 +60,11 @@ class ForwardSample:
     own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
     low_shares: dict[str, Tensor] = field(default_factory=dict)
     future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
+    on_padding: list[Tensor] = field(default_factory=list)  # share of attention on padded keys, by attention
+    saturated: dict[str, Tensor] = field(default_factory=dict)  # share of a layer's values at the end of its range
+    untouched: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # normalisations: 1 if their statistics are the initial ones
     modules_in_eval: int | None = None
     output_width: int | None = None
     compute_dtype: torch.dtype | None = None
@@ -72,8 +77,16 @@ class ForwardSample:
 class ForwardProbe:
     """Watches the first training forward pass of a sampled step."""
 
-    def __init__(self, model: nn.Module, blocks: list[Block], units: list[UnitsTap], problems: Problems) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: list[Block],
+        units: list[UnitsTap],
+        problems: Problems,
+        pad_id: int | None = None,
+    ) -> None:
+        self._model, self._pad_id = model, pad_id
+        self._padding: list[Tensor] = []  # of the tokens that went through an embedding in this pass
         self._problems = problems
         self._outputs = {id(block.module): block for block in blocks if not block.input}
         self._inputs = {id(block.module): block for block in blocks if block.input}
@@ -96,7 +109,7 @@ class ForwardProbe:
         """Listen to the next training forward pass for the `wanted` probes."""
         self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
         self._inside = []
-        self._flowing = {}
+        self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
         self.outputs = []
         if not self._handles:
@@ -117,7 +130,7 @@ class ForwardProbe:
             # torch forgets this one, and a trace of a global hook makes torch.compile warn.
             _hook_kwargs.pop(handle.id, None)
         self._handles = []
-        self._flowing = {}
+        self._flowing, self._padding = {}, []
         self.outputs = []
         self._leave_mode()
         return self._sample if self._passes or self._parts else None
@@ -184,6 +197,10 @@ class ForwardProbe:
         if isinstance(module, _BatchNorm) and module.training and (tensor := first_float(args)) is not None:
             values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
+        if isinstance(module, _NormBase) and module.training and module.running_mean is not None:
+            self._sample.untouched.setdefault(id(module), _is_initial(module.running_mean, module.running_var))
+        if self._pad_id is not None and isinstance(module, nn.Embedding):
+            self._padding += [ids == self._pad_id for ids in leaves(args) if isinstance(ids, Tensor) and ids.dim() == 2]
 
     def _pass_begins(self) -> None:
         if self._passes:
@@ -252,6 +269,7 @@ class ForwardProbe:
             with torch.no_grad():
                 self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
                 self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
+                self._sample.saturated[tap.name] = saturated(tensor)
 
     def _attention(self, heads: Heads, fused: bool = True) -> Callable[[Tensor], None]:
         """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
@@ -270,6 +288,9 @@ class ForwardProbe:
             sample.own_entropies[name] = heads.own
         if heads.future is not None:
             sample.future[name] = heads.future
+        shares = [share for padding in self._padding if (share := heads.on_padding(padding)) is not None]
+        if shares:  # of several tables of tokens the least
+            sample.on_padding.append(torch.stack(shares).amin())
 
         def looks_ahead(share: Tensor) -> None:
             sample.future[name] = share
@@ -281,6 +302,13 @@ def thinned(values: Tensor) -> Tensor:
     """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
+
+
+def _is_initial(mean: Tensor, variance: Tensor | None) -> Tensor:
+    """Whether running statistics are as torch makes them: nothing was ever added to them."""
+    with torch.no_grad():
+        still = (mean == 0).all()
+        return still if variance is None else still & (variance == 1).all()
 
 
 def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:

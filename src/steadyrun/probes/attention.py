@@ -103,6 +103,26 @@ class Heads:
     low_share: Tensor
     own: Tensor | None = None
     future: Tensor | None = None
+    scores: Tensor | None = None  # of the sampled rows and queries
+
+    def on_padding(self, padding: Tensor) -> Tensor | None:
+        """The share of attention that real positions give to padded keys; None if these are not its keys.
+
+        `padding` marks the padded positions of each row of the batch. Where queries and keys are as many, a padded
+        query is left out: what it looks at does not matter.
+        """
+        rows = _spread(padding.shape[0], _BATCH_ROWS)
+        if self.scores is None or self.scores.shape[-1] != padding.shape[1] or self.scores.shape[0] != len(rows):
+            return None
+        scores, padded = self.scores.float(), padding[rows]
+        queries = _spread(padding.shape[1], _QUERIES)
+        real = ~padded[:, queries] if len(queries) == scores.shape[2] else torch.ones_like(padded[:, :1])
+        largest = scores.amax(-1, keepdim=True)
+        counted = (real & padded.any(1, keepdim=True))[:, None, :] & (largest[..., 0] > -_NOTHING)
+        weights = torch.nan_to_num(torch.softmax(scores.masked_fill(scores <= largest - _MASKED, -math.inf), -1))
+        share = (weights * padded[:, None, None, :]).sum(-1) * counted
+        mean: Tensor = share.sum() / counted.sum()  # not a number if no row is padded: then nothing is recorded
+        return mean
 
 
 Receive = Callable[[Heads, bool], Callable[[Tensor], None]]
@@ -176,7 +196,8 @@ def module_heads(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: d
 
 def _heads(scores: Tensor, own: Tensor | None, positions: int | None) -> Heads:
     alone = None if own is None else head_entropies(own)[0]
-    return Heads(*head_entropies(scores), alone, None if positions is None else looks_ahead(scores, positions))
+    ahead = None if positions is None else looks_ahead(scores, positions)
+    return Heads(*head_entropies(scores), alone, ahead, scores)
 
 
 def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:

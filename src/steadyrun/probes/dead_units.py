@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from steadyrun.program.model_parts import Block, clean
 
 SILENT_BELOW = 1e-6
 SILENT_SHARE = 0.99
+NEAR_THE_END = 0.01  # of a range from -1 or 0 to 1
 _MOST_ELEMENTS = 2**19
 
 _CONVOLUTIONS = (
@@ -60,6 +62,14 @@ def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
     """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
     rows = _rows(hidden, channels_first)
     return (rows.abs() < SILENT_BELOW).all(1).sum() / max(1, rows.shape[0])
+
+
+def saturated(hidden: Tensor) -> Tensor:
+    """The share of values at an end of a bounded range, where a sigmoid or tanh has no slope; 0 if they go beyond 1."""
+    values = hidden.detach().flatten()
+    values = values[:: max(1, -(-values.numel() // _MOST_ELEMENTS))].abs()
+    low_end = (values < 1 - NEAR_THE_END) & ((hidden.detach().amin() < 0) | (values > NEAR_THE_END))
+    return torch.where(values.amax() <= 1, 1 - low_end.float().mean(), torch.zeros((), device=values.device))
 
 
 def _rows(hidden: Tensor, channels_first: bool) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from steadyrun.probes.activations import NAMES, ForwardSample
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.description import dtype_name
@@ -11,6 +13,7 @@ from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _MOST_HEADS = 256
+_STATISTICS = ["untouched_statistics", "running_statistics"]
 
 
 def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
@@ -22,6 +25,7 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
     for name, (dead, _total) in sample.dead_units.items():
         row.put(f"dead_units/{name}", dead)
         row.put(f"silent_inputs/{name}", sample.silent[name])
+        row.put(f"saturated/{name}", sample.saturated[name])
     heads = sum(share.numel() for share in sample.low_shares.values())
     for name, share in sample.low_shares.items():
         row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
@@ -30,6 +34,11 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
             row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
     for name, future in sample.future.items():
         row.put(f"future_attention/{name}", future)
+    if sample.on_padding:
+        row.put("padding_attention", torch.stack(sample.on_padding).amax())
+    if sample.untouched:
+        untouched = torch.stack([still.float() for still in sample.untouched.values()])
+        row.put_many(torch.stack([untouched.sum(), torch.ones_like(untouched).sum()]), by_names(_STATISTICS))
     row.put("log_z", sample.log_z)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

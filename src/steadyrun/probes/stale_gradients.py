@@ -23,6 +23,7 @@ class LeftoverProbe:
         self._optimizers = optimizers
         self.sample = False
         self._smallest: dict[int, Tensor] = {}  # by optimizer
+        self._empty: dict[int, Tensor] = {}  # by optimizer: backward passes that began without gradients
         self._stepping: set[int] = set()  # the optimizers that step in this step
         self._used: Tensor | float | None = None
         self._stepped = False  # an optimizer has stepped before: what is left now was used already
@@ -37,6 +38,7 @@ class LeftoverProbe:
             now = torch.zeros(()) if norm is None else norm
             known = self._smallest.get(id(optimizer), now)
             self._smallest[id(optimizer)] = torch.minimum(known.to(now.device), now)
+            self._empty[id(optimizer)] = (now == 0).float() + self._empty.get(id(optimizer), 0.0)
 
     def before_step(self, optimizer: OptimizerLike) -> None:
         """Whether the optimizer finds any gradient."""
@@ -54,9 +56,11 @@ class LeftoverProbe:
         left = [norm for key, norm in self._smallest.items() if key in self._stepping]
         if left:  # one that does not step now need not be cleared
             row.put("grad_norm_left", torch.stack([norm.to(left[0].device) for norm in left]).amax())
+            empty = [count for key, count in self._empty.items() if key in self._stepping]
+            row.put("empty_starts", torch.stack([count.to(empty[0].device) for count in empty]).amax())
         if self._used is not None and made:
             row.put("grad_norm_used", self._used)
         self.forget()
 
     def forget(self) -> None:
-        self._smallest, self._used, self._stepping = {}, None, set()
+        self._smallest, self._empty, self._used, self._stepping = {}, {}, None, set()

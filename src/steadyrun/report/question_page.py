@@ -114,6 +114,7 @@ SECTIONS = {
     "A5": "audits of the data",
     "A6": "audits of a resume",
     "A7": "audits of the end",
+    "A8": "audits of attention",
     "P1": "preflight: the data",
     "P2": "preflight: the loaders",
     "P3": "preflight: the loss and the model",

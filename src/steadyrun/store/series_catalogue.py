@@ -91,6 +91,16 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1
     ),
     CatalogueEntry("batchnorm_values", "fewest values per channel that a batch normalisation had", "", "objective"),
+    CatalogueEntry("running_statistics", "normalisations in training mode that keep statistics", "", "objective"),
+    CatalogueEntry("untouched_statistics", "those whose statistics are still the initial ones", "", "objective"),
+    CatalogueEntry("empty_starts", "backward passes of the step that began without gradients", "", "objective"),
+    CatalogueEntry("padding_attention", "share of attention on padding, of the block with most", "", "attention", 6),
+    CatalogueEntry(
+        "saturated/*",
+        "share of a bounded layer's values within 1% of the ends of its range",
+        probe="dead_units",
+        panel=6,
+    ),
     CatalogueEntry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
     CatalogueEntry(
         "grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"

@@ -4,9 +4,11 @@ from steadyrun.questions.audits import (
     a1_1_leftovers,
     a1_2_erased,
     a1_3_clip_order,
+    a1_4_micro_batches,
     a2_1_training_mode,
     a2_2_evaluation_mode,
     a2_3_tiny_batches,
+    a2_4_running_statistics,
     a3_1_probabilities,
     a3_2_broadcasting,
     a3_3_shifts,
@@ -28,7 +30,9 @@ from steadyrun.questions.audits import (
     a5_3_validation_data,
     a5_4_degenerate,
     a6_1_scale_at_seam,
+    a6_2_curve_at_seam,
     a7_1_ending,
+    a8_1_attended_padding,
 )
 from steadyrun.questions.form import Question, node
 
@@ -36,9 +40,11 @@ TREE: tuple[Question, ...] = (
     node(a1_1_leftovers.QUESTION),
     node(a1_2_erased.QUESTION),
     node(a1_3_clip_order.QUESTION),
+    node(a1_4_micro_batches.QUESTION),
     node(a2_1_training_mode.QUESTION),
     node(a2_2_evaluation_mode.QUESTION),
     node(a2_3_tiny_batches.QUESTION),
+    node(a2_4_running_statistics.QUESTION),
     node(a3_1_probabilities.QUESTION),
     node(a3_2_broadcasting.QUESTION),
     node(a3_3_shifts.QUESTION),
@@ -60,5 +66,7 @@ TREE: tuple[Question, ...] = (
     node(a5_3_validation_data.QUESTION),
     node(a5_4_degenerate.QUESTION),
     node(a6_1_scale_at_seam.QUESTION),
+    node(a6_2_curve_at_seam.QUESTION),
     node(a7_1_ending.QUESTION),
+    node(a8_1_attended_padding.QUESTION),
 )

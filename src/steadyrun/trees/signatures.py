@@ -21,6 +21,7 @@ from steadyrun.questions.signatures import (
     s5_2_decay_missing,
     s6_1_dead_units,
     s6_2_stuck_heads,
+    s6_3_saturated,
     s7_1_tangled_classes,
     s7_2_irregular_first,
 )
@@ -40,6 +41,7 @@ TREE: tuple[Question, ...] = (
     node(s5_2_decay_missing.QUESTION),
     node(s6_1_dead_units.QUESTION),
     node(s6_2_stuck_heads.QUESTION),
+    node(s6_3_saturated.QUESTION),
     node(s7_1_tangled_classes.QUESTION),
     node(s7_2_irregular_first.QUESTION),
     node(s1_4_labels.QUESTION),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Grounds, Sign, raised_at
 from steadyrun.postmortem.remedies import FIX, Remedy
+from steadyrun.questions.form import FAULT, SUSPECT
 from steadyrun.report import phrases
 from steadyrun.report.kept_answers import REPLAYED
 from steadyrun.signals.run_signals import Signals
@@ -50,26 +51,32 @@ _CHANGES = {
     "C6.2 no-memory": "betas=(0.9, 0.999)",
     "C6.2 no-bias-correction": "optimizer = torch.optim.AdamW(…)   # whose moments are corrected for their start",
     "C6.3 not-divided": "(loss / {accumulation}).backward()",
+    "D2.1 jump": "steadyrun.record(…) every step, to see what came before the jump",
     "D4.2 schedule": _DECLARED,
     "A1.1 not-cleared": "optimizer.zero_grad()   # once per optimizer step, before the first backward()",
     "A1.2 erased": "optimizer.zero_grad()   # after optimizer.step(), not between backward() and step()",
     "A1.3 after-step": "clip_grad_norm_(…); optimizer.step()   # in this order",
     "A1.3 before-unscale": "scaler.unscale_(optimizer); clip_grad_norm_(…)   # in this order",
+    "A1.4 erased": "optimizer.zero_grad()   # once per optimizer step, not before each backward()",
+    "A1.4 perhaps-erased": "optimizer.zero_grad()   # once per optimizer step, not before each backward()",
     "A2.1 left-on": "model.train()   # after every validation",
     "A2.1 parts-left-on": "model.train()   # of the whole model, after every validation",
     "A2.2 in-training": "model.eval(); validate(); model.train()",
     "A2.3 degenerate": "BatchNorm -> LayerNorm or GroupNorm, or batches of more than two",
     "A2.3 unlike-in-evaluation": "BatchNorm -> GroupNorm, or larger batches",
+    "A2.4 untouched": "BatchNorm(…, momentum=0.1)   # 0 never moves",
     "A3.1 squashed-twice": "return logits   # no softmax or sigmoid before the loss",
     "A3.1 not-logarithms": "nll_loss(log_softmax(logits, -1), targets)",
     "A3.2 broadcast": "loss(predictions.squeeze(-1), targets)",
     "A3.3 shifted-twice": "labels = input_ids   # where the model shifts them itself",
     "A3.3 not-shifted": "cross_entropy(logits[:, :-1], ids[:, 1:])",
+    "A3.3 copies": "cross_entropy(logits[:, :-1], ids[:, 1:])   # of a language model",
     "A3.4 supervised": "labels[labels == pad_id] = -100",
     "A3.5 never-asked": "a padding token of its own, or labels[attention_mask == 0] = -100",
     "A3.6 sorted": "DataLoader(…, shuffle=True)",
     "A3.7 nothing-to-learn": "loss.sum() / max(1, (labels != -100).sum())",
     "A3.8 filtered": "logging_nan_inf_filter=False",
+    "A8.1 attended": "attention(…, key_padding_mask=tokens == pad_id)",
     "A4.1 stale": "optimizer = AdamW(model.parameters())   # after the last layer was replaced",
     "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
     "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
@@ -85,13 +92,17 @@ _CHANGES = {
     "A5.3 changed": "validation transform: without randomness",
     "A5.4 degenerate": "filter documents of one repeated token",
     "A6.1 lost": 'scaler.load_state_dict(checkpoint["scaler"])',
+    "A6.2 set-back": 'model.load_state_dict(checkpoint["model"])   # with buffers; optimizer and scheduler beside it',
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
     "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for what does not count",
     "S1.4 unrelated": "permute inputs and labels together",
     "S1.1 sees-the-answer": "scaled_dot_product_attention(q, k, v, is_causal=True)",
     "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
     "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
+    "V1.6 few-of-many": "for batch in loader: …   # all of it, not a list of the first batches",
+    "V1.6 stuck": "next(batches)   # in every step",
     "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",
+    "S6.3 saturated": "smaller weights before tanh or sigmoid, or a norm before it",
     "S6.2 stuck": "q and k: nn.init.normal_(weight, std=0.02); scores / sqrt(head width)",
 }
 
@@ -135,7 +146,9 @@ _SHARPER = {
 def is_symptom(asked: Asked) -> bool:
     """Whether a fault says what is wrong and leaves open why."""
     code = asked.question.code
-    return code in _SYMPTOMS or (code, asked.answer.outcome) in _SYMPTOM_OUTCOMES
+    outcome = next((one for one in asked.question.outcomes if one.name == asked.answer.outcome), None)
+    of_itself = outcome is not None and outcome.symptom and outcome.answer == SUSPECT
+    return of_itself or code in _SYMPTOMS or (code, asked.answer.outcome) in _SYMPTOM_OUTCOMES
 
 
 def _has_entry(asked: Asked) -> bool:
@@ -144,8 +157,12 @@ def _has_entry(asked: Asked) -> bool:
 
 
 def named_fault(look: Grounds) -> Asked | None:
-    """The first fault of the walk that no other entry of the catalogue is about; one about this incident first."""
-    others = [asked for asked in look.case.faults if not _has_entry(asked) and not is_symptom(asked)]
+    """The first fault of the walk that no other entry of the catalogue is about; one about this incident first.
+
+    Without a fault it is the first suspect.
+    """
+    causes = [asked for asked in look.case.findings if not _has_entry(asked) and not is_symptom(asked)]
+    others = [asked for asked in causes if asked.answer.kind == FAULT] or causes
     near = [asked for asked in others if look.case.concerns(asked)]
     headline = look.case.report.headline
     return next((asked for asked in others if asked is headline), next(iter(near or others), None))
@@ -161,7 +178,7 @@ def _weigh_fault(look: Grounds) -> list[Sign]:
     asked = named_fault(look)
     if asked is None:
         return []
-    proves = look.case.concerns(asked)
+    proves = look.case.concerns(asked) and asked.answer.kind == FAULT
     return look.sign(
         f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if look.case.concerns(asked) else 0.5
     )

@@ -1,0 +1,178 @@
+"""Parts of a program that do nothing, or the wrong thing, while the loss still falls. Each beside its healthy twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from test_never_healthy import Task, adam, classifier, sgd, train
+from torch import Tensor, nn
+from torch.nn import functional
+
+import steadyrun
+
+
+def found(report: steadyrun.Report, code: str) -> str:
+    """What a question answered."""
+    return next(asked.answer.outcome for asked in report.walk.path if asked.question.code == code)
+
+
+def accumulate(folder: Path, *, clears: bool, declared: bool, looks_ahead: bool = False) -> steadyrun.Report:
+    task, model = Task(), classifier()
+    optimizer = sgd(model, 0.02)
+    config = {"num_classes": 10, "init": "random"} | ({"accumulation": 4} if declared else {})
+    batches = list(task.batches(800))
+    with steadyrun.record(folder, config=config) as run:
+        run.watch(model, optimizer, capture=False)
+        for start in range(0, 800, 4):
+            losses = []
+            for inputs, labels in batches[start : start + 4]:
+                if clears:
+                    optimizer.zero_grad()
+                loss = functional.cross_entropy(model(inputs), labels)
+                (loss / 4).backward()
+                losses.append(loss.detach())
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(torch.stack(losses).mean(), batch=batches[start : start + 4])
+    return steadyrun.check(folder)
+
+
+@pytest.mark.parametrize(
+    ("clears", "declared", "answer", "verdict"),
+    [(True, True, "erased", "fault"), (True, False, "perhaps-erased", "suspect"), (False, True, "pass", "healthy")],
+)
+def test_micro_batches_that_are_lost(clears: bool, declared: bool, answer: str, verdict: str, tmp_path: Path) -> None:
+    report = accumulate(tmp_path / "run", clears=clears, declared=declared)
+    assert found(report, "A1.4") == answer, str(report)
+    assert report.verdict == verdict, str(report)
+
+
+def test_two_losses_that_take_turns_lose_nothing(tmp_path: Path) -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    both = nn.ModuleList([first, second])
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(both, optimizer, capture=False)
+        for _ in range(60):
+            inputs = torch.randn(8, 4)
+            first(inputs).square().mean().backward()
+            loss = second(first(inputs).detach()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)
+    assert found(steadyrun.check(tmp_path / "run"), "A1.4") == "not-applicable"
+
+
+@pytest.mark.parametrize(("momentum", "answer"), [(0.0, "untouched"), (0.1, "pass"), (None, "pass"), (0.001, "pass")])
+def test_running_statistics(momentum: float | None, answer: str, tmp_path: Path) -> None:
+    model = classifier(norm=lambda width: nn.BatchNorm1d(width, momentum=momentum))
+    report = train(tmp_path / "run", Task(offset=3.0), model, adam(model), steps=150)
+    assert found(report, "A2.4") == answer
+    if answer == "untouched":
+        assert report.headline is not None
+        assert report.headline.question.code == "A2.4"
+
+
+class Reader(nn.Module):
+    """Reads padded rows of tokens; `masks` hides padding from attention."""
+
+    def __init__(self, *, masks: bool, by_hand: bool) -> None:
+        super().__init__()
+        self.masks, self.by_hand = masks, by_hand
+        self.embed = nn.Embedding(12, 16)
+        self.blocks = nn.ModuleList([Attends(by_hand) for _ in range(2)])
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, padding = self.embed(tokens), tokens == 0
+        for block in self.blocks:
+            hidden = block(hidden, padding if self.masks else None)
+        kept = (~padding).float()[..., None]
+        scores: Tensor = self.head((hidden * kept).sum(1) / kept.sum(1))
+        return scores
+
+
+class Attends(nn.Module):
+    def __init__(self, by_hand: bool) -> None:
+        super().__init__()
+        self.by_hand = by_hand
+        self.mix = nn.Linear(16, 48)
+        self.heads = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, hidden: Tensor, padding: Tensor | None) -> Tensor:
+        if not self.by_hand:
+            return hidden + self.heads(hidden, hidden, hidden, key_padding_mask=padding, need_weights=False)[0]
+        query, key, value = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.mix(hidden).chunk(3, -1))
+        mask = None if padding is None else ~padding[:, None, None, :]
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return hidden + mixed.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize(("masks", "answer"), [(True, "pass"), (False, "attended")])
+def test_padding_in_attention(masks: bool, answer: str, by_hand: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Reader(masks=masks, by_hand=by_hand)
+    optimizer = adam(model)
+    with steadyrun.record(tmp_path / "run", config={"pad_id": 0, "num_classes": 3}) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(120):
+            tokens = torch.randint(1, 12, (16, 10))
+            lengths = torch.randint(3, 11, (16, 1))
+            labels = tokens[:, 0] % 3
+            tokens = tokens * (torch.arange(10) < lengths)
+            loss = functional.cross_entropy(model(tokens), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss, batch=(tokens, labels))
+    assert found(steadyrun.check(tmp_path / "run"), "A8.1") == answer
+
+
+@pytest.mark.parametrize(("width", "answer"), [(1.0, "pass"), (60.0, "saturated")])
+def test_units_at_the_ends_of_their_range(width: float, answer: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10))
+    with torch.no_grad():
+        for layer in model[:3:2]:
+            layer.weight.mul_(width)
+    report = train(tmp_path / "run", Task(), model, sgd(model, 0.01))
+    assert found(report, "S6.3") == answer, str(report)
+
+
+def resumed(folder: Path, *, restores: bool) -> steadyrun.Report:
+    task = Task()
+    batches = list(task.batches(400))
+    model = classifier()
+    optimizer = adam(model)
+    for attempt, part in enumerate((batches[:200], batches[200:])):
+        if attempt and not restores:
+            model = classifier()
+            optimizer = adam(model)
+        with steadyrun.record(folder, config={"num_classes": 10, "init": "random"}, resume=bool(attempt)) as run:
+            run.watch(model, optimizer, capture=False)
+            for inputs, labels in part:
+                loss = functional.cross_entropy(model(inputs), labels)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(loss, batch=(inputs, labels))
+    return steadyrun.check(folder)
+
+
+@pytest.mark.parametrize(("restores", "answer"), [(True, "pass"), (False, "set-back")])
+def test_a_resume_that_loses_the_weights(restores: bool, answer: str, tmp_path: Path) -> None:
+    report = resumed(tmp_path / "run", restores=restores)
+    assert found(report, "A6.2") == answer, str(report)
+    assert (report.verdict == "healthy") is restores, str(report)
+
+
+def test_a_healthy_classifier_has_none_of_it(tmp_path: Path) -> None:
+    norm: Callable[[int], nn.Module] = nn.BatchNorm1d
+    model = classifier(norm=norm)
+    report = train(tmp_path / "run", Task(), model, adam(model))
+    assert report.verdict == "healthy", str(report)
