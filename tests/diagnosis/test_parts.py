@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,3 +177,67 @@ def test_a_healthy_classifier_has_none_of_it(tmp_path: Path) -> None:
     model = classifier(norm=norm)
     report = train(tmp_path / "run", Task(), model, adam(model))
     assert report.verdict == "healthy", str(report)
+
+
+def averaged(folder: Path, decay: float, *, updates: bool = True, buffers: bool = True) -> steadyrun.Report:
+    """Validates an average of the weights instead of the weights."""
+    task, model = Task(), classifier(norm=nn.BatchNorm1d)
+    optimizer = adam(model)
+    average = copy.deepcopy(model)
+    with steadyrun.record(folder, config={"num_classes": 10, "init": "random"}) as run:
+        run.watch(model, optimizer, capture=False)
+        for step, (inputs, labels) in enumerate(task.batches(400)):
+            loss = functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if updates:
+                with torch.no_grad():
+                    for mean, now in zip(average.parameters(), model.parameters(), strict=True):
+                        mean.lerp_(now, 1 - decay)
+                    for kept, now in zip(average.buffers(), model.buffers(), strict=True):
+                        kept.copy_(now if buffers else kept)
+            run.step(loss, batch=(inputs, labels))
+            if step % 50 == 49:
+                average.eval()
+                with torch.no_grad():
+                    inputs, labels = task.held_out
+                    run.val(functional.cross_entropy(average(inputs), labels))
+    return steadyrun.check(folder)
+
+
+@pytest.mark.parametrize(
+    ("decay", "updates", "buffers", "answer"),
+    [
+        (0.95, True, True, "pass"),
+        (0.95, False, True, "never-moves"),
+        (0.95, True, False, "statistics-left-behind"),
+        (0.9999, True, True, "lags"),
+    ],
+)
+def test_an_average_that_is_validated(decay: float, updates: bool, buffers: bool, answer: str, tmp_path: Path) -> None:
+    report = averaged(tmp_path / "run", decay, updates=updates, buffers=buffers)
+    assert found(report, "A2.5") == answer, str(report)
+    assert (report.verdict == "healthy") is (answer == "pass"), str(report)
+
+
+def test_a_teacher_of_the_same_class_is_no_copy_that_is_validated(tmp_path: Path) -> None:
+    task, model, teacher = Task(), classifier(), classifier()
+    optimizer = adam(model)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 10}) as run:
+        run.watch(model, optimizer, capture=False)
+        for step, (inputs, labels) in enumerate(task.batches(120)):
+            with torch.no_grad():
+                teacher(inputs)
+            loss = functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss, batch=(inputs, labels))
+            if step % 30 == 29:
+                model.eval()
+                with torch.no_grad():
+                    inputs, labels = task.held_out
+                    run.val(functional.cross_entropy(model(inputs), labels))
+                model.train()
+    assert found(steadyrun.check(tmp_path / "run"), "A2.5") == "not-applicable"

@@ -36,6 +36,13 @@ def validations(*modes: tuple[int, int], sensitive: int = 3) -> list[Event]:
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": count}) for index, count in enumerate(counts)]
 
 
+def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event]:
+    """Validations of a copy: its distance from the model, its size, the model's."""
+    names = ("copy_distance", "copy_size", "size")
+    modes = [dict(zip(names, one, strict=True)) | {"copy_untouched": untouched} for one in facts]
+    return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
+
+
 def passes(*data: tuple[float, float]) -> list[Event]:
     """Validations with the hashes of their inputs and of their labels."""
     fields = [{"data": {"examples": 64, "inputs_hash": one, "labels_hash": two, "classes": 4}} for one, two in data]
@@ -129,6 +136,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A6.2", "pass", run(events=[Event("resume", 300, 0.0)])),
     ("A6.2", "set-back", run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, FALLING + 2))),
     ("A6.2", "missing", run(events=[Event("resume", 595, 0.0)])),
+    ("A2.5", "not-applicable", run(events=validations((3, 0)))),
+    ("A2.5", "pass", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3)))),
+    ("A2.5", "never-moves", run(events=copies((0.1, 5.0, 5.1), (0.3, 5.0, 5.3)))),
+    ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
+    ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
+    ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
     ("A2.3", "not-applicable", run()),
     ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
     ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),

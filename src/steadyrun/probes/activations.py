@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
+from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.problems import Problems
 from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
@@ -198,7 +199,7 @@ class ForwardProbe:
             values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
         if isinstance(module, _NormBase) and module.training and module.running_mean is not None:
-            self._sample.untouched.setdefault(id(module), _is_initial(module.running_mean, module.running_var))
+            self._sample.untouched.setdefault(id(module), is_initial(module.running_mean, module.running_var))
         if self._pad_id is not None and isinstance(module, nn.Embedding):
             self._padding += [ids == self._pad_id for ids in leaves(args) if isinstance(ids, Tensor) and ids.dim() == 2]
 
@@ -302,13 +303,6 @@ def thinned(values: Tensor) -> Tensor:
     """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
-
-
-def _is_initial(mean: Tensor, variance: Tensor | None) -> Tensor:
-    """Whether running statistics are as torch makes them: nothing was ever added to them."""
-    with torch.no_grad():
-        still = (mean == 0).all()
-        return still if variance is None else still & (variance == 1).all()
 
 
 def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:

@@ -1,17 +1,22 @@
 """In which mode the model was when it was validated: forward passes without gradients between two training steps.
 
-The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those), and
-takes itself off when training goes on.
+The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those) and of
+copies of it, such as an average of its weights, and takes itself off when training goes on.
 """
 
 from __future__ import annotations
 
+import math
+import weakref
+from typing import Any
+
 import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from steadyrun.program.model_parts import unwrapped
 from steadyrun.program.torch_compat import Dropout
 
 
@@ -25,6 +30,9 @@ class EvaluationProbe:
         self._handle: RemovableHandle | None = None
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
+        self._user_model = unwrapped(model)
+        self._copy: weakref.ref[nn.Module] | None = None  # the copy that ran in this validation
+        self._kin: dict[int, bool] = {}  # modules of the model's class: whether they have its parameters
 
     def arm(self) -> None:
         """Training has made its step: what comes now may be validation."""
@@ -36,18 +44,26 @@ class EvaluationProbe:
             self._handle.remove()
             self._handle = None
 
-    def take(self) -> dict[str, int]:
+    def take(self) -> dict[str, float]:
         """What was seen since the last validation; the next one begins anew."""
-        counts = {"passes": self._passes, "passes_in_training": self._in_training, "sensitive": len(self._sensitive)}
+        counts: dict[str, float] = {"passes": self._passes, "passes_in_training": self._in_training}
+        counts["sensitive"] = len(self._sensitive)
+        copy = None if self._copy is None else self._copy()
+        if copy is not None:
+            counts |= compared(copy, self._user_model)
         self._begin_anew()
         return counts
 
     def _begin_anew(self) -> None:
-        self._first = None
+        self._first = self._copy = None
         self._passes = self._in_training = 0
 
     def _entered(self, module: nn.Module, _args: object) -> None:
-        if id(module) not in self._members or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            return
+        if id(module) not in self._members:
+            if type(module) is type(self._user_model) and not torch.is_grad_enabled() and self._is_copy(module):
+                self._copy = weakref.ref(module)
             return
         if torch.is_grad_enabled():
             self.disarm()
@@ -61,6 +77,39 @@ class EvaluationProbe:
         if module is self._first:
             self._passes += 1
             self._in_training += any(layer.training for layer in self._sensitive)
+
+    def _is_copy(self, module: nn.Module) -> bool:
+        if id(module) not in self._kin:
+            self._kin[id(module)] = _shapes(module) == _shapes(self._user_model)
+        return self._kin[id(module)]
+
+
+def _shapes(module: nn.Module) -> list[tuple[str, torch.Size]]:
+    return [(name, parameter.shape) for name, parameter in module.named_parameters()]
+
+
+def compared(copy: nn.Module, model: nn.Module) -> dict[str, float]:
+    """How far a copy is from the model, how large both are, and how many of its running statistics never moved."""
+    with torch.no_grad():
+        pairs = zip(copy.parameters(), model.parameters(), strict=True)
+        apart = sum(float((one - other.to(one.device)).square().sum()) for one, other in pairs)
+        sizes = [sum(float(one.square().sum()) for one in module.parameters()) for module in (copy, model)]
+        still = sum(bool(is_initial(part.running_mean, part.running_var)) for part in _statistics(copy))
+        moved = sum(not is_initial(part.running_mean, part.running_var) for part in _statistics(model))
+    facts = {"copy_distance": math.sqrt(apart / sizes[1]) if sizes[1] else 0.0}
+    facts |= {"copy_size": math.sqrt(sizes[0]), "size": math.sqrt(sizes[1])}
+    return facts | {"copy_untouched": float(min(still, moved))}
+
+
+def _statistics(module: nn.Module) -> list[Any]:
+    return [part for part in module.modules() if isinstance(part, _NormBase) and part.running_mean is not None]
+
+
+def is_initial(mean: Tensor, variance: Tensor | None) -> Tensor:
+    """Whether running statistics are as torch makes them: nothing was ever added to them."""
+    with torch.no_grad():
+        still = (mean == 0).all()
+        return still if variance is None else still & (variance == 1).all()
 
 
 def is_random_in_training(module: nn.Module) -> bool:

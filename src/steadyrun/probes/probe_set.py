@@ -95,8 +95,8 @@ class Watcher:
     def compiled(self) -> bool:
         return self._compiled
 
-    def validated(self) -> dict[str, int]:
-        """In which mode the model was when it was validated since the last time this was asked."""
+    def validated(self) -> dict[str, float]:
+        """In which mode the model (or a copy of it) was when it was validated since the last time this was asked."""
         return self._evaluation.take()
 
     def attach(self, step: int) -> None:

@@ -1,0 +1,121 @@
+"""A2.5: does the copy that is validated follow the model?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    copies = [(event.step, modes) for event in run.events("validation") if (modes := _copy(event.fields)) is not None]
+    if not copies:
+        raise NotApplicable("no copy of the model was validated")
+    if len(copies) < limit["validations"]:
+        raise MissingSignal("val_loss", f"{len(copies)} validations of a copy, {limit['validations']:g} are needed")
+    first, last = copies[0][1], copies[-1][1]
+    measured = {"distance": last["copy_distance"], "validations": float(len(copies))}
+    words = f"the copy that is validated is {percent(last['copy_distance'])} of the weights' size away from them"
+    sizes = {modes["copy_size"] for _, modes in copies}
+    if len(sizes) == 1 and last["size"] != first["size"]:
+        message = f"{words}, and has not moved in {len(copies)} validations while the weights did."
+        return Finding("never-moves", message, measured, copies[0][0])
+    if last["copy_untouched"]:
+        message = (
+            f"{last['copy_untouched']:g} normalisations of the copy have their initial statistics, the model's not."
+        )
+        return Finding("statistics-left-behind", message, measured, copies[-1][0])
+    val, loss = run.maybe("val_loss"), run.maybe("loss")
+    if val is not None and loss is not None and last["copy_distance"] > limit["distance"]:
+        train = loss.mean_until(float(val.steps[-1]), limit.count("recent"))
+        measured["gap"] = float(val.values[-1]) / train if train > 0 else 0.0
+        if measured["gap"] > limit["gap"]:
+            message = f"{words}, and validation is {shown(measured['gap'])} times the training loss."
+            return Finding("lags", message, measured, copies[-1][0])
+    return Finding("pass", f"{words}.", measured)
+
+
+def _copy(fields: Mapping[str, Any]) -> dict[str, float] | None:
+    modes = fields.get("modes")
+    names = ("copy_distance", "copy_size", "size", "copy_untouched")
+    if not isinstance(modes, dict) or not all(isinstance(modes.get(name), int | float) for name in names):
+        return None
+    return {name: float(modes[name]) for name in names}
+
+
+QUESTION = Question(
+    code="A2.5",
+    name="the averaged copy follows",
+    asks="Does the copy of the model that is validated (an average of its weights) follow the model?",
+    why="An average that is never updated, that leaves buffers behind or that is too slow is another model than the one "
+    "that is trained.",
+    needs=("val_loss",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            name="validations",
+            value=2,
+            unit="validations",
+            meaning="how many are compared",
+            seed="",
+            decision="the copy must differ between them; its size is compared to the last bit",
+        ),
+        Threshold(
+            name="distance",
+            value=0.2,
+            unit="of the weights' size",
+            meaning="how far behind a copy may be",
+            seed="",
+            decision="an average over the last hundreds of steps is a few percent away",
+        ),
+        Threshold(
+            name="gap",
+            value=1.3,
+            unit="times the training loss",
+            meaning="what validation of a copy that lags must exceed",
+            seed="",
+            decision="a copy far behind that validates well is good enough",
+        ),
+        Threshold(
+            name="recent",
+            value=50,
+            unit="losses",
+            meaning="how many training losses before a validation are averaged",
+            seed="",
+            decision="one training loss is noisy",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="pass", answer=PASS, meaning="the copy follows the model"),
+        Outcome(
+            name="never-moves",
+            answer=FAULT,
+            meaning="the copy that is validated is never updated",
+            fix="Call ema.update_parameters(model) after every optimizer.step().",
+            explains=("C4.2", "S1.3", "V1.3"),
+            proved=True,
+        ),
+        Outcome(
+            name="statistics-left-behind",
+            answer=FAULT,
+            meaning="the copy has the model's weights and not its running statistics",
+            fix="Copy buffers as well (AveragedModel(…, use_buffers=True)), or call torch.optim.swa_utils.update_bn.",
+            explains=("C4.2", "S1.3", "V1.3"),
+            proved=True,
+        ),
+        Outcome(
+            name="lags",
+            answer=SUSPECT,
+            meaning="the averaged copy is far behind the model: it averages over too many steps for this run",
+            fix="Use a smaller decay (0.99 for a thousand steps), or one that grows: (1 + step) / (10 + step).",
+            experiment="Validate the model itself beside the copy: if it is much better, the average is too slow.",
+            may_pass=True,
+        ),
+    ),
+    find=find,
+    always=True,
+)
