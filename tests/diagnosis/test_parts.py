@@ -241,3 +241,36 @@ def test_a_teacher_of_the_same_class_is_no_copy_that_is_validated(tmp_path: Path
                     run.val(functional.cross_entropy(model(inputs), labels))
                 model.train()
     assert found(steadyrun.check(tmp_path / "run"), "A2.5") == "not-applicable"
+
+
+class Functional(nn.Module):
+    """Convolutions whose activations are functions; a bias of `bias` kills the units of the first."""
+
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(32, 2)
+        nn.init.constant_(self.first.bias, bias)  # type: ignore[arg-type]
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        hidden = functional.relu(self.second(functional.relu(self.first(pictures))))
+        scores: Tensor = self.head(functional.max_pool2d(hidden, 2).flatten(1))
+        return scores
+
+
+@pytest.mark.parametrize(("bias", "answer"), [(0.1, "pass"), (-50.0, "silent")])
+def test_dead_units_behind_a_function(bias: float, answer: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Functional(bias)
+    optimizer = adam(model)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 2}) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(250):
+            labels = torch.randint(2, (16,))
+            pictures = torch.randn(16, 1, 8, 8) + labels[:, None, None, None]
+            loss = functional.cross_entropy(model(pictures), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss, batch=(pictures, labels))
+    report = steadyrun.check(tmp_path / "run", all=True)
+    assert found(report, "S6.1") == answer, str(report)

@@ -35,7 +35,9 @@ class UnitsTap:
 
 
 def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
-    """Down-projections of feed-forward pairs; else activation modules; else, in a plain network, all layers' inputs."""
+    """Down-projections of feed-forward pairs; else activation modules; else the inputs of layers, where what a function
+    such as `relu` has made arrives: of all convolutions, and in a plain network of all linear layers.
+    """
     modules = [(clean(path), module) for path, module in model.named_modules() if path]
     inside = [(path, module, _block_of(path, blocks)) for path, module in modules]
     pairs = [
@@ -47,7 +49,11 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
         return _distinct(pairs)
     acting = _activations([(path, module) for path, module, _ in inside])
     stacked = any(block.role == "block" for block in blocks)
-    layers = [] if stacked else [UnitsTap(path, module, input=True) for path, module, _ in inside if _sizes(module)]
+    layers = [
+        UnitsTap(path, module, input=True, channels_first=isinstance(module, _CONVOLUTIONS))
+        for path, module, _ in inside
+        if isinstance(module, _CONVOLUTIONS) or (_sizes(module) and not stacked)
+    ]
     return _distinct(acting or layers[1:])
 
 

@@ -51,8 +51,8 @@ QUESTION = Question(
     code="A2.5",
     name="the averaged copy follows",
     asks="Does the copy of the model that is validated (an average of its weights) follow the model?",
-    why="An average that is never updated, that leaves buffers behind or that is too slow is another model than the one "
-    "that is trained.",
+    why="An average that is never updated, that leaves buffers behind or that is too slow is another model than the "
+    "one that is trained.",
     needs=("val_loss",),
     panel=1,
     thresholds=(
