@@ -257,7 +257,7 @@ class Functional(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize(("bias", "answer"), [(0.1, "pass"), (-50.0, "silent")])
+@pytest.mark.parametrize(("bias", "answer"), [(0.1, "pass"), (-50.0, "sparse")])
 def test_dead_units_behind_a_function(bias: float, answer: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Functional(bias)
@@ -274,3 +274,4 @@ def test_dead_units_behind_a_function(bias: float, answer: str, tmp_path: Path) 
             run.step(loss, batch=(pictures, labels))
     report = steadyrun.check(tmp_path / "run", all=True)
     assert found(report, "S6.1") == answer, str(report)
+    assert (report.verdict == "healthy") is (answer == "pass"), str(report)

@@ -71,11 +71,16 @@ def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
 
 
 def saturated(hidden: Tensor) -> Tensor:
-    """The share of values at an end of a bounded range, where a sigmoid or tanh has no slope; 0 if they go beyond 1."""
+    """The share of values at an end of a range from -1 or 0 to 1, where a tanh or sigmoid has no slope.
+
+    It is 0 if the range is another: what never comes near 1 or goes beyond it has no such end. A zero is a silent unit.
+    """
     values = hidden.detach().flatten()
-    values = values[:: max(1, -(-values.numel() // _MOST_ELEMENTS))].abs()
-    low_end = (values < 1 - NEAR_THE_END) & ((hidden.detach().amin() < 0) | (values > NEAR_THE_END))
-    return torch.where(values.amax() <= 1, 1 - low_end.float().mean(), torch.zeros((), device=values.device))
+    values = values[:: max(1, -(-values.numel() // _MOST_ELEMENTS))].float()
+    sizes, largest = values.abs(), values.abs().amax()
+    at_zero = (values > 0) & (values <= NEAR_THE_END) & (values.amin() >= 0)
+    share = ((sizes >= 1 - NEAR_THE_END) | at_zero).float().mean()
+    return share * ((largest <= 1) & (largest >= 1 - NEAR_THE_END))
 
 
 def _rows(hidden: Tensor, channels_first: bool) -> Tensor:
