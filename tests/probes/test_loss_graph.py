@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steadyrun.probes.comparisons import Compared, FitProbe
+from steadyrun.probes.comparisons import Compared
+from steadyrun.probes.fit import FitProbe
 from steadyrun.probes.gradient_reach import hidden_tensors
 from steadyrun.probes.loss_graph import Labels, LossGraph, read
 from steadyrun.probes.targets import alignment, alike, class_counts, contrasts, ends, entropy, padding_supervised

@@ -32,11 +32,15 @@ def graph_of(**seen: Any) -> dict[str, Any]:
     return {**manifest, "inferred": {**manifest.get("inferred", {}), "objective": seen}}
 
 
-def fit(ratio: float, *, guess: float = 2.0, samples: int = 12) -> dict[str, Any]:
+def long_run(**series: Any) -> Synthetic:
+    return run(loss=(2 * STEPS, FALLING), **series)
+
+
+def fit(ratio: float, *, guess: float = 2.0, samples: int = 12, name: str = "squared") -> dict[str, Any]:
     steps = np.linspace(0, 550, samples).astype(int)
     return {
-        "fit/squared": (steps, np.full(samples, ratio * guess)),
-        "fit_guess/squared": (steps, np.full(samples, guess)),
+        f"fit/{name}": (steps, np.full(samples, ratio * guess)),
+        f"fit_guess/{name}": (steps, np.full(samples, guess)),
     }
 
 
@@ -66,8 +70,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.2", "beats", run(config=UNTOLD, manifest=NO_CLASSES, **fit(0.6))),
     ("V1.2", "no-better", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01))),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, **fit(0.0, guess=0.0))),
+    ("V1.2", "beats", run(**fit(0.4), **fit(1.1, name="absolute"))),
+    ("V1.2", "term-left-behind", long_run(**fit(0.4), **fit(1.1, name="absolute"))),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True), **fit(1.01))),
-    ("V1.2", "missing", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01, samples=2))),
+    ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01, samples=2))),
     ("V1.3", "follows", run()),
     (
         "V1.3",

@@ -1,18 +1,16 @@
-"""How well predictions fit their targets, and how well a constant would: for any loss that compares numbers.
+"""What a loss compares: predictions and targets, read off its graph.
 
-Predictions and targets are read off the graph of the loss, where torch's own losses keep them. A square or an absolute
-value written by hand keeps the difference alone: with the model's output it gives the target.
+torch's own losses keep both. A square or an absolute value written by hand keeps the difference alone: with the model's
+output it gives the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 
 from steadyrun.program.torch_compat import saved
 
@@ -26,7 +24,6 @@ _KINDS = {
 }
 _BY_HAND = {"Pow": "squared", "Abs": "absolute"}
 _MOST_ELEMENTS = 2**20
-_MOST = 4  # comparisons in one loss that are followed
 
 
 @dataclass(frozen=True)
@@ -74,40 +71,3 @@ def _by_hand(kind: str, node: Any, outputs: Iterable[Tensor]) -> Compared | None
             sign = 1 if sources[0] is output.grad_fn else -1
             return _of_saved(kind, output, (output - sign * difference).detach())
     return None
-
-
-_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "squared": functional.mse_loss,
-    "absolute": functional.l1_loss,
-    "binary": lambda chances, targets: functional.binary_cross_entropy(chances.clamp(0, 1), targets.clamp(0, 1)),
-    "logits": functional.binary_cross_entropy_with_logits,
-}
-
-
-class FitProbe:
-    """Measures predictions against the mean of all targets that were sampled so far."""
-
-    def __init__(self) -> None:
-        self._means: dict[str, tuple[Tensor, int]] = {}
-
-    def measure(self, found: list[Compared]) -> dict[str, Tensor]:
-        """By comparison: its loss, and that of the best constant so far."""
-        fits: dict[str, Tensor] = {}
-        for one in found[:_MOST]:
-            number = 1 + sum(name.partition("#")[0] == one.kind for name in fits)
-            name = one.kind if number == 1 else f"{one.kind}#{number}"
-            targets, loss = one.targets.float(), _LOSSES[one.kind]
-            constant = self._constant(name, targets).expand_as(targets)
-            guess = _LOSSES["binary" if one.kind == "logits" else one.kind](constant, targets)
-            fits[name] = torch.stack([loss(one.predictions.float(), targets), guess])
-        return fits
-
-    def _constant(self, name: str, targets: Tensor) -> Tensor:
-        """The mean target at each position; one for all positions if examples change their shape."""
-        mean, seen = self._means.get(name, (targets.mean(0), 0))
-        batch = targets.mean(0) if mean.shape == targets.shape[1:] else targets.mean()
-        mean = mean if mean.shape == batch.shape else mean.mean()
-        count = targets.shape[0]
-        mean = mean + (batch - mean) * (count / (seen + count))
-        self._means[name] = (mean, seen + count)
-        return mean

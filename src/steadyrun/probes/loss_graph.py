@@ -37,6 +37,7 @@ class Labels:
     ignore_index: int
     reduction: str
     smoothing: float = 0.0
+    loss: Tensor | None = None  # its mean over the targets that are not ignored, without smoothing
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,11 @@ def _losses(scores: Tensor, targets: Tensor) -> Tensor:
     return -scores.detach().gather(dim, indices).squeeze(dim).float()
 
 
+def _mean_loss(scores: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    counts = targets != ignored
+    return (_losses(scores, targets) * counts).sum() / counts.sum().clamp(min=1)
+
+
 def _nodes(first: Node | None) -> Iterator[Any]:
     """Every node once, those near the loss first. What a node has saved depends on its operation."""
     waiting = deque([first] if first is not None else [])
@@ -223,6 +229,7 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         _signed(saved(node, "ignore_index")),
         {0: "none", 1: "mean", 2: "sum"}.get(int(saved(node, "reduction")), "none"),
         _smoothing(root, node),
+        _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
     )
     graph.labels.append(labels)
     source = _through(_inputs(node), _SAME_SCORES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from steadyrun.probes.comparisons import FitProbe
+from steadyrun.probes.fit import FitProbe
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
@@ -65,7 +65,6 @@ class ObjectiveProbe:
         self._facts: dict[str, object] = {}
         self._samples = 0
         self._reached: dict[str, object] = {}
-        self._counts: Tensor | None = None  # of all classes seen so far
         self._fit = FitProbe()
 
     def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor]) -> None:
@@ -96,7 +95,7 @@ class ObjectiveProbe:
             self._learned(objective=self._facts)
 
     def _put_targets(self, row: ProbeRow, graph: LossGraph) -> None:
-        for name, pair in self._fit.measure(graph.compared).items():
+        for name, pair in (self._fit.measure(graph.compared) | self._fit.classes(graph.labels)).items():
             row.put_many(pair, by_names([f"fit/{name}", f"fit_guess/{name}"]))
         shares = alignment(graph)
         if shares is not None:
@@ -114,11 +113,10 @@ class ObjectiveProbe:
             row.put_many(ends(labels, graph.tokens[0], eos), by_names(["targets/ends_given", "targets/ends_asked"]))
         counts = class_counts(labels)
         if counts is not None:
-            same = self._counts is not None and self._counts.shape == counts.shape
-            self._counts = self._counts + counts if same and self._counts is not None else counts
-            mixing = torch.stack([alike(counts), alike(self._counts), counts.sum()])
-            row.put_many(mixing, by_names(["targets/alike", "targets/alike_overall", "targets/count"]))
-            row.put("targets/entropy", entropy(self._counts))
+            overall = self._fit.counts["classes"]
+            mixing = torch.stack([alike(counts), alike(overall), counts.sum(), entropy(overall)])
+            names = ["targets/alike", "targets/alike_overall", "targets/count", "targets/entropy"]
+            row.put_many(mixing, by_names(names))
 
 
 def _made_of(graphs: list[LossGraph]) -> dict[str, object]:

@@ -102,6 +102,7 @@ _CHANGES = {
     "S1.1 sees-the-answer": "scaled_dot_product_attention(q, k, v, is_causal=True)",
     "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
     "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
+    "V1.2 term-left-behind": "loss = main + weight * term   # with a larger weight",
     "V1.6 few-of-many": "for batch in loader: …   # all of it, not a list of the first batches",
     "V1.6 stuck": "next(batches)   # in every step",
     "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",

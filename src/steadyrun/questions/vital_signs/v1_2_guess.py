@@ -7,7 +7,7 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import LEARNED, Facts
-from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -19,6 +19,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _fits(run, limit, known, loss)
     if known.guess < limit["entropy"]:
         raise NotApplicable(f"almost all targets are of one class: a guess costs {shown(known.guess)}")
+    if (left := _left_behind(run, limit, known, loss)) is not None:
+        return left
     ratio = loss.end / known.guess
     measured = {"guess": known.guess, "end": loss.end, "ratio": ratio, "steps": loss.steps}
     words = f"{known.guess_why}; the loss ends at {shown(loss.end)}"
@@ -33,20 +35,38 @@ def _fits(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding:
     """Of a loss that compares numbers: how its predictions do against the mean of all targets."""
     if known.moves_freely:
         raise NotApplicable(f"this loss may move freely: {known.moves_freely}")
-    names = run.matching("fit/*")
-    if not names:
+    ratios = _terms(run, limit)
+    if not ratios:
         raise NotApplicable("the loss of a guess is not known for this objective", "vocab_size")
-    ratios = {name.partition("/")[2]: _ratio(run, limit, name) for name in names}
     name, ratio = min(ratios.items(), key=lambda fit: fit[1])
     measured = {"ratio": ratio, "steps": loss.steps}
-    words = f"predictions have {shown(ratio)} times the error of the mean target ({_WORDS[name.partition('#')[0]]})"
+    words = f"predictions have {shown(ratio)} times the error of a guess that ignores the inputs ({_word(name)})"
     if ratio < limit["beats"]:
-        return Finding("beats", f"{words}.", measured)
+        return _left_behind(run, limit, known, loss) or Finding("beats", f"{words}.", measured)
     outcome = _no_better(run, limit, known, loss)
-    return Finding(outcome, f"{words} after {loss.steps:.0f} steps: they do not depend on the inputs.", measured)
+    return Finding(outcome, f"{words} after {loss.steps:.0f} steps.", measured)
+
+
+def _left_behind(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding | None:
+    """A term of the loss that is no better than a guess, while another one is."""
+    ratios = _terms(run, limit)
+    if len(ratios) < 2 or min(ratios.values()) >= limit["beats"] or loss.steps < limit["term_patience"] or run.running:
+        return None
+    name, ratio = max(ratios.items(), key=lambda term: term[1])
+    if ratio < 1 or known.start == LEARNED:
+        return None
+    message = f"one of {len(ratios)} terms of the loss ({_word(name)}) has {shown(ratio)} times the error of a guess"
+    measured = {"ratio": ratio, "steps": loss.steps}
+    return Finding("term-left-behind", f"{message} after {loss.steps:.0f} steps, while another one learns.", measured)
+
+
+def _word(name: str) -> str:
+    kind, _, number = name.partition("#")
+    return f"{_WORDS.get(kind, kind)}{f', number {number}' if number else ''}"
 
 
 _WORDS = {
+    "classes": "cross-entropy",
     "squared": "squared differences",
     "absolute": "absolute differences",
     "binary": "binary cross-entropy",
@@ -54,16 +74,17 @@ _WORDS = {
 }
 
 
-def _ratio(run: Signals, limit: Limits, name: str) -> float:
-    """The error of predictions against that of the mean, over the last samples."""
-    fit, guess = run.points(name), run.points(name.replace("fit/", "fit_guess/"))
-    last = limit.count("samples")
-    if len(fit) < last or len(guess) != len(fit):
-        raise MissingSignal("fit/*", f"predictions were compared {len(fit)} times, {last} are needed")
-    mean = float(np.mean(guess.values[-last:]))
-    if mean <= 0:
-        raise NotApplicable("all targets are the same")
-    return float(np.mean(fit.values[-last:])) / mean
+def _terms(run: Signals, limit: Limits) -> dict[str, float]:
+    """By term of the loss: the error of its predictions against that of a guess, over the last samples."""
+    last, ratios = limit.count("samples"), {}
+    for name in run.matching("fit/*"):
+        fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
+        if fit is None or guess is None or len(fit) < last or len(guess) != len(fit):
+            continue
+        mean = float(np.mean(guess.values[-last:]))
+        if mean > 0:  # else all its targets are the same
+            ratios[name.partition("/")[2]] = float(np.mean(fit.values[-last:])) / mean
+    return ratios
 
 
 def _no_better(run: Signals, limit: Limits, known: Facts, loss: Levels) -> str:
@@ -127,6 +148,14 @@ QUESTION = Question(
             decision="one batch may be hard; the loss is read in every fiftieth step",
         ),
         Threshold(
+            name="term_patience",
+            value=1000,
+            unit="steps",
+            meaning="how long a term of a loss may stay at a guess while another one learns",
+            seed="",
+            decision="auxiliary terms often begin late",
+        ),
+        Threshold(
             name="entropy",
             value=0.05,
             unit="nats",
@@ -146,6 +175,15 @@ QUESTION = Question(
             experiment=_EXPERIMENT,
             may_pass=True,
             symptom=True,
+        ),
+        Outcome(
+            name="term-left-behind",
+            answer=SUSPECT,
+            meaning="one term of the loss does not learn while another one does",
+            fix="Weigh the terms anew, and check that this term's targets belong to their inputs.",
+            experiment="Train 500 steps with this term alone: if it learns, the other terms outweigh it; if not, its "
+            "targets or its part of the model are wrong.",
+            may_pass=True,
         ),
         Outcome(
             name="worse",

@@ -1,0 +1,65 @@
+"""How well predictions fit their targets, and how well a guess that ignores the inputs: term by term of a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from steadyrun.probes.comparisons import Compared
+from steadyrun.probes.loss_graph import Labels
+from steadyrun.probes.targets import class_counts, entropy
+
+_MOST = 4  # terms of one kind in a loss that are followed
+
+_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squared": functional.mse_loss,
+    "absolute": functional.l1_loss,
+    "binary": lambda chances, targets: functional.binary_cross_entropy(chances.clamp(0, 1), targets.clamp(0, 1)),
+    "logits": functional.binary_cross_entropy_with_logits,
+}
+
+
+class FitProbe:
+    """Measures predictions against the mean of all targets that were sampled so far."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, tuple[Tensor, int]] = {}
+        self.counts: dict[str, Tensor] = {}  # of all classes seen so far, by cross-entropy
+
+    def measure(self, found: list[Compared]) -> dict[str, Tensor]:
+        """By comparison: its loss, and that of the best constant so far."""
+        fits: dict[str, Tensor] = {}
+        for one in found[:_MOST]:
+            number = 1 + sum(name.partition("#")[0] == one.kind for name in fits)
+            name = one.kind if number == 1 else f"{one.kind}#{number}"
+            targets, loss = one.targets.float(), _LOSSES[one.kind]
+            constant = self._constant(name, targets).expand_as(targets)
+            guess = _LOSSES["binary" if one.kind == "logits" else one.kind](constant, targets)
+            fits[name] = torch.stack([loss(one.predictions.float(), targets), guess])
+        return fits
+
+    def classes(self, found: list[Labels]) -> dict[str, Tensor]:
+        """By cross-entropy: its loss, and that of guessing by the class frequencies so far."""
+        fits = {}
+        for number, labels in enumerate(found[:_MOST], start=1):
+            counts = class_counts(labels)
+            if counts is None or labels.loss is None:
+                continue
+            name = "classes" if number == 1 else f"classes#{number}"
+            known = self.counts.get(name)
+            self.counts[name] = counts if known is None or known.shape != counts.shape else known + counts
+            fits[name] = torch.stack([labels.loss, entropy(self.counts[name])])
+        return fits
+
+    def _constant(self, name: str, targets: Tensor) -> Tensor:
+        """The mean target at each position; one for all positions if examples change their shape."""
+        mean, seen = self._means.get(name, (targets.mean(0), 0))
+        batch = targets.mean(0) if mean.shape == targets.shape[1:] else targets.mean()
+        mean = mean if mean.shape == batch.shape else mean.mean()
+        count = targets.shape[0]
+        mean = mean + (batch - mean) * (count / (seen + count))
+        self._means[name] = (mean, seen + count)
+        return mean
