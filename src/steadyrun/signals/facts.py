@@ -29,6 +29,7 @@ class Facts:
     must_fall: str  # why the loss must fall; empty if nothing says so
     moves_freely: str  # why it may go anywhere
     every_step: bool  # whether each point of the loss is one step
+    validated_by: str  # why the steps of validations are not those of the losses; empty if they are
 
 
 def facts_of(run: Signals, limit: LimitTable) -> Facts:
@@ -51,7 +52,8 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
         must_fall = "it is a cross-entropy that starts at a guess"
     elif not free and run.maybe("val_loss") is not None:
         must_fall = "a validation loss is recorded with it"
-    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, every_step)
+    otherwise = _validated_by(run, limit, loss)
+    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, every_step, otherwise)
 
 
 def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int | None, str]:
@@ -100,6 +102,17 @@ def _start(
     if run.step_unit != "step" or (not every_step and classes < limit["few"]):
         return UNKNOWN, f"{words}, but the first point stands for more than the first step"
     return RANDOM, words
+
+
+def _validated_by(run: Signals, limit: LimitTable, loss: Points | None) -> str:
+    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
+    val = run.maybe("val_loss")
+    if loss is None or val is None or len(val) < limit["numbered"] or val.spacing != 1 or val.steps[0] > 1:
+        return ""
+    if loss.steps[-1] <= limit["apart"] * val.steps[-1]:
+        return ""
+    where = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}"
+    return f"{where}: they count something else than the training losses"
 
 
 def _moves_freely(run: Signals, loss: Points | None) -> str:

@@ -20,7 +20,8 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
-_LARGEST = 1e150  # squares of larger numbers are no numbers any more
+_EXACT = 2.0**53  # larger whole numbers are rounded
+_SQUARABLE = 1e150  # squares of larger numbers are no numbers any more
 
 Axes = tuple[npt.NDArray[np.int64], Floats]
 """Steps and times."""
@@ -201,7 +202,7 @@ class Signals:
         if not self.has(name):
             raise MissingSignal(name)
         values = self._source.series(name).values
-        return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
+        return values[np.isfinite(values) & (np.abs(values) < _EXACT)]
 
     def how_many(self, name: str, until: float) -> int:
         """How many values such a series has up to a step."""
@@ -251,8 +252,8 @@ class Signals:
         whole = bool(np.all(keep))
         if not whole:
             steps, values = steps[keep], values[keep]
-        if len(values) and float(np.max(np.abs(values))) > _LARGEST:
-            values, whole = np.clip(values, -_LARGEST, _LARGEST), False
+        if len(values) and float(np.max(np.abs(values))) > _SQUARABLE:
+            values, whole = np.clip(values, -_SQUARABLE, _SQUARABLE), False
         if whole:
             self._whole[name] = self._axes_like(series)
         return Points(name, self._shared(steps), values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import levels
@@ -12,7 +13,7 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run)
+    known, loss = known_facts(run, limit), levels(run, limit["losses"])
     if known.guess is None:
         raise NotApplicable("the loss of a guess is not known for this objective", "vocab_size")
     if known.guess < limit["entropy"]:
@@ -83,6 +84,7 @@ QUESTION = Question(
             seed="",
             decision="one class in a hundred differs",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="beats", answer=PASS, meaning="the model uses its inputs"),

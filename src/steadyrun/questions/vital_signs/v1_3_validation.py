@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
@@ -14,12 +15,13 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run)
-    gap = gap_of(run, known)
+    known, loss = known_facts(run, limit), levels(run, limit["losses"])
+    gap = gap_of(run, known, limit["losses"])
     values = gap.val.values
     if len(values) < limit["fewest"]:
         raise MissingSignal("val_loss", f"{len(values)} validations are recorded, {limit['fewest']:g} are needed")
-    first, best, end = float(values[0]), gap.lowest, float(np.median(values[-max(1, len(values) // 5) :]))
+    last = max(1, int(limit["last"] * len(values)))
+    first, best, end = float(values[0]), gap.lowest, float(np.median(values[-last:]))
     measured = {"first": first, "best": best, "end": end, "train": loss.end}
     words = f"validation loss {shown(first)} at first, {shown(best)} at its best, {shown(end)} at the end"
     ceiling = max(abs(loss.start), abs(first))
@@ -96,6 +98,15 @@ QUESTION = Question(
             seed="",
             decision="as in C4.2",
         ),
+        Threshold(
+            name="last",
+            value=0.2,
+            unit="fraction of the validations",
+            meaning="how many of the last ones are its end, as their median",
+            seed="",
+            decision="one unlucky validation does not count",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="follows", answer=PASS, meaning="validation follows training"),

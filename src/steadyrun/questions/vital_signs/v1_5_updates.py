@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
@@ -32,9 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{facts}; {percent(measured['dead'])} in the median layer (limit {percent(limit['dead'])})."
         return Finding("dead", message, measured)
     if moves and measured["update"] > limit["violent"]:
-        outcome = "violent" if levels(run).fallen < limit["learned"] else "large"
+        outcome = "violent" if levels(run, limit["losses"]).fallen < limit["learned"] else "large"
         return Finding(outcome, f"{facts} (limit {shown(limit['violent'])}).", measured)
-    if moves and measured["update"] < limit["tiny"] and levels(run).fallen < limit["learned"]:
+    if moves and measured["update"] < limit["tiny"] and levels(run, limit["losses"]).fallen < limit["learned"]:
         return Finding("tiny", f"{facts} (limit {shown(limit['tiny'])}).", measured)
     return Finding("in-range", f"{facts}.", measured)
 
@@ -107,6 +108,7 @@ QUESTION = Question(
             seed="",
             decision="what learns is not broken",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="in-range", answer=PASS, meaning="units are active and weights move by a useful amount"),
