@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
 from steadyrun.text import shown
 
@@ -29,13 +30,14 @@ class Facts:
     must_fall: str  # why the loss must fall; empty if nothing says so
     moves_freely: str  # why it may go anywhere
     every_step: bool  # whether each point of the loss is one step
+    learns: bool  # whether the loss has certainly fallen
     validated_by: str  # why the steps of validations are not those of the losses; empty if they are
 
 
 def facts_of(run: Signals, limit: LimitTable) -> Facts:
     """The facts of a run under these limits."""
     loss = run.maybe("loss")
-    every_step = loss is not None and loss.spacing <= 1 and run.step_unit == "step"
+    every_step = loss is not None and run.every_step(loss)
     classes, classes_why = _classes(run, limit, loss)
     start, start_why = _start(run, limit, loss, classes, every_step)
     free = _moves_freely(run, loss)
@@ -52,8 +54,8 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
         must_fall = "it is a cross-entropy that starts at a guess"
     elif not free and run.maybe("val_loss") is not None:
         must_fall = "a validation loss is recorded with it"
-    otherwise = _validated_by(run, limit, loss)
-    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, every_step, otherwise)
+    by = (every_step, learns(run, limit), _validated_by(run, limit, loss))
+    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, *by)
 
 
 def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int | None, str]:

@@ -89,11 +89,12 @@ class RecordedRates:
 
 
 def rates_of(run: Signals, limit: LimitTable) -> dict[str, Points]:
-    """The learning rates by param group; an error where a log has printed them with too few digits."""
+    """The learning rates by param group; an error if the record has too few of their digits."""
     groups = run.family("lr/*")
-    zero = not any(np.any(points.values) for points in groups.values())
-    rounded = all(_rounded(points, limit["distinct"]) for points in groups.values())
-    if run.imported and ((zero and learns(run, limit["learns"], limit["losses"])) or rounded):
+    if not any(np.any(points.values) for points in groups.values()) and learns(run, limit):
+        why = "the recorded learning rate is 0 and the loss falls: it is rounded, or not the one in use"
+        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
+    if _printed(run, int(limit["digits"])) and all(_one_digit(points, limit["distinct"]) for points in groups.values()):
         why = "the learning rate is printed with too few digits"
         raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
     return groups
@@ -118,14 +119,21 @@ def look(run: Signals, limit: LimitTable) -> RecordedRates:
         below = float(np.min(mine)) < (1 - off) * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
     rates = path_of(run).along(_by_optimizer_steps(run, groups[name], limit["accumulated"]))
-    if run.imported and total and len(rates) and float(rates.steps[-1]) > (1 + limit["beyond"]) * total:
-        plan = None  # the log counts other steps than those that were declared: micro-batches, samples
+    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["beyond"]) * float(total or 0)
+    if beyond and not run.has("optimizer_steps"):
+        plan = None  # the record may count other steps than those that were declared: micro-batches, samples
     # The run keeps this in its memo: a strong reference back would keep its files open until the next collection.
     return RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
 
 
-def _rounded(rates: Points, distinct: float) -> bool:
-    """Whether a log printed the rate with one digit: then its stairs are those of the print."""
+def _printed(run: Signals, digits: int) -> bool:
+    """Whether the losses of a record have so few digits that they were printed; without losses that may be so."""
+    loss = run.maybe("loss")
+    return loss is None or all(float(f"{value:.{digits - 1}e}") == value for value in loss.values[:_POINTS])
+
+
+def _one_digit(rates: Points, distinct: float) -> bool:
+    """Whether several rates have one digit each: then the stairs of the curve may be those of the print."""
     values = np.unique(rates.values[rates.values > 0])
     digits = values / _TEN ** np.floor(np.log10(values))
     return len(values) >= distinct and bool(np.all(np.abs(digits - np.rint(digits)) < _ROUNDING))

@@ -10,7 +10,7 @@ import numpy as np
 from steadyrun.signals.curves import OF_NORMAL, Floats, ema
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.run_signals import LimitTable, Points, Signals
 
 SPAN = 50
 _FIRST = 10
@@ -123,9 +123,10 @@ def surely(training: Progress, fewest: int) -> float:
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
-def learns(run: Signals, share: float, fewest: float) -> bool:
-    """Whether more than this share of the loss is gone: then there are gradients and a learning rate, whatever a log
-    prints of them.
-    """
+def learns(run: Signals, limit: LimitTable) -> bool:
+    """Whether the loss has certainly fallen: then there are gradients and a learning rate, whatever is recorded."""
     loss = run.maybe("loss")
-    return loss is not None and len(loss) >= fewest and progress(run, fewest).fallen > share
+    if loss is None or len(loss) < limit["losses"]:
+        return False
+    training = progress(run, limit["losses"])
+    return training.fallen > limit["learns"] and surely(training, int(limit["early"])) < -limit["errors"]

@@ -29,8 +29,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     peak, step = float(early[index]), training.loss.step_at(index)
     measured = {"times": peak / start}
     facts = (
-        f"loss {shown(start)} at first, up to {shown(peak)} for {in_a_row} {run.counted(training.loss)} (from step {step}) "
-        f"within {limit['within']:g} steps, "
+        f"loss {shown(start)} at first, up to {shown(peak)} for {in_a_row} {run.counted(training.loss)} "
+        f"(from step {step}) within {limit['within']:g} steps, "
         f"{shown(measured['times'])} times as much"
     )
     if measured["times"] <= limit["times"]:
