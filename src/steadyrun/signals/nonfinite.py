@@ -25,7 +25,8 @@ def lasting(series: Series, seams: Sequence[int]) -> Steps:
     A seam is where training went back to a checkpoint: finite values after it say nothing of those before.
     """
     parts = np.split(np.arange(len(series)), np.unique(np.searchsorted(series.steps, seams)))
-    return series.steps[np.concatenate([_tail(part, np.isfinite(series.values[part])) for part in parts])]
+    steps: Steps = series.steps[np.concatenate([_tail(part, np.isfinite(series.values[part])) for part in parts])]
+    return steps
 
 
 def _tail(part: Steps, finite: npt.NDArray[np.bool_]) -> Steps:
