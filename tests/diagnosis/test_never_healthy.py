@@ -117,7 +117,106 @@ def probabilities_to_cross_entropy(folder: Path) -> steadyrun.Report:
     return train(folder, Task(), model, sgd(model, 0.05), loss_fn=loss_fn)
 
 
+class Autoencoder(nn.Module):
+    """A small variational autoencoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.mean, self.spread = nn.Linear(64, 64), nn.Linear(64, 8), nn.Linear(64, 8)
+        self.expand, self.decode = nn.Linear(8, 64), nn.Linear(64, 64)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = functional.relu(self.encode(inputs))
+        mean, spread = self.mean(hidden), self.spread(hidden)
+        code = mean + torch.randn_like(mean) * (spread / 2).exp()
+        return torch.sigmoid(self.decode(functional.relu(self.expand(code)))), mean, spread
+
+
+def autoencoder(folder: Path, weight: float, *, by_hand: bool = False) -> steadyrun.Report:
+    """Pictures of eight kinds; `weight` is that of the divergence between the code and a normal distribution."""
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(1)
+    kinds = (torch.rand(8, 64, generator=draw) > 0.5).float()
+    model = Autoencoder()
+    optimizer = adam(model, 1e-3)
+    with steadyrun.record(folder) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(STEPS):
+            chosen = kinds[torch.randint(8, (64,), generator=draw)]
+            pictures = (chosen + 0.1 * torch.randn(64, 64, generator=draw)).clamp(0, 1)
+            copies, mean, spread = model(pictures)
+            copied = functional.binary_cross_entropy(copies, pictures, reduction="sum")
+            if by_hand:
+                copied = (copies - pictures).square().sum()
+            loss = (copied - weight * 0.5 * (1 + spread - mean**2 - spread.exp()).sum()) / 64
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(pictures,))
+    return steadyrun.check(folder)
+
+
+class Actor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.scores, self.value = nn.Linear(8, 64), nn.Linear(64, 4), nn.Linear(64, 1)
+
+    def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(self.body(state))
+        return self.scores(hidden), self.value(hidden).squeeze(-1)
+
+
+def policy(folder: Path, sign: float, *, logged: bool = True) -> steadyrun.Report:
+    """Proximal policy optimization on a choice among four actions; `sign` is that of the advantage."""
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(1)
+    worth = torch.randn(8, 4, generator=draw)
+    model = Actor()
+    optimizer = adam(model, 1e-3)
+    with steadyrun.record(folder) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(60):
+            states = torch.randn(256, 8, generator=draw)
+            with torch.no_grad():
+                scores, value = model(states)
+                before = torch.distributions.Categorical(logits=scores)
+                actions = before.sample()
+                chances = before.log_prob(actions)
+                rewards = (states @ worth).gather(1, actions[:, None]).squeeze(1)
+                advantages = sign * (rewards - value)
+            for rows in torch.randperm(256, generator=draw).repeat(2).split(64):
+                scores, value = model(states[rows])
+                ratio = (torch.distributions.Categorical(logits=scores).log_prob(actions[rows]) - chances[rows]).exp()
+                weighed = torch.maximum(-advantages[rows] * ratio, -advantages[rows] * ratio.clamp(0.8, 1.2)).mean()
+                loss = weighed + 0.25 * (value - rewards[rows]).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                run.step(loss, batch=(states[rows], actions[rows]))
+            if logged:
+                run.log(episodic_return=rewards.mean())
+    return steadyrun.check(folder)
+
+
+def code_that_collapsed(folder: Path) -> steadyrun.Report:
+    """A variational autoencoder with fifty times its divergence: it copies nothing, and its loss falls."""
+    return autoencoder(folder, 50.0)
+
+
+def code_that_collapsed_by_hand(folder: Path) -> steadyrun.Report:
+    """The same with a squared difference written out."""
+    return autoencoder(folder, 50.0, by_hand=True)
+
+
+def advantage_upside_down(folder: Path) -> steadyrun.Report:
+    """A policy that learns what does worst."""
+    return policy(folder, -1.0)
+
+
 BROKEN = [
+    code_that_collapsed,
+    code_that_collapsed_by_hand,
+    advantage_upside_down,
     rate_of_three,
     statistics_that_never_move,
     labels_of_other_points,
@@ -144,3 +243,21 @@ def test_the_healthy_twin_is_healthy(optimizer: str, norm: Callable[[int], nn.Mo
     assert report.verdict == "healthy", str(report)
     assert report.exit_code == 0
     assert math.isclose(sum(sign.colour == "green" for sign in report.vital_signs), 6, abs_tol=1)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_an_autoencoder_that_copies_is_healthy(by_hand: bool, tmp_path: Path) -> None:
+    report = autoencoder(tmp_path / "run", 1.0, by_hand=by_hand)
+    assert report.verdict == "healthy", str(report)
+
+
+def test_a_policy_whose_return_rises_is_healthy(tmp_path: Path) -> None:
+    report = policy(tmp_path / "run", 1.0)
+    assert report.verdict == "healthy", str(report)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_policy_without_a_return_is_not_judged(sign: float, tmp_path: Path) -> None:
+    report = policy(tmp_path / "run", sign, logged=False)
+    assert report.verdict == "cannot-tell", str(report)
+    assert report.unproved

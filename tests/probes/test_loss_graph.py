@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from steadyrun.probes.comparisons import Compared, FitProbe
 from steadyrun.probes.gradient_reach import hidden_tensors
 from steadyrun.probes.loss_graph import Labels, LossGraph, read
-from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised
+from steadyrun.probes.targets import alignment, alike, class_counts, contrasts, ends, entropy, padding_supervised
 
 torch.manual_seed(0)
 X, Y, T = torch.randn(6, 8), torch.randint(0, 10, (6,)), torch.randn(6)
@@ -169,3 +171,66 @@ def test_padding_and_ends_are_counted() -> None:
     assert share is not None
     assert float(share) == pytest.approx(3 / 8)
     assert ends(labels, ids, 9).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "kind"),
+    [
+        (functional.mse_loss, "squared"),
+        (lambda p, t: ((p - t) ** 2).mean(), "squared"),
+        (lambda p, t: (t - p).square().sum(), "squared"),
+        (lambda p, t: 3 * (p - t).abs().mean() + p.square().mean(), "absolute"),
+        (functional.smooth_l1_loss, "absolute"),
+        (lambda p, t: functional.binary_cross_entropy(p.sigmoid(), t), "binary"),
+        (functional.binary_cross_entropy_with_logits, "logits"),
+    ],
+)
+def test_predictions_and_targets_are_read_back(loss_fn: Callable[..., Tensor], kind: str) -> None:
+    layer, targets = nn.Linear(3, 2), torch.rand(5, 2)
+    predictions = layer(torch.randn(5, 3))
+    found = read(loss_fn(predictions, targets), [predictions]).compared
+    assert found[0].kind == kind
+    torch.testing.assert_close(found[0].targets, targets)
+    expected = predictions.sigmoid() if kind == "binary" else predictions
+    torch.testing.assert_close(found[0].predictions, expected.detach())
+
+
+def test_what_both_sides_learn_is_no_target() -> None:
+    first, second = nn.Linear(3, 2)(torch.randn(5, 3)), nn.Linear(3, 2)(torch.randn(5, 3))
+    assert not read((first - second).square().mean(), [first, second]).compared
+    assert not read(first.pow(3).mean(), [first]).compared
+
+
+def test_a_fit_is_measured_against_the_mean_of_all_targets() -> None:
+    probe, batches = FitProbe(), [torch.randn(6, 4) for _ in range(3)]
+    for index, targets in enumerate(batches):
+        measured = probe.measure([Compared("squared", torch.zeros(6, 4), targets)])["squared"]
+        mean = torch.cat(batches[: index + 1]).mean(0)
+        torch.testing.assert_close(measured[0], targets.square().mean())
+        torch.testing.assert_close(measured[1], (targets - mean).square().mean())
+    longer = probe.measure([Compared("squared", torch.zeros(2, 7), torch.ones(2, 7))])["squared"]
+    assert torch.isfinite(longer).all()
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "found"),
+    [
+        (lambda chances, weights: -(weights * chances).mean(), True),
+        (lambda chances, weights: 0.5 * torch.maximum(-weights * chances.exp(), -weights * chances.exp()).mean(), True),
+        (lambda chances, weights: torch.stack([-c * w for c, w in zip(chances, weights, strict=True)]).sum(), True),
+        (lambda chances, weights: -(weights.abs() * chances).mean(), False),
+        (lambda chances, weights: -(weights.sign() * chances).mean(), False),
+        (lambda chances, weights: -chances.mean() + weights.mean(), False),
+    ],
+)
+def test_advantages_have_both_signs(loss_fn: Callable[..., Tensor], found: bool) -> None:
+    scores, actions = nn.Linear(3, 4)(torch.randn(6, 3)), torch.tensor([0, 1, 2, 3, 0, 1])
+    chances = torch.distributions.Categorical(logits=scores).log_prob(actions)
+    assert read(loss_fn(chances, torch.tensor([1.0, -2.0, 0.5, -0.1, 3.0, -1.0]))).advantages is found
+
+
+def test_a_contrast_is_recognised() -> None:
+    scores = nn.Linear(3, 6)(torch.randn(6, 3))
+    assert contrasts(read(functional.cross_entropy(scores, torch.arange(6))).labels[0])
+    assert contrasts(read(functional.cross_entropy(scores[:, :5], torch.zeros(6, dtype=torch.long))).labels[0])
+    assert not contrasts(read(functional.cross_entropy(scores, torch.tensor([0, 1, 2, 3, 4, 4]))).labels[0])

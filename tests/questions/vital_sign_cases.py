@@ -26,6 +26,20 @@ def two_optimizers() -> dict[str, Any]:
     return {**NO_CLASSES, "param_groups": [*groups, {**groups[0], "optimizer": 1}]}
 
 
+def graph_of(**seen: Any) -> dict[str, Any]:
+    """Two optimizers, and what the graph of the loss showed."""
+    manifest = two_optimizers()
+    return {**manifest, "inferred": {**manifest.get("inferred", {}), "objective": seen}}
+
+
+def fit(ratio: float, *, guess: float = 2.0, samples: int = 12) -> dict[str, Any]:
+    steps = np.linspace(0, 550, samples).astype(int)
+    return {
+        "fit/squared": (steps, np.full(samples, ratio * guess)),
+        "fit_guess/squared": (steps, np.full(samples, guess)),
+    }
+
+
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
     ("F1.1", "missing", run(without=("loss",))),
@@ -39,13 +53,21 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "flat", run(loss=FLAT)),
     ("V1.1", "little", run(loss=LN_V - STEPS / 6000 + 0.001 * NOISE)),
     ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
-    ("V1.1", "not-applicable", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
+    ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
+    ("V1.1", "not-applicable", run(loss=FLAT + STEPS, config=UNTOLD, manifest=two_optimizers())),
+    ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=graph_of(sides=1), without=("val_loss",))),
+    ("V1.1", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.1", "missing", run(loss=FALLING[:5])),
     ("V1.2", "beats", run()),
     ("V1.2", "no-better", run(loss=FLAT)),
     ("V1.2", "not-yet", run(loss=FLAT[:100])),
     ("V1.2", "worse", run(loss=LN_V + STEPS / 200 + 0.05 * NOISE)),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES)),
+    ("V1.2", "beats", run(config=UNTOLD, manifest=NO_CLASSES, **fit(0.6))),
+    ("V1.2", "no-better", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01))),
+    ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, **fit(0.0, guess=0.0))),
+    ("V1.2", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True), **fit(1.01))),
+    ("V1.2", "missing", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01, samples=2))),
     ("V1.3", "follows", run()),
     (
         "V1.3",
@@ -73,6 +95,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "moves-on", run(batch_hash=FEW, manifest=loaders(2))),
     ("V1.6", "stuck", run(batch_hash=STUCK)),
     ("V1.6", "missing", run(without=("batch_hash",))),
+    ("V1.8", "rose", run(episodic_return=STEPS / 100 + NOISE)),
+    ("V1.8", "fell", run(episodic_return=-STEPS / 100 + NOISE)),
+    ("V1.8", "collapsed", run(accuracy=np.where(STEPS < 400, STEPS / 100, 0.1) + 0.1 * NOISE)),
+    ("V1.8", "steady", run(**{"eval/accuracy": 0.9 + 0.01 * NOISE})),
+    ("V1.8", "flat", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
+    ("V1.8", "not-applicable", run()),
+    ("V1.8", "not-applicable", run(reward_std=NOISE)),
     ("V1.7", "as-declared", run()),
     ("V1.7", "differs", run(**{"lr/0": np.full(600, 1e-3)})),
     ("V1.7", "not-applicable", run(config={"schedule": None, "lr_max": None, "warmup_steps": None})),

@@ -40,8 +40,9 @@ def suspect_report() -> Report:
     ("path", "verdict", "code"),
     [
         ((*ANSWERED, sign(PASS)), "healthy", 0),
-        ((*ANSWERED, sign(NOT_APPLICABLE)), "healthy", 0),
-        ((*ANSWERED, sign(CANNOT_TELL)), "healthy", 0),
+        ((*ANSWERED, sign(NOT_APPLICABLE), sign(PASS, "V1.8")), "healthy", 0),
+        ((*ANSWERED, sign(CANNOT_TELL, "V1.2"), sign(PASS)), "healthy", 0),
+        ((*ANSWERED, sign(NOT_APPLICABLE), sign(PASS, "V1.4")), "cannot-tell", 3),
         ((*ANSWERED, sign(NOTE)), "cannot-tell", 3),
         ((*ANSWERED, asked("C1.1", NOTE), sign(PASS)), "healthy", 0),
         (ANSWERED[:2], "cannot-tell", 3),

@@ -90,6 +90,7 @@ class ForwardProbe:
         self._wanted: frozenset[str] = frozenset()
         self._flowing: dict[int, tuple[str, Tensor]] = {}
         self._passes = 0
+        self.outputs: list[Tensor] = []  # of the model in this step, until the step ends
 
     def arm(self, wanted: frozenset[str]) -> None:
         """Listen to the next training forward pass for the `wanted` probes."""
@@ -97,6 +98,7 @@ class ForwardProbe:
         self._inside = []
         self._flowing = {}
         self._open, self._parts = 0, set()
+        self.outputs = []
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
@@ -116,6 +118,7 @@ class ForwardProbe:
             _hook_kwargs.pop(handle.id, None)
         self._handles = []
         self._flowing = {}
+        self.outputs = []
         self._leave_mode()
         return self._sample if self._passes or self._parts else None
 
@@ -159,6 +162,7 @@ class ForwardProbe:
                 return
             if module is self._model and "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
+                self.outputs += floats_in(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
@@ -207,6 +211,8 @@ class ForwardProbe:
     def _part_ends(self, output: object) -> None:
         """The last part that gives scores gives those of the model."""
         self._leave_mode()
+        if "objective" in self._wanted:
+            self.outputs += floats_in(output)
         if not self._passes and (width := output_width(output)) is not None:
             self._sample.output_width = width
             if "objective" in self._wanted:

@@ -9,14 +9,16 @@ compiled graph is opaque: nothing is found in it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
 from steadyrun.probes.attention import VIEWS
+from steadyrun.probes.comparisons import Compared, compared
 from steadyrun.program.torch_compat import saved
 
 MOST_NODES = 200_000
@@ -56,12 +58,14 @@ class LossGraph:
     probabilities: bool = False  # a loss over log-probabilities that was given probabilities
     plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
+    compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
+    advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
     complete: bool = True  # False where a part of the graph is compiled or was too large to walk
 
 
-def read(loss: Tensor) -> LossGraph:
-    """Read a loss that was computed and not yet differentiated."""
+def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
+    """Read a loss that was computed and not yet differentiated; `outputs` are what the model gave."""
     graph = LossGraph()
     for index, node in enumerate(_nodes(loss.grad_fn)):
         name = node.name()
@@ -82,8 +86,48 @@ def read(loss: Tensor) -> LossGraph:
                 graph.comparison = name.removesuffix("Backward0")
             if graph.broadcast is None:
                 graph.broadcast = _broadcast(node)
+            if (pair := compared(node, outputs)) is not None:
+                graph.compared.append(pair)
+    graph.advantages = _both_signs(_weights(loss.grad_fn))
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
+
+
+_REDUCTIONS = ("Mean", "Sum", "Neg", "Maximum", "Minimum", "Add", "Sub", "Div", "Stack", "Cat", "Squeeze", "View")
+_LIKELIHOODS = ("Exp", "Gather", "Sub", "Sum")
+
+
+def _weights(root: Node | None) -> list[Tensor]:
+    """Constant numbers that multiply log-probabilities, or ratios of probabilities, before they are summed up."""
+    weights: list[Tensor] = []
+    visited: set[Node] = set()
+    waiting = deque([root] if root is not None else [])
+    while waiting and len(visited) < MOST_NODES:
+        node: Any = waiting.popleft()
+        if node in visited:
+            continue
+        visited.add(node)
+        if node.name().startswith("MulBackward0"):
+            below = _inputs(node)
+            weight = saved(node, "self") if node.next_functions[0][0] is None else saved(node, "other")
+            source = _through(below, (*_SAME_SCORES, "Neg"))
+            if len(below) == 1 and isinstance(weight, Tensor) and source is not None:
+                if source.name().startswith(_LIKELIHOODS):
+                    weights.append(weight.detach().flatten())
+                elif weight.dim() == 0:  # a factor of the whole loss
+                    waiting.extend(below)
+        elif node.name().startswith((*_REDUCTIONS, "MulBackward1")):
+            waiting.extend(_inputs(node))
+    return weights
+
+
+def _both_signs(weights: list[Tensor]) -> bool:
+    """Whether some are raised and others lowered; ±1 alone are labels."""
+    if not weights:
+        return False
+    values = torch.cat([weight.float() for weight in weights])
+    sizes = values[values != 0].abs()
+    return bool((values > 0).any() and (values < 0).any() and sizes.max() > sizes.min())
 
 
 def _is_plain(root: Node, labels: Labels) -> bool:

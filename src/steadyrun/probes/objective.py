@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from steadyrun.probes.comparisons import FitProbe
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
 from steadyrun.probes.loss_graph import LossGraph, read
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
-from steadyrun.probes.targets import alignment, alike, class_counts, ends, entropy, padding_supervised, supervised
+from steadyrun.probes.targets import (
+    alignment,
+    alike,
+    class_counts,
+    contrasts,
+    ends,
+    entropy,
+    padding_supervised,
+    supervised,
+)
 
 _DENSELY = 8  # samples at the start in which whom the gradient reaches is looked at, and every so many later
 
@@ -31,6 +41,11 @@ class _BackwardRoots:
     @property
     def reached(self) -> set[int]:
         return {id(leaf) for graph in self.graphs for leaf in graph.leaves}
+
+    @property
+    def sides(self) -> int:
+        """How many losses there are that train different parts; micro-batches train the same."""
+        return len({frozenset(id(leaf) for leaf in graph.leaves) for graph in self.graphs})
 
 
 class ObjectiveProbe:
@@ -51,10 +66,11 @@ class ObjectiveProbe:
         self._samples = 0
         self._reached: dict[str, object] = {}
         self._counts: Tensor | None = None  # of all classes seen so far
+        self._fit = FitProbe()
 
-    def backward_begins(self, root: Tensor | None) -> None:
+    def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor]) -> None:
         if self.sample and root is not None and root.requires_grad:
-            self._backward.graphs.append(read(root))
+            self._backward.graphs.append(read(root, outputs))
 
     def forget(self) -> None:
         self._backward = _BackwardRoots()
@@ -69,6 +85,7 @@ class ObjectiveProbe:
                 self._put_targets(row, graph)
         facts = _made_of(backward.graphs)
         if backward.complete:
+            facts["sides"] = backward.sides
             self._samples += 1
             if self._samples <= _DENSELY or self._samples % _DENSELY == 0:  # milliseconds: whom a loss reaches stays
                 self._reached = self._reach.facts(backward.reached, order)
@@ -79,6 +96,8 @@ class ObjectiveProbe:
             self._learned(objective=self._facts)
 
     def _put_targets(self, row: ProbeRow, graph: LossGraph) -> None:
+        for name, pair in self._fit.measure(graph.compared).items():
+            row.put_many(pair, by_names([f"fit/{name}", f"fit_guess/{name}"]))
         shares = alignment(graph)
         if shares is not None:
             row.put_many(shares, by_names(["targets/same", "targets/next", "targets/second"]))
@@ -110,10 +129,16 @@ def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
             facts["squashed"] = graph.squashed
         if graph.probabilities:
             facts["probabilities"] = True
+        if graph.advantages:
+            facts["advantages"] = True
+        if graph.compared:
+            facts.setdefault("compares", graph.compared[0].kind)
         if graph.broadcast is not None:
             facts["broadcast"] = [list(graph.broadcast.predictions), list(graph.broadcast.compared)]
         for labels in graph.labels[:1]:
             facts.setdefault("classes", labels.classes)
+            if contrasts(labels):
+                facts["contrastive"] = True
             facts.setdefault("reduction", labels.reduction)
             if labels.smoothing:
                 facts["smoothing"] = round(labels.smoothing, 6)

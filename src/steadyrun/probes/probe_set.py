@@ -156,7 +156,7 @@ class Watcher:
     def _backward_begins(self, root: Tensor | None) -> None:
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
-            self._contained("objective", self._objective.backward_begins, root)
+            self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
 
     def _before_step(self, optimizer: OptimizerLike) -> None:
         if self._scaler.search():

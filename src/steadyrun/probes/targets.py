@@ -63,6 +63,16 @@ def ends(labels: Labels, tokens: Tensor, eos_id: int) -> Tensor:
     return torch.stack([(tokens[:, 1:] == eos_id).sum(), (labels.targets == eos_id).sum()]).float()
 
 
+def contrasts(labels: Labels) -> bool:
+    """Whether the classes are the examples of the batch themselves, and each is to find itself or its partner."""
+    targets, count = labels.targets, labels.targets.numel()
+    if targets.dim() != 1 or count < 2:
+        return False
+    if labels.classes == count - 1:  # itself is left out, and the partner comes first
+        return not bool(targets.any())
+    return labels.classes == count and torch.equal(targets.sort().values, torch.arange(count, device=targets.device))
+
+
 def class_counts(labels: Labels) -> Tensor | None:
     """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
     targets = labels.targets

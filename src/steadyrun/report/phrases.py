@@ -58,6 +58,8 @@ def verdict(report: Report) -> str:
     if report.amber:
         signs = "; ".join(f"{meaning(sign.asked)} ({sign.code})" for sign in report.amber)
         return one_line(f"cannot tell: no fault found, but {signs}")
+    if report.unproved:
+        return "cannot tell: no fault found, but nothing recorded shows that it learns: log a return, accuracy or score"
     green = sum(sign.colour == "green" for sign in report.vital_signs)
     return f"healthy: {green} vital signs are green, no fault found" if green else "healthy: no fault found"
 

@@ -17,7 +17,7 @@ from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.phrases import likelihood, one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
-from steadyrun.report.vital_signs import AMBER, VitalSign, vital_signs
+from steadyrun.report.vital_signs import AMBER, GREEN, VitalSign, vital_signs
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
@@ -27,6 +27,7 @@ from steadyrun.trees.walker import Asked, Changes, Walk, walk
 SCHEMA = 2
 HEALTHY, CANNOT = "healthy", "cannot-tell"
 NEEDED_FOR_HEALTHY = ("C4.1", "D1.1", "D2.1", "D4.1")
+SHOW_LEARNING = ("V1.1", "V1.2", "V1.3", "V1.8")
 EXIT_CODES = {HEALTHY: 0, FAULT: 1, CANNOT: 3, SUSPECT: 4}
 
 
@@ -67,7 +68,7 @@ class Report:
             return FAULT
         if self.suspects:
             return SUSPECT
-        return CANNOT if self.unanswered or self.amber else HEALTHY
+        return CANNOT if self.unanswered or self.amber or self.unproved else HEALTHY
 
     @property
     def unanswered(self) -> tuple[str, ...]:
@@ -84,6 +85,12 @@ class Report:
     def amber(self) -> tuple[VitalSign, ...]:
         """The signs that withhold `healthy`."""
         return tuple(sign for sign in self.vital_signs if sign.colour == AMBER)
+
+    @property
+    def unproved(self) -> bool:
+        """Whether nothing that was recorded shows that the run learns anything."""
+        learning = [sign for sign in self.vital_signs if sign.code in SHOW_LEARNING]
+        return bool(learning) and not any(sign.colour == GREEN for sign in learning)
 
     @property
     def suspects(self) -> tuple[Asked, ...]:

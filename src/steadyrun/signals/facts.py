@@ -13,7 +13,8 @@ from steadyrun.signals.run_signals import LimitTable, Points, Signals
 from steadyrun.text import shown
 
 RANDOM, LEARNED, UNKNOWN = "random", "learned", "unknown"
-CROSS_ENTROPY, ADVERSARIAL, OTHER = "cross-entropy", "adversarial", "other"
+CROSS_ENTROPY, CONTRASTIVE, REGRESSION = "cross-entropy", "contrastive", "regression"
+ADVERSARIAL, POLICY, OTHER = "adversarial", "policy", "other"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Facts:
 
     start: str  # RANDOM, LEARNED or UNKNOWN
     start_why: str
-    objective: str  # CROSS_ENTROPY, ADVERSARIAL, OTHER or UNKNOWN
+    objective: str  # CROSS_ENTROPY, CONTRASTIVE, REGRESSION, ADVERSARIAL, POLICY, OTHER or UNKNOWN
     objective_why: str
     classes: int | None  # that the loss chooses among
     guess: float | None  # the loss of a model that knows nothing of the inputs
@@ -41,13 +42,7 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
     classes, classes_why = _classes(run, limit, loss)
     start, start_why = _start(run, limit, loss, classes, every_step)
     free = _moves_freely(run, loss)
-    objective, why = UNKNOWN, "the loss's graph was not recorded and no number of classes is declared"
-    if free:
-        objective, why = (ADVERSARIAL if "optimizers" in free else OTHER), free
-    elif classes is not None:
-        objective, why = CROSS_ENTROPY, classes_why
-    elif isinstance(run.inferred.get("objective"), dict):
-        objective, why = OTHER, "the loss is not a cross-entropy over classes"
+    objective, why = _objective(run, free, classes_why)
     guess, guess_why = _guess(run, limit, loss, classes)
     must_fall = ""
     if not free and guess is not None and loss is not None and loss.values[0] > (1 - limit["near"]) * guess:
@@ -56,6 +51,24 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
         must_fall = "a validation loss is recorded with it"
     by = (every_step, learns(run, limit), _validated_by(run, limit, loss))
     return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, *by)
+
+
+def _objective(run: Signals, free: str, classes_why: str) -> tuple[str, str]:
+    graph = run.inferred.get("objective")
+    seen = graph if isinstance(graph, dict) else {}
+    if seen.get("advantages"):
+        return POLICY, free
+    if free:
+        return (ADVERSARIAL if "optimizers" in free else OTHER), free
+    if seen.get("contrastive"):
+        return CONTRASTIVE, "each example is to find its own partner in the batch"
+    if classes_why:
+        return CROSS_ENTROPY, classes_why
+    if seen.get("compares") in ("squared", "absolute"):
+        return REGRESSION, f"the loss compares numbers ({seen['compares']} differences)"
+    if isinstance(graph, dict):
+        return OTHER, "the loss is not a cross-entropy over classes"
+    return UNKNOWN, "the loss's graph was not recorded and no number of classes is declared"
 
 
 def _classes(run: Signals, limit: LimitTable, loss: Points | None) -> tuple[int | None, str]:
@@ -118,8 +131,12 @@ def _validated_by(run: Signals, limit: LimitTable, loss: Points | None) -> str:
 
 
 def _moves_freely(run: Signals, loss: Points | None) -> str:
+    graph = run.inferred.get("objective")
+    if isinstance(graph, dict) and graph.get("advantages"):
+        return "it weighs what was done by numbers of both signs, as a policy's advantages are"
     optimizers = {str(group.get("optimizer")) for group in run.listed("param_groups")}
-    if len(optimizers) > 1:
+    one_loss = isinstance(graph, dict) and graph.get("sides") == 1
+    if len(optimizers) > 1 and not one_loss:
         return f"{len(optimizers)} optimizers work against or beside each other"
     if loss is not None and float(np.min(loss.values)) < 0:
         return f"it is negative ({shown(np.min(loss.values))} at its lowest)"

@@ -32,6 +32,8 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "example_hash/val": "give run.val(loss, batches=…) the validation batches",
     "backward_loss": "call run.watch(model, optimizer) before training",
     "vocab_size": 'declare config={"vocab_size": …} (or num_classes) to steadyrun.record',
+    "episodic_return": "log how well it does: run.log(episodic_return=…), accuracy=… or score=…",
+    "fit/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "no_decay": 'declare config={"no_decay": ["bias", "norm"]}, the parts of names that weight decay leaves out',
     "tied": 'declare config={"tied": True} where embedding and head are to be one tensor',
     "clip": 'declare config={"clip": …}, the norm that gradients are clipped to',

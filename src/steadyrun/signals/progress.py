@@ -66,8 +66,11 @@ class Levels:
         return back / down if down > 0 else 0.0
 
 
-def levels(run: Signals, fewest: float, name: str = "loss") -> Levels:
-    """The levels of a loss along the path that training took; an error if too few points are recorded."""
+def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Levels:
+    """The levels of a loss along the path that training took; an error if too few points are recorded.
+
+    Of what `rises` when all is well, such as a return, the highest level is the best.
+    """
     points = path_of(run).along(run.points(name))
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
@@ -79,12 +82,13 @@ def levels(run: Signals, fewest: float, name: str = "loss") -> Levels:
     size = max(1, len(values) // _BLOCKS)
     tail = values[len(values) % size :].reshape(-1, size)
     medians = np.median(tail, axis=1)
-    best = int(np.argmin(medians))
+    best = int(np.argmax(medians) if rises else np.argmin(medians))
     spread = float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL
     at = len(values) % size + best * size
     error = spread * _OF_MEDIAN / math.sqrt(size)
     lowest, last = float(medians[best]), float(medians[-1])
-    measured = Levels(true_start(values), lowest, last, error, points.step_at(at), run.length(points))
+    start = float(medians[0]) if rises else true_start(values)
+    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points))
     run.memo["levels", name] = measured
     return measured
 

@@ -111,6 +111,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("targets/alike_overall", "the same of all batches sampled so far together", "", "objective"),
     CatalogueEntry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
     CatalogueEntry("targets/count", "class targets that count in the batch", "", "objective"),
+    CatalogueEntry("fit/*", "error of predictions against their targets, by kind of comparison", "", "objective"),
+    CatalogueEntry("fit_guess/*", "the same of the mean of all targets sampled so far", "", "objective"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
     CatalogueEntry("gpu/utilisation", "as the driver tells", "%", "system"),

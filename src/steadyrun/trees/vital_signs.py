@@ -10,6 +10,7 @@ from steadyrun.questions.vital_signs import (
     v1_5_updates,
     v1_6_data,
     v1_7_schedule,
+    v1_8_success,
 )
 
 TREE: tuple[Question, ...] = (
@@ -21,4 +22,5 @@ TREE: tuple[Question, ...] = (
     node(v1_5_updates.QUESTION),
     node(v1_6_data.QUESTION),
     node(v1_7_schedule.QUESTION),
+    node(v1_8_success.QUESTION),
 )

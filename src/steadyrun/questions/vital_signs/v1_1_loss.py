@@ -5,7 +5,7 @@ from __future__ import annotations
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.signals.facts import RANDOM
+from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
@@ -13,11 +13,15 @@ from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run, limit["losses"])
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     fallen, lost = loss.fallen, loss.lost
     measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
     words = f"loss {shown(loss.start)} at the start, {shown(loss.best)} at its best, {shown(loss.end)} at the end"
     surely = loss.error * limit["errors"]
+    if known.objective == POLICY:
+        raise NotApplicable("the loss of a policy says nothing about its success", "episodic_return")
+    if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
+        return Finding("in-play", f"{words}: neither side has won ({known.moves_freely}).", measured)
     if loss.start - loss.end > surely and fallen > limit["fallen"]:
         if known.moves_freely:
             return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
@@ -91,6 +95,14 @@ QUESTION = Question(
             decision="the best of twenty blocks lies two errors low by chance",
         ),
         Threshold(
+            name="won",
+            value=10,
+            unit="times the first loss",
+            meaning="how far up or down the loss of two opponents may go",
+            seed="",
+            decision="a side that has won drives its loss to nothing, and that of the other up without end",
+        ),
+        Threshold(
             name="patience",
             value=300,
             unit="steps",
@@ -102,6 +114,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and is near its best"),
+        Outcome(name="in-play", answer=PASS, meaning="two opponents keep each other busy"),
         Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
         Outcome(
             name="unjudged",

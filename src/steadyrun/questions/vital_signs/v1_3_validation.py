@@ -15,7 +15,7 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run, limit["losses"])
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     gap = gap_of(run, known, limit["losses"])
     values = gap.val.values
     if len(values) < limit["fewest"]:

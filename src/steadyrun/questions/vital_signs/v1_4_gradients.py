@@ -27,7 +27,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("zero", f"{words}, exactly 0 in {zeros:.0%} of the last {len(late)} steps.", measured)
     first = float(np.median(norms.values[: max(1, int(limit["early"] * len(norms)))]))
     measured["first"] = first
-    if first > 0 and end < limit["gone"] * first and levels(run, limit["losses"]).fallen < limit["learned"]:
+    if first > 0 and end < limit["gone"] * first and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:
         message = f"{words}, {shown(first)} in the beginning, and the loss has not come down."
         return Finding("gone", message, measured)
     return Finding("alive", f"{words}.", measured)

@@ -33,9 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{facts}; {percent(measured['dead'])} in the median layer (limit {percent(limit['dead'])})."
         return Finding("dead", message, measured)
     if moves and measured["update"] > limit["violent"]:
-        outcome = "violent" if levels(run, limit["losses"]).fallen < limit["learned"] else "large"
+        outcome = "violent" if levels(run, "loss", limit["losses"]).fallen < limit["learned"] else "large"
         return Finding(outcome, f"{facts} (limit {shown(limit['violent'])}).", measured)
-    if moves and measured["update"] < limit["tiny"] and levels(run, limit["losses"]).fallen < limit["learned"]:
+    if moves and measured["update"] < limit["tiny"] and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:
         return Finding("tiny", f"{facts} (limit {shown(limit['tiny'])}).", measured)
     return Finding("in-range", f"{facts}.", measured)
 
