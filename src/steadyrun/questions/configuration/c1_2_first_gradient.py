@@ -186,7 +186,7 @@ QUESTION = Question(
             unit="",
             meaning="norm below which nothing comes back",
             seed="0.001",
-            decision="a note, since small initial weights do it, too; a fault is a gradient of exactly zero",
+            decision="a note, since small initial weights also do it; a fault is a gradient of exactly zero",
             of="-grad_norm",
         ),
         Threshold(

@@ -106,7 +106,7 @@ QUESTION = Question(
             unit="share of steps",
             meaning="agreeing steps needed to pass",
             seed="",
-            decision="the rest may be a seam",
+            decision="the rest may be the steps around a resume",
             of="-agreeing",
         ),
         Threshold(
@@ -133,7 +133,7 @@ QUESTION = Question(
             unit="share of the peak",
             meaning="distance that nothing explains",
             seed="",
-            decision="between this and 5% lies a note: other spellings of a schedule live there",
+            decision="implementations of the same schedule differ by less; from 5% on it is a note",
             of="far",
         ),
         Threshold(
@@ -198,7 +198,7 @@ QUESTION = Question(
             unit="changes",
             meaning="at most this many are too few to compare",
             seed="",
-            decision="a rate that changes once per epoch has few stairs at first",
+            decision="a rate that changes once per epoch has changed a few times in its first epochs",
         ),
         Threshold(
             name="stair",
@@ -206,7 +206,7 @@ QUESTION = Question(
             unit="learning rates",
             meaning="how many there must be for each change",
             seed="",
-            decision="more changes are no stairs",
+            decision="a rate that changes more often is not set once per epoch",
         ),
         Threshold(
             name="per_epoch",

@@ -143,7 +143,8 @@ QUESTION = Question(
             unit="times",
             meaning="growth of a block's weights across the spike",
             seed="",
-            decision="smoothed labels, new data, another objective lift the loss at once, too, and hardly move weights",
+            decision="smoothed labels, new data or another objective also lift the loss at once, but hardly move "
+            "weights",
         ),
         Threshold(
             name="overshoot",
@@ -168,7 +169,7 @@ QUESTION = Question(
             unit="steps",
             meaning="the steps that count as at once",
             seed="",
-            decision="a median of these",
+            decision="their median is not moved by the peak alone",
         ),
         Threshold(
             name="last",
@@ -176,7 +177,7 @@ QUESTION = Question(
             unit="steps",
             meaning="the end of the record that is looked at",
             seed="",
-            decision="a median of these",
+            decision="their median is not moved by a few batches",
         ),
         Threshold(
             name="deviations",
@@ -224,7 +225,7 @@ QUESTION = Question(
             unit="gradient norms",
             meaning="how many before the spike they are compared with",
             seed="",
-            decision="a median of these",
+            decision="their median is the usual norm",
         ),
     ),
     outcomes=(

@@ -92,7 +92,7 @@ QUESTION = Question(
             unit="of a guess's loss",
             meaning="what the loss must get below",
             seed="",
-            decision="as in S1.4: noise",
+            decision="as in S1.4: noise moves a loss by less",
             of="ratio",
         ),
         Threshold(

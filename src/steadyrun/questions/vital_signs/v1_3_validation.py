@@ -64,7 +64,7 @@ QUESTION = Question(
             unit="fraction",
             meaning="how far above its start, or a guess, validation may end",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs end at most 7% above their first validation, and below a guess",
         ),
         Threshold(
             name="beats",
@@ -80,7 +80,7 @@ QUESTION = Question(
             unit="steps",
             meaning="before this, validation need not beat a guess",
             seed="",
-            decision="measured on healthy runs",
+            decision="a shorter run may not have begun to learn",
         ),
         Threshold(
             name="rise",

@@ -80,7 +80,7 @@ QUESTION = Question(
             unit="fraction of units, in the median layer",
             meaning="how many units may be dead",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs have up to 0.27; a network that died has 0.95",
             of="dead",
         ),
         Threshold(
@@ -89,7 +89,7 @@ QUESTION = Question(
             unit="of a block's size per step",
             meaning="larger updates overwrite what was learned",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs move their liveliest block by up to 0.043",
             of="update",
         ),
         Threshold(
@@ -98,7 +98,7 @@ QUESTION = Question(
             unit="of a block's size per step",
             meaning="smaller updates learn nothing",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs move their liveliest block by 0.0004 or more",
         ),
         Threshold(
             name="learned",
