@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDOW
 from steadyrun.signals.clipping import suggested_clip
 from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import spikes
@@ -26,7 +26,7 @@ def measured(recipe: Recipe) -> tuple[dict[str, float | None], np.ndarray]:
     norms: list[float] = []
     result = train(recipe, on_step=lambda _step, _loss, _lr, norm: norms.append(norm.item()))
     losses, grads = np.array(result.losses), np.array(norms)
-    found = spikes(Points("loss", np.arange(len(losses), dtype=float), losses), WINDOW, SIGMAS, BACK)
+    found = spikes(Points("loss", np.arange(len(losses), dtype=float), losses), WINDOW, SIGMAS, BACK, SETTLED)
     worst = max(found, key=lambda spike: spike.sigmas, default=None)
     late = 3 * recipe.config.steps // 4
     row: dict[str, float | None] = {

@@ -17,7 +17,7 @@ STEPS = {"healthy": 500} | {name: FAULTS[name].steps for name in FAULTS if name 
 SAME = {
     "healthy": {"healthy", "cannot-tell"},
     # Every tenth step may miss the gradient of the spike; a level that is higher since is a note then.
-    "persistent-elevation": {"fault D2.4 elevated", "healthy", "cannot-tell"},
+    "persistent-elevation": {"fault D2.4 elevated", "suspect", "healthy", "cannot-tell"},
     "upward-drift": {"fault D4.4 diverging", "cannot-tell"},
     "infinite-embedding-gradient": {"fault D1.3 gradient-first", "fault D1.3 loss-first"},
 }

@@ -30,6 +30,7 @@ FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
 FALLING[0] = math.log(512)
 FLAT = math.log(512) + 0.02 * NOISE
 EXPLODES = np.where(STEPS < 2, math.log(512), 50.0 + NOISE)
+UNMOVED = math.log(512) + 0.05 * NOISE
 NORMS = 2.5 + 0.3 * NOISE
 
 
@@ -210,11 +211,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C1.2", "unusual", run(grad_norm=first_norm(0.0011))),
     ("C1.2", "too-small", run(grad_norm=first_norm(0.0009))),
     ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=first_norm(0.0009), manifest=NO_CLASSES)),
-    ("C1.2", "nothing", run(grad_norm=np.zeros(600))),
+    ("C1.2", "nothing", run(loss=UNMOVED, grad_norm=np.zeros(600))),
+    ("C1.2", "missing", run(grad_norm=np.zeros(600))),
     ("C1.2", "erased", run(grad_norm_applied=np.zeros(600), without=("clip_threshold",))),
     ("C1.2", "pass", run(grad_norm_applied=np.zeros(600), skipped=np.ones(600))),
     ("C1.2", "erased", run(grad_norm=np.zeros(600), **{"block_grad_norm/a": ([0, 1], [0.3, 0.3])})),
-    ("C1.2", "nothing", run(config={"vocab_size": None}, grad_norm=np.zeros(600))),
+    ("C1.2", "nothing", run(config={"vocab_size": None}, loss=UNMOVED, grad_norm=np.zeros(600))),
     ("C1.2", "pass", run(config={"vocab_size": None}, grad_norm=np.zeros(60), loss=FALLING[:60], manifest=NO_CLASSES)),
     ("C1.2", "pass", run(backward_loss=FALLING * 100, tokens=np.full(600, 100.0), **SCALED_BY_HAND)),
     ("C1.2", "wrong-reduction", run(loss=FALLING * 100, tokens=np.full(600, 100.0))),
@@ -234,7 +236,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.1", "pass", run(**{"lr/0": np.where(STEPS < 50, STEPS / 50 * 1e-3, PLAN.rate(STEPS))})),
     ("C2.1", "pass", run(config={"schedule": "constant", "warmup_steps": 0}, **{"lr/0": np.full(600, 1e-3)})),
     ("C2.1", "never-stepped", run(**{"lr/0": np.full(600, 1e-3)})),
-    ("C2.1", "zero", run(**{"lr/0": np.zeros(600)})),
+    ("C2.1", "zero", run(loss=UNMOVED, **{"lr/0": np.zeros(600)})),
+    ("C2.1", "missing", run(**{"lr/0": np.zeros(600)})),
+    ("C2.1", "missing", run(loss=np.round(FALLING, 4), **{"lr/0": np.round(PLAN.rate(STEPS), 4)})),
+    ("C2.1", "pass", run(**{"lr/0": np.round(PLAN.rate(STEPS), 4)})),
+    ("C2.1", "not-applicable", run(config={"total_steps": 300})),
     ("C2.1", "no-warmup", run(**{"lr/0": SchedulePlan("cosine", 1e-3, 1e-4, 0, 600).rate(STEPS)})),
     ("C2.1", "stepped-too-often", run(**{"lr/0": at_factor(2)})),
     ("C2.1", "stepped-too-seldom", run(**{"lr/0": at_factor(1 / 20)})),

@@ -29,8 +29,10 @@ def jump(at: int, height: float, length: int = 1, base: Any = LEVEL) -> Any:
     return changed
 
 
+BROKEN = np.where(STEPS < 300, FALLING, NAN)
 FP16 = {"dtype": "fp16"}
 RESUME = Event("resume", 301, 0.0)
+ROLLBACK = Event("rollback", 301, 0.0, {"to_step": 250})
 SCALE = np.full(600, 65536.0)
 RISING = np.where(STEPS < 400, LEVEL, LEVEL + (STEPS - 400) / 400)
 GROWING = np.where(STEPS < 400, NORMS, NORMS + (STEPS - 400) / 50)
@@ -42,23 +44,34 @@ WORSE = ([199, 399, 499, 599], [2.1, 2.0, 2.2, 2.4])
 RISING_LR = np.where(STEPS < 400, 1e-4, 1e-4 + (STEPS - 400) * 4e-6)
 NORM_STEPS = [0, 300, 399, 599]
 
+THROWN = jump(300, 1.0, 300, base=jump(300, 0.6, 12))  # above its new level at first
+RISEN = ([199, 399, 599], [2.0, 3.0, 3.0])
+
 CASES: list[tuple[str, str, Synthetic]] = [
     ("D1.1", "pass", run()),
-    ("D1.1", "non-finite", run(loss=put(FALLING, {300: NAN}))),
+    ("D1.1", "non-finite", run(loss=BROKEN)),
     ("D1.1", "non-finite", run(grad_norm=put(NORMS, {300: INF}), skipped=np.zeros(600))),
     ("D1.1", "skipped-only", run(loss=put(FALLING, {300: INF}), skipped=put(np.zeros(600), {300: 1}))),
+    ("D1.1", "skipped-only", run(loss=put(FALLING, {300: NAN}))),
+    ("D1.1", "non-finite", run(loss=put(FALLING, {300: NAN}), skipped=np.zeros(600))),
+    ("D1.1", "non-finite", run(loss=put(FALLING, {300: NAN}), events=[RESUME])),
+    ("D1.1", "non-finite", run(loss=put(FALLING, {300: NAN}), events=[ROLLBACK])),
+    ("D1.1", "skipped-only", run(val_loss=([99, 199], [NAN, 2.0]))),
+    ("D1.1", "pass", run(grad_norm=put(NORMS, {300: INF}), skipped=put(np.zeros(600), {300: 1}))),
+    ("D1.1", "skipped-only", run(loss=np.where(STEPS < 500, FALLING, 0.0))),
+    ("D1.1", "pass", run(loss=np.maximum(FALLING - FALLING[500], 0.0))),
     ("D1.1", "missing", run(without=("loss",))),
     ("D1.2", "not-applicable", run()),
-    ("D1.2", "fp32", run(loss=put(FALLING, {300: NAN}), config={"dtype": "float32"})),
-    ("D1.2", "bf16", run(loss=put(FALLING, {300: NAN}), config={"dtype": "torch.bfloat16"})),
-    ("D1.2", "fp16", run(loss=put(FALLING, {300: NAN}), config=FP16)),
-    ("D1.2", "fp16", run(loss=put(FALLING, {300: NAN}), loss_scale=SCALE)),
-    ("D1.2", "missing", run(loss=put(FALLING, {300: NAN}))),
+    ("D1.2", "fp32", run(loss=BROKEN, config={"dtype": "float32"})),
+    ("D1.2", "bf16", run(loss=BROKEN, config={"dtype": "torch.bfloat16"})),
+    ("D1.2", "fp16", run(loss=BROKEN, config=FP16)),
+    ("D1.2", "fp16", run(loss=BROKEN, loss_scale=SCALE)),
+    ("D1.2", "missing", run(loss=BROKEN)),
     ("D1.3", "not-applicable", run()),
-    ("D1.3", "loss-first", run(loss=put(FALLING, {300: NAN}), grad_norm=put(NORMS, {300: NAN}))),
+    ("D1.3", "loss-first", run(loss=BROKEN, grad_norm=put(NORMS, {300: NAN}))),
     ("D1.3", "gradient-first", run(grad_norm=put(NORMS, {300: NAN}), loss=put(FALLING, {301: NAN}))),
-    ("D1.3", "activation-first", run(loss=put(FALLING, {300: NAN}), **{"activation/a": ([0, 300], [1.0, INF])})),
-    ("D1.3", "parameter-first", run(loss=put(FALLING, {300: NAN}), **{"block_param_norm/a": ([0, 299], [1.0, NAN])})),
+    ("D1.3", "activation-first", run(loss=BROKEN, **{"activation/a": ([0, 300], [1.0, INF])})),
+    ("D1.3", "parameter-first", run(loss=BROKEN, **{"block_param_norm/a": ([0, 299], [1.0, NAN])})),
     ("D2.1", "pass", run(loss=np.tile([2.0, 2.1], 300))),
     ("D2.1", "flagged", run(loss=jump(300, 0.3))),
     ("D2.1", "noise", run(loss=put(FALLING, {500: float(np.mean(FALLING[400:500])) + 0.25}))),
@@ -120,7 +133,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=None)),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 2.2, 2.3]))),
-    ("D2.4", "elevated", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 3.0, 3.0]))),
+    ("D2.4", "elevated", run(loss=THROWN, grad_norm=put(NORMS, {300: 9.0}), val_loss=RISEN)),
+    ("D2.4", "level-shift", run(loss=THROWN, val_loss=RISEN)),
+    ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), grad_norm=put(NORMS, {300: 9.0}), val_loss=RISEN)),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), val_loss=([199, 399, 599], [2.0, 2.0, 1.9]))),
     ("D2.4", "level-shift", run(loss=jump(300, 1.0, 300), config={"vocab_size": None}, val_loss=None)),
     ("D2.4", "level-shift", run(loss=LEVEL + np.maximum(0, STEPS - 300) / 100)),
@@ -145,7 +160,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D3.2", "skipping", run(config=FP16, loss_scale=SCALE, skipped=(STEPS > 500).astype(float))),
     ("D3.3", "not-applicable", run(config=FP16)),
     ("D3.3", "overflow", run(config=FP16, grad_norm=put(NORMS, {300: INF}), skipped=np.zeros(600))),
-    ("D3.3", "structural", run(config=FP16, loss=put(FALLING, {300: NAN}), loss_scale=SCALE)),
+    ("D3.3", "structural", run(config=FP16, loss=BROKEN, loss_scale=SCALE)),
     ("D4.1", "pass", run()),
     ("D4.1", "pass", run(loss=LEVEL)),
     ("D4.1", "rising", run(loss=RISING)),

@@ -60,7 +60,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C2.2", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.zeros(600)})),
     ("D3.2", "not-applicable", log(loss=FALLING, loss_scale=np.ones(600))),
     ("D3.2", "low", log(loss=FALLING, loss_scale=np.full(600, 0.5))),
-    ("C2.1", "missing", log(loss=FALLING, config=CONFIG, **{"lr/0": np.round(PLAN.rate(STEPS), 4)})),
+    ("C2.1", "missing", log(loss=np.round(FALLING, 4), config=CONFIG, **{"lr/0": np.round(PLAN.rate(STEPS), 4)})),
     ("C2.1", "not-applicable", log(loss=by_ten(FALLING), config=CONFIG, **{"lr/0": by_ten(PLAN.rate(STEPS))})),
     ("C4.2", "missing", log(loss=FALLING, val_loss=(np.arange(12), np.linspace(2, 1, 12)))),
     ("C4.2", "gap", log(loss=2 * np.exp(-STEPS / 60) + 0.02, val_loss=(STEPS[::6], NOISY))),

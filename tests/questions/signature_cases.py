@@ -147,7 +147,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S2.2", "pass", run()),
     ("S2.2", "early", run(**{"lr/0": SHORT.rate(STEPS)})),
     ("S2.2", "early", run(config=SCHEDULED, **{"lr/0": SHORT.rate(STEPS)})),
-    ("S2.2", "pass", run(config={"total_steps": 300}, **{"lr/0": SHORT.rate(STEPS)})),
+    ("S2.2", "pass", run(config={"total_steps": 300}, optimizer_steps=np.ones(600), **{"lr/0": SHORT.rate(STEPS)})),
     ("S2.2", "not-applicable", run(**{"lr/0": np.where(STEPS < 200, 1e-3, 1e-4)})),
     ("S2.2", "not-applicable", run(config=CONSTANT, **{"lr/0": np.full(600, 1e-3)})),
     ("S2.2", "not-applicable", run(**{"lr/0": 1e-3 - STEPS * 1e-7})),

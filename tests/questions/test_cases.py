@@ -10,7 +10,7 @@ from audit_cases import CASES as AUDITS
 from cases import CASES as CONFIGURATION
 from cases import CONFIG, MANIFEST, run
 from dynamics_cases import CASES as DYNAMICS
-from dynamics_cases import CHECKPOINT, NORMS, jump, put
+from dynamics_cases import CHECKPOINT, NORMS, RISEN, THROWN, jump, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_cases import CASES as LOGS
@@ -19,6 +19,7 @@ from synthetic import Synthetic
 from vital_sign_cases import CASES as VITAL_SIGNS
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, PASS, SUSPECT, Question
+from steadyrun.records import Series
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent
 from steadyrun.trees import QUESTIONS
@@ -86,9 +87,22 @@ def test_nothing_recorded(question: Question) -> None:
     assert answer.kind in {CANNOT_TELL, NOT_APPLICABLE}
 
 
+BY_STEPS = [case for case in LOGS if case[2].manifest["imported"]["step_unit"] == "step"]
+
+
+@pytest.mark.parametrize(("code", "outcome", "log"), BY_STEPS, ids=map(label, BY_STEPS))
+def test_a_log_is_answered_like_a_record_of_the_same_numbers(code: str, outcome: str, log: Synthetic) -> None:
+    record = Synthetic(log.manifest["config"], **{name: as_given(log.series(name)) for name in log.names()})
+    assert QUESTIONS[code].ask(Signals(record)).outcome == outcome
+
+
+def as_given(series: Series) -> tuple[Any, Any]:
+    return series.steps, series.values
+
+
 def test_the_last_checkpoint_before_a_lasting_spike_is_named() -> None:
-    val = ([199, 399, 599], [2.0, 3.0, 3.0])
-    answer = QUESTIONS["D2.4"].ask(Signals(run(loss=jump(300, 1.0, 300), val_loss=val, events=[CHECKPOINT])))
+    damaged = run(loss=THROWN, grad_norm=put(NORMS, {300: 9.0}), val_loss=RISEN, events=[CHECKPOINT])
+    answer = QUESTIONS["D2.4"].ask(Signals(damaged))
     assert answer.outcome == "elevated"
     assert "checkpoint before it is that of step 200" in answer.message
 

@@ -15,31 +15,52 @@ import steadyrun
 SOURCE = Path(steadyrun.__file__).parent
 FREE = (0, 1, 2)  # and their negatives: nothing, one, two
 DECLARE = {"Threshold", "Outcome", "Question"}
-# Signals whose numbers a question gives them; the others still hold numbers of their own.
-SIGNALS = ("depth", "facts", "intent", "missing", "nonfinite", "progress", "rollbacks", "verb_classes")
-
 # Constants that may hold a number, and why it decides no answer.
 EXCEPTIONS = {
     "_SHOWN": "presentation: how many names, steps or values a message lists",
     "_PER": "presentation: the unit of a measured number, per 100 or per 1,000 steps",
     "_TINY": "guard against a division by zero",
     "_POINTS": "method: points of a curve, where more change nothing",
+    "_ENOUGH_POINTS": "method: points of a curve, where more change nothing",
+    "_TRIES": "method: places around the start of a stair that are tried",
+    "_OFTEN": "method: counts of scheduler steps per step that are tried",
+    "_SELDOM": "method: counts of steps per scheduler step that are tried",
+    "_HORIZONS": "method: lengths of a schedule that are tried",
+    "_MOST_BATCHES": "method: batches among which a period is looked for, so that it takes no minutes",
+    "_STRETCH": "method: points that are looked through at once",
+    "_GROWTH": "method: how far weights of one block of a moving average may lie apart",
+    "_REACH": "method: neighbours with which a validation is smoothed",
+    "_TENTH": "method: the first tenth of a loss is compared with its second half",
+    "_EARLIEST": "method: points in the mean of the very start of a loss",
+    "_SEED_LOSS": "unit: the specification's gaps are nats of a model with this first loss",
+    "_TEN": "unit: decimal digits",
+    "_EXACT": "format: the whole numbers that a double holds exactly",
+    "_ENDLESS": "format: the length of a schedule that has none",
+    "_ROUNDING": "guard against rounding",
+    "_SQUARABLE": "guard against an overflow",
+    "_RESOLUTION": "the record: how exactly the recorder keeps a dry run",
+    "_MOST_KEPT": "the record: how many hashes the recorder keeps before it thins them",
+    "_DIGITS": "suggest_clip: presentation",
+    "_QUANTILE": "suggest_clip: the default of its argument",
+    "_WINDOW": "suggest_clip: the default of its argument",
+    "_GAPS_FROM": "presentation: points from which on panels show gaps",
+    "_SAMPLED": "presentation: of these the usual spacing is taken",
+    "_GAP": "presentation: how wide a gap is that panels show",
     "_BLOCKS": "method: equal parts whose medians are compared",
     "_QUARTER": "method: a smoothed curve begins after its first quarter",
     "_FIRST": "method: points in the mean of the start of a loss",
     "SPAN": "method: the span of the smoothed loss",
-    "_OF_NORMAL": "method: from a median absolute deviation to a standard deviation",
+    "OF_NORMAL": "method: from a median absolute deviation to a standard deviation",
     "_OF_MEDIAN": "method: from the standard error of a mean to that of a median",
     "SAME": "method: learning rates that differ by less are equal up to rounding",
     "_IN_A_ROW": "the record: where it stops being finite, which is known before any question is asked",
-    "FEWEST": "default for the vital signs, which do not declare it yet",
     "STANDING": "the live monitor: when it reports what a question has answered",
     "_LARGEST": "input: the largest threshold that a user may set",
 }
 
 
 def _modules() -> list[Path]:
-    return sorted((SOURCE / "questions").rglob("*.py")) + [SOURCE / "signals" / f"{name}.py" for name in SIGNALS]
+    return sorted((SOURCE / "questions").rglob("*.py")) + sorted((SOURCE / "signals").glob("*.py"))
 
 
 MODULES = {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in _modules()}
@@ -80,6 +101,7 @@ PLANTED = [
     "_LIMIT = 4.5\n",
     "def find(run, limit, fewest=20):\n    return fewest",
     "def find(run, limit):\n    return run[run > 25]",
+    "def find(run, limit):\n    return run[: max(1, len(run) // 20)]",
     "def find(run, limit):\n    return f'{run:.3f} of {100 * run}'",
     "def find(run, limit):\n    _SHOWN = 9\n    return run > _SHOWN",
 ]
@@ -125,8 +147,8 @@ def _numbers(node: ast.AST, *, place: bool = False) -> Iterator[tuple[int, float
     for field, child in _children(node):
         if not (isinstance(node, ast.FormattedValue) and field == "format_spec"):
             within = place or (isinstance(node, ast.Subscript) and field == "slice")
-            # A mask such as values[steps < 25] compares: its numbers are no places.
-            yield from _numbers(child, place=within and not isinstance(child, ast.Compare))
+            # A mask such as values[steps < 25] compares, values[: length // 20] takes a fraction: neither is a place.
+            yield from _numbers(child, place=within and not isinstance(child, ast.Compare | ast.BinOp | ast.Call))
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

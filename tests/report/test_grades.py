@@ -46,6 +46,7 @@ def suspect_report() -> Report:
         ((*ANSWERED, sign(NOTE)), "cannot-tell", 3),
         ((*ANSWERED, asked("C1.1", NOTE), sign(PASS)), "healthy", 0),
         (ANSWERED[:2], "cannot-tell", 3),
+        ((*ANSWERED, asked("C2.1", CANNOT_TELL, outcome="failed"), sign(PASS)), "cannot-tell", 3),
         ((*ANSWERED, sign(SUSPECT)), "suspect", 4),
         ((*ANSWERED, LIKELY, sign(NOTE)), "suspect", 4),
         ((LIKELY,), "suspect", 4),

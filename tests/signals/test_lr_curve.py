@@ -87,11 +87,11 @@ def test_agreement_allows_other_spellings_of_the_same_curve() -> None:
 
 def test_the_largest_jump_is_not_one_that_was_meant() -> None:
     meant = np.where(STEPS < 500, 1.0, 0.1)
-    assert largest_jump(STEPS, np.roll(meant, 2)[2:], meant[2:], 1.0) is not None
-    shifted = largest_jump(STEPS, np.where(STEPS < 502, 1.0, 0.1), meant, 1.0)
+    assert largest_jump(STEPS, np.roll(meant, 2)[2:], meant[2:], 1.0, 3) is not None
+    shifted = largest_jump(STEPS, np.where(STEPS < 502, 1.0, 0.1), meant, 1.0, 3)
     assert shifted is not None
     assert shifted.size == 0
-    jump = largest_jump(STEPS, np.where(STEPS < 300, 1.0, 0.5), meant, 1.0)
+    jump = largest_jump(STEPS, np.where(STEPS < 300, 1.0, 0.5), meant, 1.0, 3)
     assert jump is not None
     assert (jump.step, jump.size) == (300, 0.5)
 

@@ -12,7 +12,7 @@ from steadyrun.signals.run_signals import Signals
 
 
 def test_only_finite_points_before_the_first_non_finite_value() -> None:
-    run = Signals(Synthetic(loss=[3, 2, math.nan, 1], grad_norm=[1, 1, 1, 1], **{"lr/0": [1, 1, 1, 1]}))
+    run = Signals(Synthetic(loss=[3, 2, math.nan, math.nan], grad_norm=[1, 1, 1, 1], **{"lr/0": [1, 1, 1, 1]}))
     assert run.first_nonfinite == (2, "loss")
     assert run.points("loss").values.tolist() == [3, 2]
     assert run.points("lr/0").values.tolist() == [1, 1]

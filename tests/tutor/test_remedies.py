@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import steadyrun
 from steadyrun.cli import app
-from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDOW
 from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import Spike, spikes
 from steadyrun.tutor.faults import FAULTS, load_recipe
@@ -27,7 +27,7 @@ def demo(*arguments: str) -> Any:
 
 def largest(losses: list[float]) -> Spike | None:
     points = Points("loss", np.arange(len(losses), dtype=float), np.array(losses))
-    return max(spikes(points, WINDOW, SIGMAS, BACK), key=lambda spike: spike.sigmas, default=None)
+    return max(spikes(points, WINDOW, SIGMAS, BACK, SETTLED), key=lambda spike: spike.sigmas, default=None)
 
 
 def test_the_spike_of_a_rare_token_is_gone() -> None:

@@ -16,7 +16,7 @@ from steadyrun.capture.checkpoints import SOON, Rolling
 from steadyrun.capture.incident_folder import Account
 from steadyrun.capture.writer_thread import Worker
 from steadyrun.program.packing import arrived
-from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDOW
 from steadyrun.signals.run_signals import Points
 from steadyrun.signals.spikes import spikes
 from steadyrun.store.writer import RunWriter
@@ -63,7 +63,7 @@ class Triggers:
             return
         steps = np.array([step for step, _ in self._losses])
         values = np.array([loss for _, loss in self._losses])
-        for spike in spikes(Points("loss", steps, values), WINDOW, SIGMAS, BACK):
+        for spike in spikes(Points("loss", steps, values), WINDOW, SIGMAS, BACK, SETTLED):
             if spike.start_step > self._reported_until:
                 self._reported_until = spike.peak_step
                 why = f"the loss jumped to {spike.value:.4g}, {spike.sigmas:.1f} deviations above {spike.level:.4g}"

@@ -7,11 +7,12 @@ import numpy as np
 from steadyrun.panels.lines import Drawn, drawn, in_front, natural, short
 from steadyrun.panels.panel import AxisScale, Line, Panel
 from steadyrun.panels.panel_findings import finished
+from steadyrun.questions.facts import known_rates
+from steadyrun.questions.form import Limits
 from steadyrun.records import Series
 from steadyrun.report.report import Report
 from steadyrun.signals.curves import thinned
 from steadyrun.signals.declared_schedule import Curve, agreement
-from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import HOW_TO_RECORD, MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -22,7 +23,7 @@ _CURVE = 1000  # points of the configured curve
 
 def build(run: Signals, report: Report) -> Panel:
     """The learning rate as used, over the configured one."""
-    groups = _groups(run)
+    groups, limit = _groups(run), report.walk.limits
     recorded, aside = in_front(groups, lambda extent: extent.high)
     panel = Panel(
         2,
@@ -30,11 +31,11 @@ def build(run: Signals, report: Report) -> Panel:
         "Did warmup and decay actually run?",
         "Learning rate",
         AxisScale("learning rate", top=0.0),
-        (*_configured(run, groups), *recorded),
+        (*_configured(run, limit, groups), *recorded),
         missing="" if groups else HOW_TO_RECORD["lr/*"],
         aside=aside,
     )
-    return finished(panel, run, report, _summary(run, groups))
+    return finished(panel, run, report, _summary(run, limit, groups))
 
 
 def _groups(run: Signals) -> dict[str, Drawn]:
@@ -56,10 +57,10 @@ def _labelled(groups: list[tuple[Series, list[str]]]) -> list[tuple[Series, str]
     return [(series, f"as used, group {short(', '.join(names))}") for series, names in groups]
 
 
-def _meant(run: Signals) -> tuple[str, Curve] | None:
+def _meant(run: Signals, limit: Limits) -> tuple[str, Curve] | None:
     """The curve that was configured, and who says so: the declaration, or else the scheduler's dry run."""
     try:
-        schedule = look(run)
+        schedule = known_rates(run, limit)
     except MissingSignal:
         return None
     if schedule.plan is not None:
@@ -69,8 +70,8 @@ def _meant(run: Signals) -> tuple[str, Curve] | None:
     return None if planned is None else ("as the scheduler planned", planned)
 
 
-def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
-    meant = _meant(run)
+def _configured(run: Signals, limit: Limits, groups: dict[str, Drawn]) -> list[Line]:
+    meant = _meant(run, limit)
     if not groups or meant is None:
         return []
     name, curve = meant
@@ -81,25 +82,25 @@ def _configured(run: Signals, groups: dict[str, Drawn]) -> list[Line]:
     return [Line(name, at, curve(at.astype(float)), role="declared", total=len(at))] if len(at) else []
 
 
-def _summary(run: Signals, groups: dict[str, Drawn]) -> str:
+def _summary(run: Signals, limit: Limits, groups: dict[str, Drawn]) -> str:
     reach = next((line.extent for line in groups.values() if line.extent), None)
     if reach is None:
         return ""
     if reach.low == reach.high:
-        return f"Constant at {shown(reach.high)}{_agreement(run)}."
+        return f"Constant at {shown(reach.high)}{_agreement(run, limit)}."
     rises = f"rises to {shown(reach.high)} by step {reach.high_step}" if reach.high > reach.first else ""
     falls = f"{'falls' if rises else f'falls from {shown(reach.high)}'} to {shown(reach.last)}"
     parts = [rises, falls if reach.last < reach.high else ""]
-    return f"The learning rate {' and '.join(part for part in parts if part)}{_agreement(run)}."
+    return f"The learning rate {' and '.join(part for part in parts if part)}{_agreement(run, limit)}."
 
 
-def _agreement(run: Signals) -> str:
+def _agreement(run: Signals, limit: Limits) -> str:
     """At how many steps the rate is the one that was meant."""
-    meant = _meant(run)
+    meant = _meant(run, limit)
     if meant is None:
         return ""
     name, curve = meant
-    schedule = look(run)
+    schedule = known_rates(run, limit)
     rates = schedule.rates if schedule.plan is not None else schedule.recorded
     rates = rates.where(np.isfinite(curve(rates.steps)))
     if not len(rates):

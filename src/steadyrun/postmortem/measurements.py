@@ -9,15 +9,16 @@ import numpy as np
 
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.questions.dynamics.d2_1_spikes import QUESTION as SPIKES
+from steadyrun.questions.facts import known_rates
 from steadyrun.signals import spikes
 from steadyrun.signals.intent import regime
-from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Points
 from steadyrun.text import shown
 
 _LEAD = 11  # steps before the incident in which a jump of the learning rate counts
 RECENT = 16  # steps: how far back a batch may be repeated, as D2.3 has it
+_FEW = 5  # values of a series before the incident, of which its usual level is made at least
 _SETTLED = 5  # losses of which the recovery is the mean
 
 
@@ -139,7 +140,7 @@ class Numbers:
         if not names:
             return None
         try:
-            name = look(self._run).rates.name
+            name = known_rates(self._run, self._case.report.walk.limits).rates.name
         except MissingSignal:
             name = names[0]
         return self.recorded(name, self._at.began)
@@ -148,7 +149,7 @@ class Numbers:
     def rise(self) -> Rise | None:
         """Where the learning rate rises most, from ten steps before trouble to its peak."""
         try:
-            schedule = look(self._run)
+            schedule = known_rates(self._run, self._case.report.walk.limits)
         except MissingSignal:
             return None
         rise = spikes.largest_rise(spikes.between(schedule.rates, self._at.began - _LEAD, self._at.peak))
@@ -192,7 +193,9 @@ class Numbers:
         for run, replayed in ((self._case.replayed, True), (self._run, False)):
             family = [] if run is None else [(name, run.raw(name)) for name in run.matching(pattern)]
             for step in dict.fromkeys((self._at.began, self._at.step, self._at.peak)):
-                pairs = [(name, pair) for name, series in family if (pair := spikes.times_before(series, step, WINDOW))]
+                pairs = [
+                    (name, pair) for name, series in family if (pair := spikes.times_before(series, step, WINDOW, _FEW))
+                ]
                 if pairs:
                     name, (now, usual) = max(pairs, key=lambda member: _times(*member[1]))
                     return name.partition("/")[2], now, usual, replayed

@@ -22,7 +22,7 @@ from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
 from steadyrun.store.reader import RunReader, open_run
 from steadyrun.trees import QUESTIONS
-from steadyrun.trees.walker import Asked, Changes, Walk, walk
+from steadyrun.trees.walker import FAILED, Asked, Changes, Walk, walk
 
 SCHEMA = 2
 HEALTHY, CANNOT = "healthy", "cannot-tell"
@@ -72,9 +72,13 @@ class Report:
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """The questions without whose answer no run is called healthy, as far as they were not answered."""
+        """The questions without whose answer no run is called healthy, as far as they were not answered.
+
+        One that failed is among them, whichever it is: what it would have found is not known.
+        """
         answered = {asked.question.code for asked in self.walk.path if asked.answer.kind != CANNOT_TELL}
-        return tuple(code for code in self.needed if code not in answered)
+        failed = [asked.question.code for asked in self.walk.path if asked.answer.outcome == FAILED]
+        return tuple(dict.fromkeys([*(code for code in self.needed if code not in answered), *failed]))
 
     @property
     def vital_signs(self) -> tuple[VitalSign, ...]:

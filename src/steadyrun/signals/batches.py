@@ -12,7 +12,7 @@ from steadyrun.signals.curves import Floats
 # The order in which batches came: whether it repeats, and from where.
 
 
-_MOST = 100_000
+_MOST_BATCHES = 100_000  # among which a period is looked for
 
 
 def period(hashes: Floats) -> int | None:
@@ -20,7 +20,7 @@ def period(hashes: Floats) -> int | None:
 
     At least one whole repetition must be there, and every later batch must fit.
     """
-    hashes = hashes[:_MOST]
+    hashes = hashes[:_MOST_BATCHES]
     for index in np.flatnonzero(hashes == hashes[0])[1:].tolist() if len(hashes) else []:
         if 2 * index > len(hashes):
             return None

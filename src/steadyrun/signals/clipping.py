@@ -48,6 +48,7 @@ def divided_later(run: Signals) -> float | None:
 
 
 _DIGITS = 2
+_QUANTILE, _WINDOW = 0.9, 200
 
 
 def suggested_clip(norms: Floats, quantile: float) -> float:
@@ -64,7 +65,11 @@ def _rounded(value: float) -> float:
 
 
 def suggest_clip(
-    run: str | os.PathLike[str] | RunReader, *, before: int | None = None, quantile: float = 0.9, window: int = 200
+    run: str | os.PathLike[str] | RunReader,
+    *,
+    before: int | None = None,
+    quantile: float = _QUANTILE,
+    window: int = _WINDOW,
 ) -> float:
     """A clip threshold for a run like this one: a high quantile of its own gradient norms before an incident.
 

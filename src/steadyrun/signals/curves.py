@@ -62,7 +62,7 @@ def slope(x: Floats, y: Floats) -> float:
 def trend(x: Floats, y: Floats, blocks: int = _BLOCKS) -> Trend:
     """The trend of y over x, tested on the means of `blocks` equal parts (fewer where there are fewer points)."""
     parts = min(blocks, len(x) // 2) if len(x) >= 2 * blocks else len(x)
-    if parts < 3:
+    if parts <= 2:
         return Trend(float("nan"), 0.0, float("nan"), float("nan"))
     edges = np.linspace(0, len(x), parts + 1).astype(int)
     widths = np.diff(edges)
@@ -89,7 +89,7 @@ def _ratio(rise: float, error: float) -> float:
 Floats = npt.NDArray[np.float64]
 
 _GROWTH = 12.0  # within one block the weights of an EMA span at most e**12: no digits are lost
-_NORMAL = 1.4826  # the median absolute deviation of a normal distribution, times this, is its deviation
+OF_NORMAL = 1.4826  # the median absolute deviation of a normal distribution, times this, is its deviation
 
 
 def ema(values: Floats, span: int) -> Floats:
@@ -158,7 +158,7 @@ def robust_scale(values: Floats) -> RobustScale:
     if not len(values):
         return RobustScale(float("nan"), float("nan"))
     middle = float(np.median(values))
-    return RobustScale(middle, float(np.median(np.abs(values - middle))) * _NORMAL)
+    return RobustScale(middle, float(np.median(np.abs(values - middle))) * OF_NORMAL)
 
 
 def thinned(length: int, most: int) -> npt.NDArray[np.int64]:

@@ -6,19 +6,28 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from steadyrun.signals.curves import Floats, thinned
 
+if TYPE_CHECKING:
+    from steadyrun.signals.run_signals import LimitTable
+
 Curve = Callable[[Floats], Floats]
 
-_ASIDE = 0.25  # of a stair
 _ENOUGH_POINTS = 5000  # more do not tell more of a curve
+_ENDLESS = 2**62  # steps of a schedule that never ends
+_TRIES = 5  # places around the start of a stair
+# Schedulers are stepped so many times per step, or once in so many.
+_OFTEN = [float(n) for n in range(2, 65)]
+_SELDOM = [1 / n for n in (*range(2, 65), 100, 128, 200, 256, 500, 512, 1000)]
+_HORIZONS = np.geomspace(0.05, 20, 121)  # times the declared length
+_ROUNDING = 1e-9
 
 _SHAPES: dict[str, Callable[[Floats], Floats]] = {
-    "cosine": lambda progress: 0.5 * (1 + np.cos(np.pi * progress)),
+    "cosine": lambda progress: (1 + np.cos(np.pi * progress)) / 2,
     "linear": lambda progress: 1 - progress,
     "constant": np.ones_like,
 }
@@ -71,7 +80,7 @@ def declared_plan(config: Mapping[str, Any], floor: float | None = None) -> Sche
     warmup, declared_floor = number(config.get("warmup_steps", 0)), number(config.get("lr_min"))
     lowest = floor if declared_floor is None else declared_floor
     if shape == "constant":
-        lowest, steps = peak, steps if steps is not None else float(2**62)
+        lowest, steps = peak, steps if steps is not None else float(_ENDLESS)
     if shape not in _SHAPES or peak is None or steps is None or warmup is None or lowest is None:
         return None
     if not (peak > 0 and 0 <= lowest <= peak and 0 <= warmup <= steps and steps >= 1):
@@ -128,7 +137,7 @@ class RateJump:
     size: float  # as a share of the peak
 
 
-def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int = 3) -> RateJump | None:
+def largest_jump(steps: Floats, rates: Floats, expected: Floats, peak: float, slack: int) -> RateJump | None:
     """The largest unexpected jump; the expected curve may make it up to `slack` points earlier or later."""
     if len(rates) < 2 or peak <= 0:
         return None
@@ -159,17 +168,17 @@ def agreement(steps: Floats, rates: Floats, curve: Curve, peak: float, close: fl
     return float(np.mean(off <= close * peak))
 
 
-def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, close: float) -> float | None:
+def stairs(steps: Floats, rates: Floats, curve: Curve, peak: float, limit: LimitTable) -> float | None:
     """The share of stairs on the curve, where a rate changes only once per epoch; None where it does not.
 
-    A stair begins on the curve, or a little aside.
+    A stair begins within `close` of the curve, or a little `aside`; it has `wide` rates at least.
     """
     changes = np.flatnonzero(np.diff(rates)) + 1
-    if not len(changes) or len(changes) > len(rates) / 3:
+    if not len(changes) or len(changes) > len(rates) / limit["wide"]:
         return None
     width = float(steps[-1] - steps[0]) / (len(changes) + 1)
-    around = [curve(steps[changes] + share * width) for share in np.linspace(-_ASIDE, _ASIDE, 5)]
-    return float(np.mean(np.min(np.abs(np.stack(around) - rates[changes]), axis=0) <= close * peak))
+    around = [curve(steps[changes] + share * width) for share in np.linspace(-limit["aside"], limit["aside"], _TRIES)]
+    return float(np.mean(np.min(np.abs(np.stack(around) - rates[changes]), axis=0) <= limit["close"] * peak))
 
 
 def _thin(steps: Floats, rates: Floats) -> tuple[Floats, Floats]:
@@ -180,9 +189,8 @@ def _thin(steps: Floats, rates: Floats) -> tuple[Floats, Floats]:
 def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tuple[float, float]:
     """The factor f for which `rates` lie closest to `curve(f * step)`, and that distance."""
     steps, rates = _thin(steps, rates)
-    factors = [float(n) for n in range(2, 65)] + [1 / n for n in (*range(2, 65), 100, 128, 200, 256, 500, 512, 1000)]
     # A scheduler stepped once per n batches stands still between: compare with the floor of its count.
-    counts = {f: np.floor(steps * f + 1e-9) if f < 1 else steps * f for f in factors}
+    counts = {f: np.floor(steps * f + _ROUNDING) if f < 1 else steps * f for f in (*_OFTEN, *_SELDOM)}
     distances = {f: distance(rates, curve(count), peak) for f, count in counts.items()}
     best = min(distances, key=lambda f: distances[f])
     return best, distances[best]
@@ -191,8 +199,7 @@ def time_factor(steps: Floats, rates: Floats, curve: Curve, peak: float) -> tupl
 def horizon_factor(steps: Floats, rates: Floats, plan: SchedulePlan) -> tuple[float, float]:
     """The factor by which the plan's length must change to come closest to `rates`, and that distance."""
     steps, rates = _thin(steps, rates)
-    factors = np.geomspace(0.05, 20, 121)
-    plans = {float(f): replace(plan, steps=max(plan.warmup + 1, round(plan.steps * f))) for f in factors}
+    plans = {float(f): replace(plan, steps=max(plan.warmup + 1, round(plan.steps * f))) for f in _HORIZONS}
     distances = {f: distance(rates, other.rate(steps), plan.peak) for f, other in plans.items()}
     best = min(distances, key=lambda f: distances[f])
     return best, distances[best]

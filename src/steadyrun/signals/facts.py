@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
 from steadyrun.text import shown
 
@@ -30,12 +31,14 @@ class Facts:
     must_fall: str  # why the loss must fall; empty if nothing says so
     moves_freely: str  # why it may go anywhere
     every_step: bool  # whether each point of the loss is one step
+    learns: bool  # whether the loss has certainly fallen
+    validated_by: str  # why the steps of validations are not those of the losses; empty if they are
 
 
 def facts_of(run: Signals, limit: LimitTable) -> Facts:
     """The facts of a run under these limits."""
     loss = run.maybe("loss")
-    every_step = loss is not None and loss.spacing <= 1 and run.step_unit == "step"
+    every_step = loss is not None and run.every_step(loss)
     classes, classes_why = _classes(run, limit, loss)
     start, start_why = _start(run, limit, loss, classes, every_step)
     free = _moves_freely(run, loss)
@@ -46,7 +49,8 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
         must_fall = "it is a cross-entropy that starts at a guess"
     elif not free and run.maybe("val_loss") is not None:
         must_fall = "a validation loss is recorded with it"
-    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, every_step)
+    by = (every_step, learns(run, limit), _validated_by(run, limit, loss))
+    return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, *by)
 
 
 def _objective(run: Signals, free: str, classes_why: str) -> tuple[str, str]:
@@ -113,6 +117,17 @@ def _start(
     if run.step_unit != "step" or (not every_step and classes < limit["few"]):
         return UNKNOWN, f"{words}, but the first point stands for more than the first step"
     return RANDOM, words
+
+
+def _validated_by(run: Signals, limit: LimitTable, loss: Points | None) -> str:
+    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
+    val = run.maybe("val_loss")
+    if loss is None or val is None or len(val) < limit["numbered"] or val.spacing != 1 or val.steps[0] > 1:
+        return ""
+    if loss.steps[-1] <= limit["apart"] * val.steps[-1]:
+        return ""
+    where = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}"
+    return f"{where}: they count something else than the training losses"
 
 
 def _moves_freely(run: Signals, loss: Points | None) -> str:

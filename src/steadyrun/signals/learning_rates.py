@@ -12,10 +12,12 @@ from steadyrun.signals.declared_schedule import Curve, SchedulePlan, declared_pl
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import learns
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.run_signals import LimitTable, Points, Signals
 
-_LEARNS = 0.05  # of the first loss: a loss that fell by more has a learning rate above zero
 SAME = 1e-3  # of the peak: rates closer than this are the same rate
+_POINTS = 1001  # of a dry run: more do not change its lowest rate
+_ROUNDING = 1e-6  # of a digit
+_TEN = 10.0
 
 
 @dataclass(frozen=True)
@@ -86,22 +88,21 @@ class RecordedRates:
         return lambda at: curve(counts, at)
 
 
-def rates_of(run: Signals) -> dict[str, Points]:
-    """The learning rates by param group; an error where a log has printed them with too few digits."""
+def rates_of(run: Signals, limit: LimitTable) -> dict[str, Points]:
+    """The learning rates by param group; an error if the record has too few of their digits."""
     groups = run.family("lr/*")
-    zero = not any(np.any(points.values) for points in groups.values())
-    if run.imported and ((zero and learns(run, _LEARNS)) or all(_rounded(points) for points in groups.values())):
+    if not any(np.any(points.values) for points in groups.values()) and learns(run, limit):
+        why = "the recorded learning rate is 0 and the loss falls: it is rounded, or not the one in use"
+        raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
+    if _printed(run, int(limit["digits"])) and all(_one_digit(points, limit["distinct"]) for points in groups.values()):
         why = "the learning rate is printed with too few digits"
         raise MissingSignal("lr/*", why, "log the learning rate with three digits or more")
     return groups
 
 
-def look(run: Signals) -> RecordedRates:
+def look(run: Signals, limit: LimitTable) -> RecordedRates:
     """The rates of the param group that the declared peak is about, and what they were meant to be."""
-    if "rates" in run.memo:
-        known: RecordedRates = run.memo["rates"]
-        return known
-    groups = rates_of(run)
+    groups = rates_of(run, limit)
     peak = run.declared("lr_max")
     # Groups may have rates of their own: the one meant is the one that comes closest to the declared peak, and not one
     # that is held at 0 beside others that learn.
@@ -110,39 +111,45 @@ def look(run: Signals) -> RecordedRates:
     dry = dry_run(run.inferred, name)
     total = run.declared("total_steps")
     plan = declared_plan(run.config, _lowest(dry, total) if dry is not None and total else None)
-    peaks = [float(np.max(points.values)) for points in groups.values()]
-    if plan is not None and min(peaks) < 0.95 * plan.peak < 1.05 * plan.peak < max(peaks):
+    peaks, off = [float(np.max(points.values)) for points in groups.values()], limit["groups"]
+    if plan is not None and min(peaks) < (1 - off) * plan.peak < (1 + off) * plan.peak < max(peaks):
         # Rates on both sides of the declared one: it is the base of which each group has its share.
         mine = groups[name].values
         share = float(np.max(mine)) / plan.peak
-        below = float(np.min(mine)) < 0.95 * plan.floor or share < 1
+        below = float(np.min(mine)) < (1 - off) * plan.floor or share < 1
         plan = replace(plan, peak=share * plan.peak, floor=share * plan.floor if below else plan.floor)
-    rates = path_of(run).along(_by_optimizer_steps(run, groups[name]))
-    if run.imported and total and len(rates) and float(rates.steps[-1]) > 1.2 * total:
-        plan = None  # the log counts other steps than those that were declared: micro-batches, samples
-    # The run holds this in its memo: a strong reference back would keep its files open until the next collection.
-    recorded = run.memo["rates"] = RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
-    return recorded
+    rates = path_of(run).along(_by_optimizer_steps(run, groups[name], limit["accumulated"]))
+    beyond = bool(total and len(rates)) and float(rates.steps[-1]) > (1 + limit["beyond"]) * float(total or 0)
+    if beyond and not run.has("optimizer_steps"):
+        plan = None  # the record may count other steps than those that were declared: micro-batches, samples
+    # The run keeps this in its memo: a strong reference back would keep its files open until the next collection.
+    return RecordedRates(weakref.proxy(run), rates, plan, dry, groups[name])
 
 
-def _rounded(rates: Points) -> bool:
-    """Whether a log printed the rate with one digit: then its stairs are those of the print."""
+def _printed(run: Signals, digits: int) -> bool:
+    """Whether the losses of a record have so few digits that they were printed; without losses that may be so."""
+    loss = run.maybe("loss")
+    return loss is None or all(float(f"{value:.{digits - 1}e}") == value for value in loss.values[:_POINTS])
+
+
+def _one_digit(rates: Points, distinct: float) -> bool:
+    """Whether several rates have one digit each: then the stairs of the curve may be those of the print."""
     values = np.unique(rates.values[rates.values > 0])
-    digits = values / 10.0 ** np.floor(np.log10(values))
-    return len(values) >= 3 and bool(np.all(np.abs(digits - np.rint(digits)) < 1e-6))
+    digits = values / _TEN ** np.floor(np.log10(values))
+    return len(values) >= distinct and bool(np.all(np.abs(digits - np.rint(digits)) < _ROUNDING))
 
 
 def _lowest(dry: Curve, total: float) -> float:
     """Where the scheduler goes after its peak; one that counts epochs comes down many times in as many steps."""
-    curve = dry(np.linspace(0, total, 1001))
+    curve = dry(np.linspace(0, total, _POINTS))
     return float(np.min(curve[int(np.argmax(curve)) :]))
 
 
-def _by_optimizer_steps(run: Signals, rates: Points) -> Points:
+def _by_optimizer_steps(run: Signals, rates: Points, fewer: float) -> Points:
     """The rates by optimizer steps, where `run.step` was not called once for each."""
     taken = run.maybe("optimizer_steps")
     scaled = run.has("loss_scale")  # steps that a loss scaler skips are steps all the same
-    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < 0.9 * len(taken):
+    if taken is None or scaled or not 0 < float(np.sum(taken.values)) < fewer * len(taken):
         return rates
     counted = np.cumsum(taken.values) - 1 + taken.steps[0]
     return Points(rates.name, np.interp(rates.steps, taken.steps, counted), rates.values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,13 +19,22 @@ def unskipped(bad: Steps, skipped: Series) -> Steps:
     return bad[~np.isin(bad, skipped.steps[skipped.values > 0])]
 
 
-def at_the_end(series: Series) -> Steps:
-    """The steps of a series that are not finite and are followed by none that is."""
-    good = np.flatnonzero(np.isfinite(series.values))
-    return series.steps[int(good[-1]) + 1 :] if len(good) else series.steps
+def lasting(series: Series, seams: Sequence[int]) -> Steps:
+    """The steps of a series that are not finite and are followed by none that is, before the next seam or the end.
+
+    A seam is where training went back to a checkpoint: finite values after it say nothing of those before.
+    """
+    parts = np.split(np.arange(len(series)), np.unique(np.searchsorted(series.steps, seams)))
+    steps: Steps = series.steps[np.concatenate([_tail(part, np.isfinite(series.values[part])) for part in parts])]
+    return steps
 
 
-def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
+def _tail(part: Steps, finite: npt.NDArray[np.bool_]) -> Steps:
+    good = np.flatnonzero(finite)
+    return part[int(good[-1]) + 1 :] if len(good) else part
+
+
+def applied(norms: Series, loss: Series | None, every_step: bool) -> Steps:
     """Where nobody recorded which steps were skipped: non-finite gradients that were applied, or that never end.
 
     An update with such a gradient destroys the weights, and every loss after it. Where the loss goes on, a loss scaler
@@ -34,9 +45,8 @@ def applied(norms: Series, loss: Series | None, by_steps: bool) -> Steps:
     bad, good = norms.steps[wrong], norms.steps[~wrong]
     if not len(bad):
         return bad
-    dense = by_steps and len(norms) > 1 and float(np.median(np.diff(norms.steps))) <= 1
     tail = bad > good[-1] if len(good) else np.ones(len(bad), bool)
-    endless = tail & (dense and int(np.sum(tail)) >= _IN_A_ROW)
+    endless = tail & (every_step and int(np.sum(tail)) >= _IN_A_ROW)
     applied_steps: Steps = bad[endless | _destroyed(bad, loss)]
     return applied_steps
 

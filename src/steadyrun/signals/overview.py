@@ -15,9 +15,9 @@ from steadyrun.signals.declared_schedule import number
 
 Steps = npt.NDArray[np.int64]
 
-_ENOUGH = 50  # points, before their spacing tells what a gap is
-_SAMPLE = 1001  # of these
-_WIDE = 20.0  # times the usual spacing
+_GAPS_FROM = 50  # points, before their spacing tells what a gap is
+_SAMPLED = 1001  # of these
+_GAP = 20.0  # times the usual spacing
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def smoothed(series: Series, span: int) -> Series:
 
 def gaps(steps: Steps) -> Steps:
     """The last step before each gap: where a series that is recorded regularly leaves out many steps in a row."""
-    if len(steps) < _ENOUGH:
+    if len(steps) < _GAPS_FROM:
         return steps[:0]
     apart = np.diff(steps)
-    usual = float(np.median(apart[thinned(len(apart), _SAMPLE)]))
-    return steps[np.flatnonzero(apart > _WIDE * usual)]
+    usual = float(np.median(apart[thinned(len(apart), _SAMPLED)]))
+    return steps[np.flatnonzero(apart > _GAP * usual)]
 
 
 class Spread:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.signals.curves import Floats, ema
+from steadyrun.signals.curves import OF_NORMAL, Floats, ema
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
-from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.run_signals import LimitTable, Points, Signals
 
 SPAN = 50
 _FIRST = 10
-FEWEST = 20  # points of a loss curve, if the question does not say
 _QUARTER = 4
 _BLOCKS = 20  # equal stretches whose medians are compared
-_OF_NORMAL, _OF_MEDIAN = 1.4826, 1.2533  # from a median deviation to σ, and from the error of a mean to a median's
+_OF_MEDIAN = 1.2533  # from the error of a mean to a median's
+_TENTH = 10
+_EARLIEST = 3
 _EXPLODES = 2.0  # times: a mean of the first points so far above the first is an explosion, not noise
 
 
@@ -36,7 +37,7 @@ class Progress:
     @property
     def fallen(self) -> float:
         """The share of the starting loss that is gone at the best smoothed point after the first quarter."""
-        later = self.smooth[len(self.smooth) // 4 :]
+        later = self.smooth[len(self.smooth) // _QUARTER :]
         return float((self.start - np.min(later)) / abs(self.start)) if self.start else 0.0
 
 
@@ -65,7 +66,7 @@ class Levels:
         return back / down if down > 0 else 0.0
 
 
-def levels(run: Signals, name: str = "loss", fewest: float = FEWEST, *, rises: bool = False) -> Levels:
+def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Levels:
     """The levels of a loss along the path that training took; an error if too few points are recorded.
 
     Of what `rises` when all is well, such as a return, the highest level is the best.
@@ -82,7 +83,7 @@ def levels(run: Signals, name: str = "loss", fewest: float = FEWEST, *, rises: b
     tail = values[len(values) % size :].reshape(-1, size)
     medians = np.median(tail, axis=1)
     best = int(np.argmax(medians) if rises else np.argmin(medians))
-    spread = float(np.median(np.abs(tail - medians[:, None]))) * _OF_NORMAL
+    spread = float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL
     at = len(values) % size + best * size
     error = spread * _OF_MEDIAN / math.sqrt(size)
     lowest, last = float(medians[best]), float(medians[-1])
@@ -95,11 +96,11 @@ def levels(run: Signals, name: str = "loss", fewest: float = FEWEST, *, rises: b
 def true_start(values: Floats) -> float:
     """Where a loss begins: its first points, or the first alone where the next ones explode."""
     first = float(values[0])
-    early = min(float(np.mean(values[:3])), float(np.mean(values[:_FIRST])))
+    early = min(float(np.mean(values[:_EARLIEST])), float(np.mean(values[:_FIRST])))
     return first if 0 < _EXPLODES * first < early else early
 
 
-def progress(run: Signals, fewest: float = FEWEST) -> Progress:
+def progress(run: Signals, fewest: float) -> Progress:
     """The run's progress; an error if fewer than `fewest` points are recorded."""
     loss = run.points("loss")
     if len(loss) < fewest:
@@ -120,15 +121,16 @@ def surely(training: Progress, fewest: int) -> float:
     The first tenth has at least `fewest` points.
     """
     values = training.loss.values
-    early, late = values[: max(fewest, len(values) // 10)], values[len(values) // 2 :]
+    early, late = values[: max(fewest, len(values) // _TENTH)], values[len(values) // 2 :]
     error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
     change = float(np.mean(late) - np.mean(early))
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0
 
 
-def learns(run: Signals, share: float, fewest: float = FEWEST) -> bool:
-    """Whether more than this share of the loss is gone: then there are gradients and a learning rate, whatever a log
-    prints of them.
-    """
+def learns(run: Signals, limit: LimitTable) -> bool:
+    """Whether the loss has certainly fallen: then there are gradients and a learning rate, whatever is recorded."""
     loss = run.maybe("loss")
-    return loss is not None and len(loss) >= fewest and progress(run, fewest).fallen > share
+    if loss is None or len(loss) < limit["losses"]:
+        return False
+    training = progress(run, limit["losses"])
+    return training.fallen > limit["learns"] and surely(training, int(limit["early"])) < -limit["errors"]

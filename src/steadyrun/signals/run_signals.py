@@ -17,10 +17,11 @@ from steadyrun.records import Event, Series
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.nonfinite import applied, at_the_end, unskipped
+from steadyrun.signals.nonfinite import applied, lasting, unskipped
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
-_LARGEST = 1e150  # squares of larger numbers are no numbers any more
+_EXACT = 2.0**53  # larger whole numbers are rounded
+_SQUARABLE = 1e150  # squares of larger numbers are no numbers any more
 
 Axes = tuple[npt.NDArray[np.int64], Floats]
 """Steps and times."""
@@ -118,7 +119,11 @@ class Signals:
         """What the points of a series are: steps where each was recorded, otherwise logged points (or epochs)."""
         if self.step_unit == "epoch":
             return "epochs"
-        return "steps" if points.spacing <= 1 and self.step_unit == "step" else "logged points"
+        return "steps" if self.every_step(points) else "logged points"
+
+    def every_step(self, points: Points | Series) -> bool:
+        """Whether each point of a series is one step, not one of several or their mean."""
+        return self.step_unit == "step" and (len(points) < 2 or float(np.median(np.diff(points.steps))) <= 1)
 
     def stretch(self, points: Points, steps: float, fewest: int) -> int:
         """How many points of a series cover so many steps: as many where each was recorded, fewer in a sparse log.
@@ -201,7 +206,7 @@ class Signals:
         if not self.has(name):
             raise MissingSignal(name)
         values = self._source.series(name).values
-        return values[np.isfinite(values) & (np.abs(values) < 2.0**53)]
+        return values[np.isfinite(values) & (np.abs(values) < _EXACT)]
 
     def how_many(self, name: str, until: float) -> int:
         """How many values such a series has up to a step."""
@@ -227,7 +232,8 @@ class Signals:
     @cached_property
     def applied(self) -> npt.NDArray[np.int64]:
         """Steps with a non-finite gradient that was applied, told by the losses where nobody recorded it."""
-        return applied(self.raw("grad_norm"), self.raw("loss") if self.has("loss") else None, self.step_unit == "step")
+        norms = self.raw("grad_norm")
+        return applied(norms, self.raw("loss") if self.has("loss") else None, self.every_step(norms))
 
     @cached_property
     def first_nonfinite(self) -> tuple[int, str] | None:
@@ -244,6 +250,11 @@ class Signals:
     def _so_far(self) -> str:
         return f" before step {self.end:g}" if self.first_nonfinite else ""
 
+    @property
+    def _seams(self) -> list[int]:
+        """Steps at which training went on from a checkpoint."""
+        return [event.step for kind in ("resume", "rollback") for event in self.events(kind) if event.step is not None]
+
     def _finite(self, name: str) -> Points:
         series = self.raw(name)
         keep = np.isfinite(series.values) & (series.steps < self.end)
@@ -251,8 +262,8 @@ class Signals:
         whole = bool(np.all(keep))
         if not whole:
             steps, values = steps[keep], values[keep]
-        if len(values) and float(np.max(np.abs(values))) > _LARGEST:
-            values, whole = np.clip(values, -_LARGEST, _LARGEST), False
+        if len(values) and float(np.max(np.abs(values))) > _SQUARABLE:
+            values, whole = np.clip(values, -_SQUARABLE, _SQUARABLE), False
         if whole:
             self._whole[name] = self._axes_like(series)
         return Points(name, self._shared(steps), values)
@@ -293,8 +304,8 @@ class Signals:
             bad = unskipped(bad, self.raw("skipped"))
         elif len(bad) and name == "grad_norm":
             bad = self.applied
-        elif len(bad) and self.imported:  # where the loss goes on, nothing was destroyed, or nothing was measured
-            bad = np.setdiff1d(at_the_end(self.raw(name)), self._validated)
+        elif len(bad):  # if the loss goes on, nothing was destroyed, or nothing was measured
+            bad = np.setdiff1d(lasting(self.raw(name), self._seams), self._validated)
         return int(bad[0]) if len(bad) else None
 
 

@@ -14,9 +14,6 @@ from steadyrun.text import shown
 # A series around one moment: its level before, its peak, its largest step, where it is afterwards.
 
 
-_FEW = 5  # points, of which a level is made at least
-
-
 def smoothed_points(points: Points, span: int) -> Points:
     """The exponential moving average of a series, at its steps."""
     return Points(points.name, points.steps, ema(points.values, span))
@@ -67,11 +64,11 @@ def value_at(series: Series, step: int) -> float | None:
     return float(values[-1]) if len(values) else None
 
 
-def times_before(series: Series, step: int, window: int) -> tuple[float, float] | None:
-    """The value at a step and the mean of the finite ones before it; None where one of them is not known."""
+def times_before(series: Series, step: int, window: int, fewest: int) -> tuple[float, float] | None:
+    """The value at a step and the mean of the finite ones before it; None if not known, or of fewer than `fewest`."""
     now = value_at(series, step)
     early = series.values[(series.steps < step) & np.isfinite(series.values)][-window:]
-    if now is None or len(early) < _FEW or float(np.mean(early)) <= 0:
+    if now is None or len(early) < fewest or float(np.mean(early)) <= 0:
         return None
     return now, float(np.mean(early))
 
@@ -151,7 +148,7 @@ def _scale(scale: Points | None, began: int, peak: int) -> str:
 # Loss spikes: where they begin, how high they go, when they are over. Overlapping flags are one spike.
 
 
-_SETTLED = 5  # points whose mean must be back: one lucky point does not end a spike
+_STRETCH = 64  # points that are looked through at first
 
 
 @dataclass(frozen=True)
@@ -177,10 +174,10 @@ class Spike:
         return None if self.end is None else self.end - self.start
 
 
-def spikes(loss: Points, window: int, sigmas: float, back: float) -> list[Spike]:
+def spikes(loss: Points, window: int, sigmas: float, back: float, settled: int) -> list[Spike]:
     """All spikes: points above the mean of the `window` before them by `sigmas` deviations, joined while not back.
 
-    A spike is over when the loss (a mean of five points) is within `back` deviations of the mean before it.
+    A spike is over when the loss (a mean of `settled` points) is within `back` deviations of the mean before it.
     """
     values = loss.values
     if len(values) <= window:
@@ -189,13 +186,13 @@ def spikes(loss: Points, window: int, sigmas: float, back: float) -> list[Spike]
     deviation = np.concatenate([[np.nan], rolling_deviation(values, window)[:-1]])
     flagged = values > mean + sigmas * deviation
     flagged[:window] = False
-    settled = rolling_mean(values, _SETTLED)
+    level = rolling_mean(values, settled)
     all_spikes: list[Spike] = []
     free_from = 0
     for start in np.flatnonzero(flagged).tolist():
         if start < free_from:
             continue
-        spike = _follow(loss, start, float(mean[start]), float(deviation[start]), settled, back)
+        spike = _follow(loss, start, float(mean[start]), float(deviation[start]), back, level, settled)
         all_spikes.append(spike)
         if spike.end is None:
             break
@@ -203,12 +200,14 @@ def spikes(loss: Points, window: int, sigmas: float, back: float) -> list[Spike]
     return all_spikes
 
 
-def _follow(loss: Points, start: int, level: float, deviation: float, settled: Floats, back: float) -> Spike:
+def _follow(
+    loss: Points, start: int, level: float, deviation: float, back: float, means: Floats, settled: int
+) -> Spike:
     limit = level + back * deviation
-    back_at = _first_below(settled, start + _SETTLED, limit)
-    single = np.flatnonzero(loss.values[start + 1 : start + 1 + _SETTLED] <= limit)
+    back_at = _first_below(means, start + settled, limit)
+    single = np.flatnonzero(loss.values[start + 1 : start + 1 + settled] <= limit)
     end = back_at
-    if back_at is not None and len(single) >= _SETTLED - 1:  # back at once: a single point stood out
+    if back_at is not None and len(single) >= settled - 1:  # back at once: a single point stood out
         end = start + 1 + int(single[0])
     stop = len(loss) if end is None else end
     peak = start + int(np.argmax(loss.values[start:stop]))
@@ -217,7 +216,7 @@ def _follow(loss: Points, start: int, level: float, deviation: float, settled: F
 
 def _first_below(values: Floats, start: int, limit: float) -> int | None:
     """The first index from `start` on with a value at or below the limit, looked for in growing stretches."""
-    size = 64
+    size = _STRETCH
     while start < len(values):
         below = np.flatnonzero(values[start : start + size] <= limit)
         if len(below):

@@ -11,10 +11,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from steadyrun.signals.curves import Floats, robust_scale
 from steadyrun.signals.facts import Facts
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import FEWEST, Progress, progress
+from steadyrun.signals.progress import Progress, progress
 from steadyrun.signals.run_signals import Points, Signals
 
 _SEED_LOSS = math.log(512)  # the specification's gaps are in nats of a model with this first loss
+_REACH = 16  # of so many validations one neighbour on each side
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Gap:
     def stands_out(self) -> tuple[int, float]:
         """The validation that is highest beside its neighbours, and how many times the higher of them it is."""
         values = self.val.values
-        if len(values) < 3 or float(np.min(values)) <= 0:
+        if len(values) <= 2 or float(np.min(values)) <= 0:
             return 0, 0.0
         times = values[1:-1] / np.maximum(values[:-2], values[2:])
         index = int(np.argmax(times))
@@ -57,7 +58,7 @@ class Gap:
         Of many validations the middle of more: the lowest of many is low by chance.
         """
         values = self.val.values
-        if len(values) < 3:
+        if len(values) <= 2:
             return values
         reach = self.reach
         padded = np.concatenate([np.full(reach, values[0]), values, np.full(reach, values[-1])])
@@ -66,15 +67,15 @@ class Gap:
 
     @property
     def reach(self) -> int:
-        return max(1, len(self.val) // 16)
+        return max(1, len(self.val) // _REACH)
 
     @property
     def noise(self) -> float:
         """How far such a middle is off by chance, relative to the best: from the scatter of neighbours."""
-        values = self.val.values
-        if len(values) < 4 or not self.lowest:
+        moves = np.diff(self.val.values)
+        if len(moves) <= 2 or not self.lowest:
             return 0.0
-        scatter = robust_scale(np.diff(values)).spread / math.sqrt(2)
+        scatter = robust_scale(moves).spread / math.sqrt(2)
         return scatter / math.sqrt(2 * self.reach + 1) / abs(self.lowest)
 
     @property
@@ -89,21 +90,14 @@ class Gap:
         return bool(self.train[-1] < self.train[self.best])
 
 
-def _counts_otherwise(val: Points, loss: Points) -> bool:
-    """Validations numbered 0, 1, 2, … beside losses over far more steps: these are epochs."""
-    numbered = len(val) >= 5 and val.spacing == 1 and val.steps[0] <= 1
-    return bool(numbered and loss.steps[-1] > 5 * val.steps[-1])
-
-
-def gap_of(run: Signals, known: Facts, fewest: float = FEWEST) -> Gap:
+def gap_of(run: Signals, known: Facts, fewest: float) -> Gap:
     """The gap at every validation within the recorded training steps; an error if there is none, or fewer losses."""
     val = run.points("val_loss")
     training: Progress = progress(run, fewest)
     # The first logged loss of a sparse record stands for the steps before it, too.
     first = training.loss.steps[0] - (training.loss.spacing if training.loss.spacing > 1 else 0)
-    if run.imported and _counts_otherwise(val, training.loss):
-        why = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}: they count something else"
-        raise MissingSignal("val_loss", f"{why} than the training losses", "log both over the same steps")
+    if known.validated_by:
+        raise MissingSignal("val_loss", known.validated_by, "log both over the same steps")
     inside = val.where((val.steps >= first) & (val.steps <= training.loss.steps[-1] + training.loss.spacing))
     if not len(inside):
         raise MissingSignal("val_loss", "no validation lies within the recorded training steps")

@@ -10,6 +10,8 @@ from steadyrun.errors import UsageError
 from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, SUSPECT, Answer, Limits, Question, explained
 from steadyrun.questions.form import Changes as Changes
 
+FAILED = "failed"  # the outcome of a question that raised an exception
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -106,7 +108,7 @@ class _Engine:
         except Exception as problem:
             why = f"this question failed with {type(problem).__name__}: {problem}"
             how = "this is a mistake in steadyrun: please report it with the run's manifest"
-            return Answer(CANNOT_TELL, "failed", why, missing=("an answer",), how_to_record=how)
+            return Answer(CANNOT_TELL, FAILED, why, missing=("an answer",), how_to_record=how)
 
     def _look_for_causes(self, edge: tuple[str, ...], symptom: str) -> dict[str, str]:
         """By grade: the first question behind the edge that answers with a fault, and with a suspect."""

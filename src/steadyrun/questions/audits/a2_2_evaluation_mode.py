@@ -57,7 +57,7 @@ QUESTION = Question(
             unit="validations in a row",
             meaning="how many must show it, or all there are",
             seed="",
-            decision="not a trial",
+            decision="a single one may be a trial",
         ),
     ),
     outcomes=(

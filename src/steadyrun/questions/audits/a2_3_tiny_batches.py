@@ -89,7 +89,7 @@ QUESTION = Question(
             unit="times the training loss",
             meaning="how far validation is above it",
             seed="",
-            decision="beside the small batch",
+            decision="only asked if batches are this small",
         ),
         Threshold(
             name="samples",

@@ -61,7 +61,7 @@ QUESTION = Question(
             unit="of supervised targets",
             meaning="that many must match at the wrong place",
             seed="",
-            decision="a shift is total",
+            decision="a real shift affects every target",
         ),
         Threshold(
             name="other",

@@ -41,7 +41,7 @@ QUESTION = Question(
             unit="sampled steps",
             meaning="how long a block must stand still",
             seed="",
-            decision="gradual unfreezing is the reverse",
+            decision="one or two may be skipped steps; gradual unfreezing goes the other way",
         ),
     ),
     outcomes=(

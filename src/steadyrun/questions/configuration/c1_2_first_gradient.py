@@ -9,12 +9,10 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -31,7 +29,8 @@ class Reduction:
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
     summed_loss(run)
-    classes = known_facts(run, limit).classes
+    known = known_facts(run, limit)
+    classes = known.classes
     norms = run.points("grad_norm")
     if norms.steps[0] > 1:
         first_step = norms.step_at(0)
@@ -61,7 +60,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         if (had := _erased(run)) is not None:
             message = f"{facts}, although it was {shown(had)} when backward ended."
             return Finding("erased", message, measured | {"at_backward": had}, 0)
-        if run.imported and learns(run, limit["learns"], limit["losses"]):
+        if known.learns:
             raise MissingSignal("grad_norm", f"{facts}, and the loss falls: it is rounded, or not the norm")
         message = f"{facts}, and in the steps after it: nothing comes back."
         return Finding("nothing", message, measured, 0, may_pass=classes is None)
@@ -187,7 +186,7 @@ QUESTION = Question(
             unit="",
             meaning="norm below which nothing comes back",
             seed="0.001",
-            decision="a note, since small initial weights do it, too; a fault is a gradient of exactly zero",
+            decision="a note, since small initial weights also do it; a fault is a gradient of exactly zero",
             of="-grad_norm",
         ),
         Threshold(
@@ -231,15 +230,6 @@ QUESTION = Question(
             seed="",
             decision="a reward may stay away for longer",
         ),
-        Threshold(
-            name="learns",
-            value=0.05,
-            unit="fraction of the first loss",
-            meaning="a log whose loss fell by more than this has gradients",
-            seed="",
-            decision="then the printed norm is rounded, or not the norm",
-        ),
-        LOSSES,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the first gradient has an ordinary size"),

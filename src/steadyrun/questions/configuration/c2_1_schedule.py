@@ -13,9 +13,10 @@ from steadyrun.questions.configuration.schedule_faults import (
     starts_at_peak,
     warmup_missing,
 )
+from steadyrun.questions.facts import known_rates
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import agreement, distance, unknown_schedule
-from steadyrun.signals.learning_rates import RecordedRates, look
+from steadyrun.signals.learning_rates import RecordedRates
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -24,7 +25,7 @@ _HOW = 'declare config={"schedule": "cosine"} (or linear, constant), or give run
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    recorded = look(run)
+    recorded = known_rates(run, limit)
     if len(recorded.rates) < limit["rates"]:
         raise MissingSignal("lr/*", f"only {len(recorded.rates)} learning rates are recorded yet", "let it run on")
     plan = recorded.plan
@@ -105,7 +106,7 @@ QUESTION = Question(
             unit="share of steps",
             meaning="agreeing steps needed to pass",
             seed="",
-            decision="the rest may be a seam",
+            decision="the rest may be the steps around a resume",
             of="-agreeing",
         ),
         Threshold(
@@ -132,7 +133,7 @@ QUESTION = Question(
             unit="share of the peak",
             meaning="distance that nothing explains",
             seed="",
-            decision="between this and 5% lies a note: other spellings of a schedule live there",
+            decision="implementations of the same schedule differ by less; from 5% on it is a note",
             of="far",
         ),
         Threshold(
@@ -197,7 +198,7 @@ QUESTION = Question(
             unit="changes",
             meaning="at most this many are too few to compare",
             seed="",
-            decision="a rate that changes once per epoch has few stairs at first",
+            decision="a rate that changes once per epoch has changed a few times in its first epochs",
         ),
         Threshold(
             name="stair",
@@ -205,7 +206,7 @@ QUESTION = Question(
             unit="learning rates",
             meaning="how many there must be for each change",
             seed="",
-            decision="more changes are no stairs",
+            decision="a rate that changes more often is not set once per epoch",
         ),
         Threshold(
             name="per_epoch",
@@ -238,6 +239,30 @@ QUESTION = Question(
             meaning="a rate below this is at its minimum",
             seed="",
             decision="a cosine comes this close shortly before its end",
+        ),
+        Threshold(
+            name="slack",
+            value=3,
+            unit="learning rates",
+            meaning="how much earlier or later than declared the curve may jump",
+            seed="",
+            decision="schedulers are stepped before or after the rate is recorded",
+        ),
+        Threshold(
+            name="wide",
+            value=3,
+            unit="learning rates",
+            meaning="how many the stairs of a curve have at least, on average",
+            seed="",
+            decision="a rate that changes more often is a curve of its own",
+        ),
+        Threshold(
+            name="aside",
+            value=0.25,
+            unit="of a stair",
+            meaning="how far beside the declared curve a stair may begin",
+            seed="",
+            decision="epochs are not all of one length",
         ),
     ),
     outcomes=(

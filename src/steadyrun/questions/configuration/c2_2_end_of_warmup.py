@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.configuration.schedule_faults import steps_done
+from steadyrun.questions.facts import rates_by_group
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import rates_of
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
@@ -19,7 +19,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no warmup is declared (config warmup_steps)", "warmup_steps")
     if peak is None or peak <= 0:
         raise MissingSignal("lr_max", "a warmup is declared, but not the learning rate it leads to")
-    rates = {name: path_of(run).along(points) for name, points in rates_of(run).items()}
+    rates = {name: path_of(run).along(points) for name, points in rates_by_group(run, limit).items()}
     # Groups may have rates of their own: the one that comes closest to the declared peak is the one meant.
     at_end = {name: _rate_at(points.steps, points.values, warmup, limit["near"]) for name, points in rates.items()}
     known = {name: rate for name, rate in at_end.items() if rate is not None}

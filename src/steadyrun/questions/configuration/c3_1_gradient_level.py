@@ -146,7 +146,7 @@ QUESTION = Question(
             unit="",
             meaning="smoothed norm of dead training",
             seed="0.01",
-            decision="runs that have learned everything pass it, too: a fault only where the loss does not fall",
+            decision="runs that have learned everything also get there: a fault only if the loss does not fall",
             of="-lowest",
         ),
         Threshold(
@@ -155,7 +155,7 @@ QUESTION = Question(
             unit="share of steps",
             meaning="how often it must be high",
             seed="",
-            decision="a passing hill is no regime",
+            decision="a short excursion does not count",
             of="above",
         ),
         Threshold(

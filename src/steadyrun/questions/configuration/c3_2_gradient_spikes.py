@@ -174,7 +174,7 @@ QUESTION = Question(
             unit="steps",
             meaning="fewer steps before have no mean",
             seed="",
-            decision="there the median of the first ones counts",
+            decision="for these the median of the first norms counts",
         ),
         Threshold(
             name="settled",

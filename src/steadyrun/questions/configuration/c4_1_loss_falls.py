@@ -232,7 +232,7 @@ QUESTION = Question(
             unit="share of the first loss",
             meaning="what must be gone where the updates are tiny",
             seed="",
-            decision="together with the update limit",
+            decision="as in C3.1; it only counts together with tiny updates",
             of="-fallen",
         ),
         Threshold(
@@ -266,7 +266,7 @@ QUESTION = Question(
             unit="of the largest learning rate",
             meaning="a rate below this at half time is gone",
             seed="",
-            decision="schedules that are meant come so low at their end",
+            decision="an intended schedule reaches this only at its end",
         ),
         Threshold(
             name="risen",
@@ -274,7 +274,7 @@ QUESTION = Question(
             unit="share of the first loss",
             meaning="a loss above its start by this, surely, diverges",
             seed="",
-            decision="beyond noise",
+            decision="noise moves the smoothed loss by less",
         ),
         Threshold(
             name="risen_far",

@@ -167,7 +167,7 @@ QUESTION = Question(
             unit="nats of V = 512",
             meaning="validation below training",
             seed="0.3",
-            decision="dropout and augmentation explain it, too: a note",
+            decision="dropout and augmentation also explain it: a note",
             of="-last_gap",
         ),
         Threshold(
@@ -203,7 +203,7 @@ QUESTION = Question(
             unit="steps",
             meaning="how many first steps are checked for repeated training examples",
             seed="",
-            decision="repetition shows at once in a small world",
+            decision="a small data set repeats examples within a few steps",
         ),
         Threshold(
             name="different",
@@ -211,7 +211,7 @@ QUESTION = Question(
             unit="fraction of the first training examples",
             meaning="so many must be different",
             seed="",
-            decision="short windows, pairs of words and the inputs of a small world are common to any two samples",
+            decision="short windows and pairs of words are common to any two samples",
         ),
         Threshold(
             name="few_batches",

@@ -94,7 +94,7 @@ def agrees(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Findin
     if share >= limit["share"]:
         message = f"follow the declared curve ({words}, peak {shown(plan.peak)}) at {share:.0%} of the steps"
         return Finding("pass", f"the recorded rates {message}.", {"agreeing": share})
-    of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit["close"])
+    of_stairs = stairs(after.steps, after.values, plan.rate, plan.peak, limit)
     if of_stairs is not None and of_stairs >= limit["share"]:
         message = (
             f"follow the declared curve ({words}, peak {shown(plan.peak)}) in stairs, as a rate set once per epoch"
@@ -253,7 +253,7 @@ def _reaches_floor_early(recorded: RecordedRates, plan: SchedulePlan, limit: Lim
     meant = float(all_steps[np.argmax(plan.rate(all_steps) <= low)])
     after = recorded.rates.from_step(plan.warmup)
     at = after.steps[after.values <= low]
-    jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak)
+    jump = largest_jump(after.steps, after.values, plan.rate(after.steps), plan.peak, limit.count("slack"))
     smooth = jump is None or jump.size <= limit["jump"] or own_curve(recorded, limit)
     if not len(at) or at[0] >= (1 - limit["horizon"]) * meant or not smooth:
         return None
@@ -275,7 +275,8 @@ def own_curve(recorded: RecordedRates, limit: Limits) -> bool:
 
 
 def jumps(recorded: RecordedRates, plan: SchedulePlan, limit: Limits) -> Finding | None:
-    jump = largest_jump(recorded.rates.steps, recorded.rates.values, plan.rate(recorded.rates.steps), plan.peak)
+    rates = recorded.rates
+    jump = largest_jump(rates.steps, rates.values, plan.rate(rates.steps), plan.peak, limit.count("slack"))
     if jump is None or jump.size <= limit["jump"]:
         return None
     return Finding(

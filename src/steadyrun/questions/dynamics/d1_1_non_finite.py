@@ -7,6 +7,7 @@ import numpy as np
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 _SHOWN = 5
 
@@ -19,10 +20,10 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"bad_losses": float(len(bad)), "losses": float(count)}
     if first is None:
         if len(bad):
-            why = "and finite ones follow" if run.imported else "each in a step that the loss scaler skipped"
+            why = "each in a step that the loss scaler skipped" if run.has("skipped") else "and finite ones follow"
             message = f"{len(bad)} of {count} losses are not finite (steps {_list(bad)}), {why}."
             return Finding("skipped-only", message, measured, int(bad[0]))
-        other = _others(run, limit["zeros"]) if run.imported else None
+        other = _unheard(run) or _hidden(run, limit)
         if other is not None:
             return Finding("skipped-only", other[1], measured, other[0])
         return Finding("pass", f"all {count} recorded losses are finite.", measured)
@@ -36,19 +37,33 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("non-finite", f"{what} is not finite at step {step}; {how_many}.", measured, step)
 
 
-def _others(run: Signals, zeros: float) -> tuple[int, str] | None:
-    """Of a log: gradients and validations that are not finite while the loss goes on; a loss that is 0 to the end."""
+def _unheard(run: Signals) -> tuple[int, str] | None:
+    """Gradients and validations that are not finite while the loss goes on, if nobody recorded which steps count."""
+    if run.has("skipped"):
+        return None
     for name, what in (("grad_norm", "gradient norms"), ("val_loss", "validation losses")):
         bad, count = run.not_finite(name) if run.has(name) else (np.array([]), 0)
         absent = name == "val_loss" and count > len(bad) > count / 2  # a table with NaN where nothing was validated
         if len(bad) and not absent:
             return int(bad[0]), f"{len(bad)} of {count} {what} are not finite (steps {_list(bad)}); the loss goes on."
+    return None
+
+
+def _hidden(run: Signals, limit: Limits) -> tuple[int, str] | None:
+    """A loss that falls to exactly 0 at once and stays there; one that is learned comes down to it."""
     loss = run.raw("loss")
     alive = np.flatnonzero(loss.values != 0)
-    if len(alive) and len(loss) - int(alive[-1]) > zeros:
-        step = int(loss.steps[int(alive[-1]) + 1])
-        return step, f"the loss is exactly 0 from step {step} on: loggers that filter NaN print it so."
-    return None
+    if not len(alive) or len(loss) - int(alive[-1]) <= limit["zeros"]:
+        return None
+    last = int(alive[-1])
+    before = float(np.median(np.abs(loss.values[: last + 1][-limit.count("zeros") :])))
+    if before <= limit["level"] * abs(float(loss.values[int(alive[0])])):
+        return None
+    step = int(loss.steps[last + 1])
+    return (
+        step,
+        f"the loss is exactly 0 from step {step} on, {shown(before)} before: loggers that filter NaN print it so.",
+    )
 
 
 def _list(steps: object) -> str:
@@ -70,9 +85,17 @@ QUESTION = Question(
             name="zeros",
             value=5,
             unit="losses",
-            meaning="a log that ends with at least this many losses of exactly 0 hides NaN",
+            meaning="a record that ends with at least this many losses of exactly 0 may hide NaN",
             seed="",
             decision="loggers that filter NaN print 0",
+        ),
+        Threshold(
+            name="level",
+            value=0.1,
+            unit="of the first loss",
+            meaning="a loss that was lower before its zeros has been learned",
+            seed="",
+            decision="a loss that is learned to 0 comes down to it; NaN comes at once",
         ),
     ),
     outcomes=(

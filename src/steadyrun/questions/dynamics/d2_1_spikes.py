@@ -105,7 +105,7 @@ QUESTION = Question(
             unit="times the median of the norms before",
             meaning="a gradient norm that rose before such a jump",
             seed="",
-            decision="it is only mentioned with the jump",
+            decision="it decides nothing: the rise is mentioned with the jump",
         ),
         Threshold(
             name="look_back",
@@ -113,7 +113,7 @@ QUESTION = Question(
             unit="points",
             meaning="how far before such a jump the gradient may have risen",
             seed="",
-            decision="it is only mentioned with the jump",
+            decision="it decides nothing: the rise is mentioned with the jump",
         ),
     ),
     outcomes=(

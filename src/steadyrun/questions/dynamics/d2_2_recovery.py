@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steadyrun.questions.dynamics.run_spikes import BACK, WITHIN, find_spikes, stays
+from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, WITHIN, find_spikes, stays
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
@@ -56,7 +56,15 @@ QUESTION = Question(
             unit="deviations",
             meaning="distance from the old mean that counts as back",
             seed="0.5 sigma",
-            decision="as specified, for the mean of five steps: noise alone dips below it",
+            decision="as specified, for a mean of steps: noise alone dips below it",
+        ),
+        Threshold(
+            name="settled",
+            value=SETTLED,
+            unit="points",
+            meaning="how many in the mean that must be back",
+            seed="",
+            decision="one lucky step does not end a spike",
         ),
         Threshold(
             name="within",

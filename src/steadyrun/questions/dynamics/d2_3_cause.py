@@ -202,7 +202,7 @@ QUESTION = Question(
             unit="steps",
             meaning="how long before a spike the update or the gradient may have risen",
             seed="",
-            decision="it is only mentioned with the spike",
+            decision="it decides nothing: the rise is mentioned with the spike",
         ),
         Threshold(
             name="clearly",

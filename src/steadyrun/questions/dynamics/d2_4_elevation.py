@@ -44,7 +44,7 @@ def find(run: Signals, limit: Limits) -> Finding:
             "level-shift", f"{facts}; it rose little by little, not in one blow.", measured, spike.start_step
         )
     proof = _weights_thrown(run, spike, limit["weights"])
-    if not proof and (not run.imported or (_overshoots(run, spike, at_once, now, limit))):
+    if not proof and _overshoots(run, spike, at_once, now, limit):
         proof = _validation_rose(run, spike, risen / 2)
     if not known_facts(run, limit).must_fall or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
@@ -54,9 +54,9 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: Limits) -> bool:
-    """Of a log: whether the loss shot above its new level, and the gradient with it.
+    """Whether the loss shot above its new level, and the gradient with it.
 
-    Where the objective was changed on purpose neither does.
+    If the objective was changed on purpose, neither does, and validation rises all the same.
     """
     if at_once <= limit["overshoot"] * (now - spike.level):
         return False
@@ -143,13 +143,14 @@ QUESTION = Question(
             unit="times",
             meaning="growth of a block's weights across the spike",
             seed="",
-            decision="smoothed labels, new data, another objective lift the loss at once, too, and hardly move weights",
+            decision="smoothed labels, new data or another objective also lift the loss at once, but hardly move "
+            "weights",
         ),
         Threshold(
             name="overshoot",
             value=1.3,
             unit="times the rise that stays",
-            meaning="of a log: how far the loss must have shot at once",
+            meaning="how far the loss must have shot at once",
             seed="",
             decision="a new stage of training, a term switched on or quantisation rise to their level and not "
             "beyond it",
@@ -157,10 +158,10 @@ QUESTION = Question(
         Threshold(
             name="thrown",
             value=2,
-            unit="times the middle of the norms before",
-            meaning="of a log: the gradient norm at the spike",
+            unit="times the median of the norms before",
+            meaning="the gradient norm at the spike",
             seed="",
-            decision="the tutor's damaged run has 3.3; where the log has no norm, it stays a note",
+            decision="the tutor's damaged run has 3.3; without gradient norms it stays a note",
         ),
         Threshold(
             name="first",
@@ -168,7 +169,7 @@ QUESTION = Question(
             unit="steps",
             meaning="the steps that count as at once",
             seed="",
-            decision="a median of these",
+            decision="their median is not moved by the peak alone",
         ),
         Threshold(
             name="last",
@@ -176,7 +177,7 @@ QUESTION = Question(
             unit="steps",
             meaning="the end of the record that is looked at",
             seed="",
-            decision="a median of these",
+            decision="their median is not moved by a few batches",
         ),
         Threshold(
             name="deviations",
@@ -214,7 +215,7 @@ QUESTION = Question(
             name="norms",
             value=10,
             unit="gradient norms",
-            meaning="of a log: how many from the spike on are looked at",
+            meaning="how many from the spike on are looked at",
             seed="",
             decision="later norms belong to the new level",
         ),
@@ -222,9 +223,9 @@ QUESTION = Question(
             name="norms_before",
             value=20,
             unit="gradient norms",
-            meaning="of a log: how many before the spike they are compared with",
+            meaning="how many before the spike they are compared with",
             seed="",
-            decision="a median of these",
+            decision="their median is the usual norm",
         ),
     ),
     outcomes=(

@@ -123,7 +123,7 @@ QUESTION = Question(
             unit="overflows",
             meaning="overflows that a constant scale ignored",
             seed="constant scale",
-            decision="a young scaler has a constant scale, too, but no overflows",
+            decision="the scale of a short run is also constant, but without overflows",
         ),
         Threshold(
             name="fallen",

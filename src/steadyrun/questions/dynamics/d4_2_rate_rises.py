@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.dynamics.drift import last_stretch
+from steadyrun.questions.facts import known_rates
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import look
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
@@ -16,7 +16,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     stretch = last_stretch(run, limit)
     if not stretch.rising:
         raise NotApplicable("the loss does not rise")
-    recorded = look(run)
+    recorded = known_rates(run, limit)
     rates = recorded.rates.from_step(stretch.loss.steps[0])
     if len(rates) < 2:
         raise NotApplicable("no learning rates are recorded in this stretch", "lr/*")

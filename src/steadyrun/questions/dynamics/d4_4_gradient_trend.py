@@ -75,7 +75,7 @@ QUESTION = Question(
             unit="share of the best smoothed loss",
             meaning="how far the loss must have risen",
             seed="",
-            decision="less is a note",
+            decision="a smaller rise is a note",
             of="above_best",
         ),
         WORSE,
@@ -93,7 +93,7 @@ QUESTION = Question(
             unit="validations",
             meaning="how many last ones must be close to call validation flat",
             seed="",
-            decision="it is only mentioned with the plateau",
+            decision="it decides nothing: flat validation is mentioned with the trend",
         ),
         Threshold(
             name="flat",
@@ -101,7 +101,7 @@ QUESTION = Question(
             unit="of their mean",
             meaning="how close they must be",
             seed="",
-            decision="it is only mentioned with the plateau",
+            decision="it decides nothing: flat validation is mentioned with the trend",
         ),
     ),
     outcomes=(

@@ -7,7 +7,7 @@ from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike, spikes
 
-WINDOW, SIGMAS, BACK, WITHIN = 100, 3.0, 0.5, 50
+WINDOW, SIGMAS, BACK, SETTLED, WITHIN = 100, 3.0, 0.5, 5, 50
 
 
 def window_of(run: Signals, limit: Limits) -> int:
@@ -25,15 +25,16 @@ def find_spikes(run: Signals, limit: Limits) -> list[Spike]:
     """
     from steadyrun.questions.dynamics import d2_1_spikes, d2_2_recovery  # they import this file
 
-    rule, back = limit.of(d2_1_spikes.QUESTION), limit.of(d2_2_recovery.QUESTION)["back"]
+    rule, over = limit.of(d2_1_spikes.QUESTION), limit.of(d2_2_recovery.QUESTION)
     loss, sigmas = run.points("loss"), rule["sigmas"]
+    back, settled = over["back"], over.count("settled")
     window = window_of(run, limit)
     if len(loss) <= window:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal("loss", f"{len(loss)} losses are recorded, the rule needs more than {window}", how)
-    key = ("spikes", window, sigmas, back)
+    key = ("spikes", window, sigmas, back, settled)
     if key not in run.memo:
-        run.memo[key] = spikes(loss, window, sigmas, back)
+        run.memo[key] = spikes(loss, window, sigmas, back, settled)
     run_spikes: list[Spike] = run.memo[key]
     return run_spikes
 

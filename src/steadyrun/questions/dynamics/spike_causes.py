@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from steadyrun.questions.facts import known_rates
 from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import regime
-from steadyrun.signals.learning_rates import look
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import Spike
@@ -39,26 +39,27 @@ def state_lost(run: Signals, limit: Limits) -> Finding | None:
                 f"(step {after})"
             )
             measured = {"fell_from": float(counts.values[fall])}
-            if any(before < seam <= after for seam in seams) and _on_plan(run, after, limit["on_plan"]):
+            if any(before < seam <= after for seam in seams) and _on_plan(run, after, limit):
                 message = f"{facts} where the run was resumed, while the learning rate goes on as declared."
                 return Finding("optimizer-reset", message, measured, after)
             return Finding("optimizer-begins-again", f"{facts}; the run was not resumed there.", measured, after)
     return None
 
 
-def _on_plan(run: Signals, start: int, close: float) -> bool:
+def _on_plan(run: Signals, start: int, limit: Limits) -> bool:
     """Whether the learning rate follows the declared schedule from a step on."""
-    if not run.matching("lr/*") or (plan := look(run).plan) is None:
+    if not run.matching("lr/*") or (plan := known_rates(run, limit).plan) is None:
         return False
-    later = look(run).rates.from_step(start)
-    return len(later) > 0 and float(np.mean(np.abs(later.values - plan.rate(later.steps)))) < close * plan.peak
+    later = known_rates(run, limit).rates.from_step(start)
+    off = np.abs(later.values - plan.rate(later.steps))
+    return len(later) > 0 and float(np.mean(off)) < limit["on_plan"] * plan.peak
 
 
 def beyond_plan(run: Signals, limit: Limits) -> Finding | None:
     """In a sparse log the spike may lie between two points; a rate far above the declared peak shows the jump."""
-    if not run.matching("lr/*") or (plan := look(run).plan) is None or plan.peak <= 0:
+    if not run.matching("lr/*") or (plan := known_rates(run, limit).plan) is None or plan.peak <= 0:
         return None
-    rates = look(run).rates
+    rates = known_rates(run, limit).rates
     if run.counted(rates) == "steps" or not len(rates):
         return None
     index = int(np.argmax(rates.values))
@@ -77,7 +78,7 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     """The learning rate jumped up at the spike, and the declared curve does not."""
     if not run.matching("lr/*"):
         return None
-    rates = look(run).rates
+    rates = known_rates(run, limit).rates
     if len(rates) < 2:
         return None
     start, end = path_of(run).positions(np.array([spike.start_step, spike.peak_step], float))
@@ -88,7 +89,7 @@ def _rate_jump(run: Signals, spike: Spike, limit: Limits) -> Finding | None:
     index = around.start + int(np.argmax(rise))
     risen = float(np.max(rise))
     peak = float(np.max(rates.values))
-    plan = look(run).plan
+    plan = known_rates(run, limit).plan
     slack = limit.count("slack")
     near = rates.steps[max(0, index - slack) : index + 2 + slack]
     meant = float(np.max(np.diff(plan.rate(near)), initial=0.0)) if plan else 0.0

@@ -122,7 +122,8 @@ QUESTION = Question(
             unit="share of the baseline",
             meaning="smoothed loss that is worth a note",
             seed="below the baseline within 200 steps",
-            decision="healthy tutors are at the baseline by then at the earliest; an easy task falls far below it, too",
+            decision="healthy tutors are at the baseline by then at the earliest; a note, since an easy task also "
+            "falls far below it",
             of="-under",
         ),
         Threshold(name="by", value=200, unit="steps", meaning="how early", seed="step 200", decision="as specified"),

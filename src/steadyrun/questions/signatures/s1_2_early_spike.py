@@ -20,9 +20,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if known.classes is None or not known.must_fall:
         return _jump(run, training, limit)
     first = training.loss.steps <= training.loss.steps[0] + limit["within"]
-    early = np.min(
-        sliding_window_view(training.loss.values[first], min(limit.count("in_a_row"), int(np.sum(first)))), axis=1
-    )
+    in_a_row = min(limit.count("in_a_row"), int(np.sum(first)))
+    early = np.min(sliding_window_view(training.loss.values[first], in_a_row), axis=1)
     start = max(training.start, float(training.loss.values[0]))
     if start <= 0:
         raise NotApplicable(f"the first losses are {shown(start)}: nothing to be so many times as high as")
@@ -30,8 +29,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     peak, step = float(early[index]), training.loss.step_at(index)
     measured = {"times": peak / start}
     facts = (
-        f"loss {shown(start)} at first, up to {shown(peak)} for three steps (from step {step}) "
-        f"within {limit['within']:g} steps, "
+        f"loss {shown(start)} at first, up to {shown(peak)} for {in_a_row} {run.counted(training.loss)} "
+        f"(from step {step}) within {limit['within']:g} steps, "
         f"{shown(measured['times'])} times as much"
     )
     if measured["times"] <= limit["times"]:

@@ -74,7 +74,7 @@ QUESTION = Question(
             unit="of the loss of guessing",
             meaning="what neither training nor validation gets below",
             seed="",
-            decision="noise",
+            decision="noise moves a loss that only knows class frequencies by less",
         ),
         Threshold(
             name="worse",
@@ -82,7 +82,7 @@ QUESTION = Question(
             unit="of the loss of guessing",
             meaning="above this something else is wrong",
             seed="",
-            decision="an exploded loss",
+            decision="such a loss has exploded: C4.1 and V1.2 judge it",
         ),
         Threshold(
             name="steps",
@@ -106,7 +106,7 @@ QUESTION = Question(
             unit="of a block's size per step",
             meaning="less is no learning",
             seed="",
-            decision="healthy runs move more",
+            decision="healthy runs move their liveliest block three times as far or more",
         ),
         Threshold(
             name="entropy",
@@ -114,7 +114,7 @@ QUESTION = Question(
             unit="nats",
             meaning="less is nearly one class",
             seed="",
-            decision="there is nothing to be told apart",
+            decision="hardly any example has another class",
         ),
     ),
     outcomes=(

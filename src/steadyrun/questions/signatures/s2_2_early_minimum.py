@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_rates
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.learning_rates import SAME, RecordedRates, look
+from steadyrun.signals.learning_rates import SAME, RecordedRates
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    recorded = look(run)
+    recorded = known_rates(run, limit)
     rates = recorded.rates
     if len(rates) < limit["rates"]:
         raise MissingSignal("lr/*", f"only {len(rates)} learning rates are recorded yet", "let it run on")

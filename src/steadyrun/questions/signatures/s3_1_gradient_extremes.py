@@ -77,7 +77,7 @@ QUESTION = Question(
             unit="norms",
             meaning="how many at either end are looked at together",
             seed="",
-            decision="a median of these",
+            decision="their median is not moved by one batch",
         ),
     ),
     outcomes=(

@@ -128,7 +128,7 @@ THRESHOLDS = (
         unit="pairs",
         meaning="neighbouring blocks that must all grow",
         seed="",
-        decision="one pair is no power: C5.2 notes it",
+        decision="one pair does not show growth from block to block: C5.2 notes it",
     ),
 )
 

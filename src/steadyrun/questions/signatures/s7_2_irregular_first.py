@@ -48,7 +48,7 @@ QUESTION = Question(
             unit="of the run",
             meaning="how long the regular class is ahead at most",
             seed="",
-            decision="a lead, no tangle",
+            decision="classes that take turns are ahead half of the time",
         ),
         Threshold(
             name="steps",

@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import LEARNED, Facts
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
@@ -14,7 +15,7 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run)
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     if known.guess is None:
         return _fits(run, limit, known, loss)
     if known.guess < limit["entropy"]:
@@ -112,7 +113,7 @@ QUESTION = Question(
             unit="of a guess's loss",
             meaning="what the loss must get below",
             seed="",
-            decision="as in S1.4: noise",
+            decision="as in S1.4: noise moves a loss by less",
             of="ratio",
         ),
         Threshold(
@@ -163,6 +164,7 @@ QUESTION = Question(
             seed="",
             decision="one class in a hundred differs",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="beats", answer=PASS, meaning="the model uses its inputs"),

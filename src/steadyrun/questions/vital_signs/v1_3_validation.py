@@ -6,6 +6,7 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
@@ -14,12 +15,13 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run)
-    gap = gap_of(run, known)
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
+    gap = gap_of(run, known, limit["losses"])
     values = gap.val.values
     if len(values) < limit["fewest"]:
         raise MissingSignal("val_loss", f"{len(values)} validations are recorded, {limit['fewest']:g} are needed")
-    first, best, end = float(values[0]), gap.lowest, float(np.median(values[-max(1, len(values) // 5) :]))
+    last = max(1, int(limit["last"] * len(values)))
+    first, best, end = float(values[0]), gap.lowest, float(np.median(values[-last:]))
     measured = {"first": first, "best": best, "end": end, "train": loss.end}
     words = f"validation loss {shown(first)} at first, {shown(best)} at its best, {shown(end)} at the end"
     ceiling = max(abs(loss.start), abs(first))
@@ -62,7 +64,7 @@ QUESTION = Question(
             unit="fraction",
             meaning="how far above its start, or a guess, validation may end",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs end at most 7% above their first validation, and below a guess",
         ),
         Threshold(
             name="beats",
@@ -78,7 +80,7 @@ QUESTION = Question(
             unit="steps",
             meaning="before this, validation need not beat a guess",
             seed="",
-            decision="measured on healthy runs",
+            decision="a shorter run may not have begun to learn",
         ),
         Threshold(
             name="rise",
@@ -96,6 +98,15 @@ QUESTION = Question(
             seed="",
             decision="as in C4.2",
         ),
+        Threshold(
+            name="last",
+            value=0.2,
+            unit="fraction of the validations",
+            meaning="how many of the last ones are its end, as their median",
+            seed="",
+            decision="one unlucky validation does not count",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="follows", answer=PASS, meaning="validation follows training"),

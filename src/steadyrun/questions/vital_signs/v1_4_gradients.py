@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
@@ -17,16 +18,16 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise MissingSignal(
             "grad_norm", f"only {len(norms)} gradient norms are recorded, {limit['fewest']:g} are needed"
         )
-    late = norms.values[-max(int(limit["fewest"]) // 2, len(norms) // 5) :]
+    late = norms.values[-max(limit.count("fewest") // 2, int(limit["late"] * len(norms))) :]
     usual, end, zeros = float(np.median(norms.values)), float(np.median(late)), float(np.mean(late == 0))
     largest = float(np.max(norms.values))
     measured = {"median": usual, "end": end, "zeros": zeros, "peak": largest}
     words = f"gradient norm {shown(usual)} in the median, {shown(end)} at the end"
     if zeros > limit["zeros"]:
         return Finding("zero", f"{words}, exactly 0 in {zeros:.0%} of the last {len(late)} steps.", measured)
-    first = float(np.median(norms.values[: max(1, len(norms) // 20)]))
+    first = float(np.median(norms.values[: max(1, int(limit["early"] * len(norms)))]))
     measured["first"] = first
-    if first > 0 and end < limit["gone"] * first and levels(run).fallen < limit["learned"]:
+    if first > 0 and end < limit["gone"] * first and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:
         message = f"{words}, {shown(first)} in the beginning, and the loss has not come down."
         return Finding("gone", message, measured)
     return Finding("alive", f"{words}.", measured)
@@ -78,6 +79,23 @@ QUESTION = Question(
             seed="",
             decision="a loss that is half gone was learned from",
         ),
+        Threshold(
+            name="late",
+            value=0.2,
+            unit="fraction of the gradient norms",
+            meaning="how many of the last ones are the end",
+            seed="",
+            decision="long enough that a pause of the data does not fill it",
+        ),
+        Threshold(
+            name="early",
+            value=0.05,
+            unit="fraction of the gradient norms",
+            meaning="how many of the first ones are the beginning",
+            seed="",
+            decision="a median of the first steps; later ones have already come down",
+        ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="alive", answer=PASS, meaning="gradients arrive to the end"),

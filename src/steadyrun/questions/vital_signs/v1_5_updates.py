@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
@@ -32,9 +33,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"{facts}; {percent(measured['dead'])} in the median layer (limit {percent(limit['dead'])})."
         return Finding("dead", message, measured)
     if moves and measured["update"] > limit["violent"]:
-        outcome = "violent" if levels(run).fallen < limit["learned"] else "large"
+        outcome = "violent" if levels(run, "loss", limit["losses"]).fallen < limit["learned"] else "large"
         return Finding(outcome, f"{facts} (limit {shown(limit['violent'])}).", measured)
-    if moves and measured["update"] < limit["tiny"] and levels(run).fallen < limit["learned"]:
+    if moves and measured["update"] < limit["tiny"] and levels(run, "loss", limit["losses"]).fallen < limit["learned"]:
         return Finding("tiny", f"{facts} (limit {shown(limit['tiny'])}).", measured)
     return Finding("in-range", f"{facts}.", measured)
 
@@ -79,7 +80,7 @@ QUESTION = Question(
             unit="fraction of units, in the median layer",
             meaning="how many units may be dead",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs have up to 0.27; a network that died has 0.95",
             of="dead",
         ),
         Threshold(
@@ -88,7 +89,7 @@ QUESTION = Question(
             unit="of a block's size per step",
             meaning="larger updates overwrite what was learned",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs move their liveliest block by up to 0.043",
             of="update",
         ),
         Threshold(
@@ -97,7 +98,7 @@ QUESTION = Question(
             unit="of a block's size per step",
             meaning="smaller updates learn nothing",
             seed="",
-            decision="measured on healthy runs",
+            decision="healthy runs move their liveliest block by 0.0004 or more",
         ),
         Threshold(
             name="learned",
@@ -107,6 +108,7 @@ QUESTION = Question(
             seed="",
             decision="what learns is not broken",
         ),
+        LOSSES,
     ),
     outcomes=(
         Outcome(name="in-range", answer=PASS, meaning="units are active and weights move by a useful amount"),

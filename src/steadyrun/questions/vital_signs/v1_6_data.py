@@ -77,7 +77,7 @@ QUESTION = Question(
             unit="times through the data",
             meaning="fewer are ordinary epochs",
             seed="",
-            decision="measured on healthy runs",
+            decision="a short trial on a few batches goes through them less often",
         ),
         Threshold(
             name="missed",

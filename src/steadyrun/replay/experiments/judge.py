@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from steadyrun.questions.dynamics.run_spikes import BACK, SIGMAS, WINDOW
+from steadyrun.questions.dynamics.run_spikes import BACK, SETTLED, SIGMAS, WINDOW
 from steadyrun.questions.form import FAULT
 from steadyrun.records import Event, Series
 from steadyrun.replay.incident import Incident
@@ -137,7 +137,7 @@ class IncidentJudge:
         points = Points("loss", series.steps[keep].astype(float), series.values[keep])
         near = [
             spike
-            for spike in spikes(points, WINDOW, SIGMAS, BACK)
+            for spike in spikes(points, WINDOW, SIGMAS, BACK, SETTLED)
             if spike.peak_step - self._incident.step >= 0 and spike.start_step - self._incident.step <= _LATE
         ]
         return max(near, key=lambda spike: spike.sigmas, default=None)
