@@ -28,6 +28,7 @@ from steadyrun.report.question_page import (
     section,
     section_of,
     tried,
+    upper_bound,
 )
 from steadyrun.report.tree_drawing import HOW_TO_READ, drawn
 from steadyrun.store.series_catalogue import CATALOGUE
@@ -275,10 +276,11 @@ def outcomes_page() -> str:
         "# How often each answer is given",
         "",
         "Measured with `benchmarks/outcomes.py` on healthy runs of training programs, and on runs with a known",
-        "bug. A suspect's likelihood in a report is taken from here.",
+        "bug. A suspect's likelihood in a report is taken from here. The bound is what the true rate on healthy runs like",
+        "these is below, at 95%.",
         "",
-        "| question | outcome | grade | healthy runs | broken runs |",
-        "|---|---|---|---|---|",
+        "| question | outcome | grade | healthy runs | bound | broken runs |",
+        "|---|---|---|---|---|---|",
     ]
     for code, question in QUESTIONS.items():
         for outcome in question.outcomes:
@@ -286,7 +288,8 @@ def outcomes_page() -> str:
             if seen is not None and outcome.answer in GRADES:
                 healthy, broken = f"{seen.healthy} of {seen.of_healthy}", f"{seen.broken} of {seen.of_broken}"
                 link = f"[{code}](questions/{code}.md)"
-                lines.append(f"| {link} | {outcome.name} | {outcome.answer} | {healthy} | {broken} |")
+                bound = f"{upper_bound(seen.healthy, seen.of_healthy):.1%}"
+                lines.append(f"| {link} | {outcome.name} | {outcome.answer} | {healthy} | {bound} | {broken} |")
     return NOTE + "\n".join([*lines, ""])
 
 

@@ -16,7 +16,7 @@ from diagnosis.running import BUILD, ROOT
 from steadyrun.trees import QUESTIONS
 
 MEASURED = ROOT / "src" / "steadyrun" / "questions" / "measured.json"
-AUDITED = [code for code in QUESTIONS if code.startswith("A") or code == "S1.4"]
+AUDITED = [code for code in QUESTIONS if code.startswith(("A", "V", "C7")) or code in ("S1.4", "S6.3")]
 
 
 def write_margins(rows: list[dict[str, Any]]) -> Path:

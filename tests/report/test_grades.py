@@ -19,6 +19,7 @@ from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, P
 from steadyrun.report import Report
 from steadyrun.report.comparison import compare, sentences
 from steadyrun.report.file_formats import html, junit, markdown
+from steadyrun.report.question_page import upper_bound
 from steadyrun.report.report import NEEDED_FOR_HEALTHY
 from steadyrun.report.terminal import plain
 from steadyrun.trees import QUESTIONS
@@ -145,3 +146,8 @@ def test_the_exit_code_of_a_suspect_and_fail_on(tmp_path: Path) -> None:
     assert content["headline"]["code"] == "V1.1"
     assert CliRunner().invoke(app, ["check", str(folder), "--fail-on", "fault"]).exit_code == 0
     assert CliRunner().invoke(app, ["check", str(folder), "--fail-on", "suspect"]).exit_code == 4
+
+
+@pytest.mark.parametrize(("count", "runs", "bound"), [(0, 81, 0.0363), (0, 104, 0.0284), (2, 104, 0.0595), (5, 5, 1.0)])
+def test_the_bound_is_that_of_the_binomial_distribution(count: int, runs: int, bound: float) -> None:
+    assert upper_bound(count, runs) == pytest.approx(bound, abs=2e-4)

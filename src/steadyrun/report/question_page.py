@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -69,7 +70,20 @@ class Frequency:
 
     @property
     def words(self) -> str:
-        return f"{self.healthy} of {self.of_healthy} healthy runs, {self.broken} of {self.of_broken} broken ones"
+        bound = f"below {upper_bound(self.healthy, self.of_healthy):.1%} at 95%"
+        return (
+            f"{self.healthy} of {self.of_healthy} healthy runs ({bound}), {self.broken} of {self.of_broken} broken ones"
+        )
+
+
+def upper_bound(count: int, runs: int, confidence: float = 0.95) -> float:
+    """The largest rate at which so few of so many runs are still likely enough: exact, by halving."""
+    low, high = count / max(runs, 1), 1.0
+    for _ in range(40):
+        rate = (low + high) / 2
+        likely = sum(math.comb(runs, k) * rate**k * (1 - rate) ** (runs - k) for k in range(count + 1))
+        low, high = (rate, high) if likely > 1 - confidence else (low, rate)
+    return high
 
 
 def frequency(code: str, outcome: str) -> Frequency | None:
@@ -244,11 +258,21 @@ def _limit(question: Question, threshold: Threshold) -> Item:
     details = [f"specification: {threshold.seed or 'gives none'}", f"decision: {threshold.decision}"]
     numbers = measured(question, threshold)
     if numbers is not None:
-        details += [f"healthy runs: {healthy_words(numbers)}", f"faulty runs: {fault_words(numbers)}"]
+        healthy = f"{healthy_words(numbers)}{_bound(threshold, numbers)}"
+        details += [f"healthy runs: {healthy}", f"faulty runs: {fault_words(numbers)}"]
     elif threshold.of and not tried(question):
         details.append("not measured yet")
     value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
     return Item(value, threshold.meaning, tuple(details))
+
+
+def _bound(threshold: Threshold, numbers: Measured) -> str:
+    """How often a healthy run may be beyond the limit, if none of the measured ones is."""
+    if numbers.healthy is None:
+        return ""
+    worst, runs = numbers.healthy.worst, numbers.healthy.runs
+    within = worst >= threshold.value if threshold.of.startswith("-") else worst <= threshold.value
+    return f"; 0 of {runs} beyond the limit: below {upper_bound(0, runs):.1%} at 95%" if within else ""
 
 
 def healthy_words(numbers: Measured) -> str:
