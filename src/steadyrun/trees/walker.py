@@ -19,6 +19,7 @@ class Asked:
     answer: Answer
     changed: Mapping[str, float]
     because_of: str = ""  # the question whose edge led here
+    also: Asked | None = None  # what the other source of evidence said of the same cause: preflight, or the record
 
     @property
     def panel(self) -> int | None:
@@ -85,7 +86,7 @@ class _Engine:
             return False
         self._visited.add(code)
         question = self._questions[code]
-        changed = self._changes.get(code, {})
+        changed = question.own(self._changes)
         answer = self._answer(question, changed)
         index = len(self.path)
         self.path.append(Asked(question, answer, changed, because_of))
