@@ -101,7 +101,7 @@ def _chosen(deep: bool, only: list[str]) -> dict[str, Question]:
 
 
 def known_probes(only: list[str]) -> set[str]:
-    """The codes of the probes that these codes, former codes or sections name; an unknown one is an error that helps."""
+    """The codes of the probes that these codes or sections name, former ones included; an unknown one is an error."""
     from steadyrun.preflight import PROBES
 
     wanted: set[str] = set()

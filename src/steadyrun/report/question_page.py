@@ -167,12 +167,12 @@ def question_page(question: Question) -> list[PagePart]:
     parts = [
         PagePart("Asks", question.asks),
         PagePart("Why", f"{question.why}{panel}"),
-        PagePart("Former code", _former(question)),
         *(_sources(question, probe) if probe is not None else [PagePart("Needs", items=_needs(question))]),
         PagePart("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
         PagePart("Limits before training", items=_limits_before(question, probe)),
         PagePart("Answers", items=tuple(_outcome(question, outcome) for outcome in question.outcomes)),
         PagePart("Answers before training", items=_answers_before(question, probe)),
+        PagePart("Former code", _former(question)),
     ]
     return [part for part in parts if part.text or part.items]
 
@@ -226,7 +226,12 @@ def _how(question: Question, need: str) -> str:
 
 
 def section(code: str) -> list[Question]:
-    """The questions of a section, such as C3; of preflight's sections, also those that were there before."""
+    """The questions of a section, such as C3."""
+    return [question for question in everything().values() if section_of(question) == code.upper()]
+
+
+def section_named(code: str) -> list[Question]:
+    """The questions of a section as a user names it: of preflight's sections, also those that were there before."""
     name = code.upper()
     former = {new for old in ALIASES if within(old, name) for new in codes_of(old)} if name in SECTIONS else set()
     return [q for q in everything().values() if section_of(q) == name or q.code in former]
