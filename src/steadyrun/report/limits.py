@@ -50,7 +50,7 @@ def threshold_named(full_name: str) -> tuple[str, str]:
         name = f"{OWN}{name}"
     if name not in names:
         known = [f"{question.code}.{known_name}" for known_name in names]
-        raise UsageError(f"there is no threshold {full_name!r}; {hint(full_name, known)}")
+        raise UsageError(f"there is no threshold {full_name!r}; {hint(f'{question.code}.{name}', known)}")
     return question.code, name
 
 
