@@ -117,11 +117,11 @@ class Limits:
 
     def of(self, question: Question) -> Limits:
         """The limits of another question, as they are in the same walk."""
-        return Limits(question.thresholds, question.own(self.everywhere), self.everywhere)
+        return Limits(question.thresholds, self.everywhere.get(question.code), self.everywhere)
 
     def ask(self, question: Question, run: Any) -> Answer:
         """Ask another question with its limits in the same walk."""
-        return question.ask(run, question.own(self.everywhere), self.everywhere)
+        return question.ask(run, self.everywhere.get(question.code), self.everywhere)
 
 
 @dataclass(frozen=True)
@@ -139,17 +139,13 @@ class Question:
     find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
     always: bool = False  # asked behind a fault, too: it proves or rules out a cause
     edges: Edges = field(default_factory=dict)  # set by its tree
+    special: bool = False  # about one kind of task: texts leave it out if it does not apply; JSON has it
     tried: bool = False  # a probe of preflight: it tries live objects; the record's question may have the same code
 
     @property
     def aliases(self) -> tuple[str, ...]:
         """Codes that it had before."""
         return aliases_of(self.code)
-
-    def own(self, changes: Changes) -> dict[str, float]:
-        """The changed limits that it has itself: a probe and the record's question share a code, not all limits."""
-        names = {threshold.name for threshold in self.thresholds}
-        return {name: value for name, value in changes.get(self.code, {}).items() if name in names}
 
     def ask(self, run: Any, changed: Mapping[str, float] | None = None, everywhere: Changes | None = None) -> Answer:
         """The answer; what is missing or does not apply is an answer too.

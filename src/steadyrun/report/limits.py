@@ -73,17 +73,19 @@ def hint(name: str, known: Iterable[str]) -> str:
 _SECTIONS = {"pyproject.toml": ("tool", "steadyrun", "thresholds"), "steadyrun.toml": ("thresholds",)}
 
 
-def changes(given: Mapping[str, float], folder: Path) -> dict[str, dict[str, float]]:
-    """The changed thresholds by question and name.
+def changes(given: Mapping[str, float], folder: Path, *, tried: bool = False) -> dict[str, dict[str, float]]:
+    """The changed thresholds by question and name: of the questions to a record, or of the probes if `tried`.
 
     `given` has full names such as `"C3.1.high"` and goes before the files. Of these the nearest folder counts,
     from `folder` upwards, that has such a section.
     """
+    asked = PROBES if tried else QUESTIONS
     changed: dict[str, dict[str, float]] = {}
     for where, values in [*_nearest_files(folder), ("the given thresholds", given)]:
         for full_name, value in values.items():
             code, name, number = _checked(where, full_name, value)
-            changed.setdefault(code, {})[name] = number
+            if code in asked and any(threshold.name == name for threshold in asked[code].thresholds):
+                changed.setdefault(code, {})[name] = number
     return changed
 
 

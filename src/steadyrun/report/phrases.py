@@ -165,6 +165,11 @@ def quiet(report: Report) -> str:
     return f"{len(kinds)} {what}: {', '.join(parts)} (--json has them all)" if kinds else ""
 
 
+def arises(asked: Asked) -> bool:
+    """Whether an answer is worth a row: a question about one kind of task says nothing of all other runs."""
+    return not asked.question.special or asked.answer.kind != NOT_APPLICABLE
+
+
 def is_quiet(report: Report, asked: Asked) -> bool:
     """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
     beside = any(in_trees(answered) for answered in report.walk.path)

@@ -77,7 +77,7 @@ def run(
     walked = tried(
         task,
         chosen,
-        changes(thresholds or {}, Path.cwd()),
+        changes(thresholds or {}, Path.cwd(), tried=True),
         batches=task.loader if batches is None else batches,
         deep=deep,
         resumed=None if resumed is None else open_run(resumed),

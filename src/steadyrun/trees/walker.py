@@ -86,7 +86,7 @@ class _Engine:
             return False
         self._visited.add(code)
         question = self._questions[code]
-        changed = question.own(self._changes)
+        changed = self._changes.get(code, {})
         answer = self._answer(question, changed)
         index = len(self.path)
         self.path.append(Asked(question, answer, changed, because_of))
