@@ -100,7 +100,7 @@ def former_page(code: str) -> str:
     """Where the page of a former code is today: old links go on working."""
     pages = " and ".join(f"[{new} {literal(QUESTIONS[new].name)}]({new}.md)" for new in codes_of(code))
     title = f"# {code} is now {' and '.join(codes_of(code))}"
-    return NOTE + f"{title}\n\nSee {pages}: one page for both sources of evidence.\n"
+    return NOTE + f"{title}\n\nSee {pages}, with both sources of evidence.\n"
 
 
 def _part(part: PagePart) -> list[str]:

@@ -178,15 +178,17 @@ def question_page(question: Question) -> list[PagePart]:
 
 
 def _former(question: Question) -> str:
-    return f"{', '.join(question.aliases)}, in preflight. It still works wherever a code does." * bool(question.aliases)
+    if not question.aliases:
+        return ""
+    return f"{', '.join(question.aliases)}, as a probe of preflight. It still works wherever a code does."
 
 
 def _sources(question: Question, probe: Question) -> list[PagePart]:
     """The two sources of evidence, each with what it needs."""
     asks = "" if probe.asks == question.asks else f" {probe.asks}"
     return [
-        PagePart("Before training", f"`steadyrun preflight` tries it on live objects.{asks}", _needs(probe)),
-        PagePart("From the record", "`steadyrun check` sees it in a recorded run.", _needs(question)),
+        PagePart("Before training", f"Preflight tries it on live objects.{asks}", _needs(probe)),
+        PagePart("From the record", "Check sees it in a recorded run.", _needs(question)),
     ]
 
 
