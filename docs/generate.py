@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import typer
 
 from steadyrun.cli import app
 from steadyrun.probes.cadence import DEFAULTS, EARLY
+from steadyrun.questions.aliases import ALIASES, codes_of
 from steadyrun.questions.form import GRADES, Question, Threshold
 from steadyrun.report.file_formats import literal
-from steadyrun.report.limits import everything
+from steadyrun.report.limits import everything, probe_for
 from steadyrun.report.question_page import (
     SECTIONS,
     PagePart,
@@ -27,7 +29,6 @@ from steadyrun.report.question_page import (
     question_page,
     section,
     section_of,
-    tried,
     upper_bound,
 )
 from steadyrun.report.tree_drawing import HOW_TO_READ, drawn
@@ -96,6 +97,13 @@ def markdown_page(question: Question) -> str:
     return NOTE + "\n".join(lines)
 
 
+def former_page(code: str) -> str:
+    """Where the page of a former code is today: old links go on working."""
+    pages = " and ".join(f"[{new} {literal(QUESTIONS[new].name)}]({new}.md)" for new in codes_of(code))
+    title = f"# {code} is now {' and '.join(codes_of(code))}"
+    return NOTE + f"{title}\n\nSee {pages}, with both sources of evidence.\n"
+
+
 def _part(part: PagePart) -> list[str]:
     lines = [_linked(part.text)] if part.text else []
     for item in part.items:
@@ -108,7 +116,7 @@ def _linked(text: str) -> str:
     """Text whose codes of questions lead to their pages."""
     return re.sub(
         r"\b[A-Z]\d+\.\d+\b",
-        lambda code: f"[{code[0]}]({code[0]}.md)" if code[0] in QUESTIONS else code[0],
+        lambda code: f"[{code[0]}]({code[0]}.md)" if code[0] in QUESTIONS or code[0] in ALIASES else code[0],
         literal(text),
     )
 
@@ -120,14 +128,29 @@ def index_page() -> str:
         "",
         "In the order of the walk. The first fault ends it. Some answers are symptoms: the questions they name are",
         "asked first, and a fault found there is the cause. `steadyrun explain CODE` shows these pages in a terminal.",
-        "[thresholds.md](../thresholds.md) has all limits in one table. Sections P1 to P6 are the probes of",
-        "[preflight](../preflight.md), asked of live objects before training.",
+        "[thresholds.md](../thresholds.md) has all limits in one table. What [preflight](../preflight.md) tries before",
+        "training and the record shows as well has one code and one page. Sections P1 to P6 are the probes of what no",
+        "record shows.",
     ]
     for code in SECTIONS:
         lines += ["", f"## {code}: {SECTIONS[code]}", "", "| code | question | asks |", "|---|---|---|"]
         lines += [f"| [{q.code}]({q.code}.md) | {literal(q.name)} | {literal(q.asks)} |" for q in section(code)]
-    lines += signature_lines()
+    lines += former_lines() + signature_lines()
     return NOTE + "\n".join([*lines, ""])
+
+
+def former_lines() -> list[str]:
+    """The codes that a cause had in preflight, and the one it has now."""
+    return [
+        "",
+        "## Former codes",
+        "",
+        "They still work in `explain`, `--set`, `--only`, in files and in links.",
+        "",
+        "| former code | code |",
+        "|---|---|",
+        *(f"| [{old}]({old}.md) | {' and '.join(f'[{new}]({new}.md)' for new in codes_of(old))} |" for old in ALIASES),
+    ]
 
 
 # What the specification says one sees on each panel, which answer that is here, and why it is that and no more.
@@ -236,16 +259,25 @@ def thresholds_page() -> str:
         "| question | threshold | value | unit | specification | healthy median | 99th percentile | worst | fault runs "
         "| decision |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(_row(question, threshold) for question in QUESTIONS.values() for threshold in question.thresholds),
+        *(_row(question, threshold) for question, threshold in _limits()),
         "",
     ]
     return NOTE + "\n".join(lines)
 
 
+def _limits() -> Iterator[tuple[Question, Threshold]]:
+    """Every limit once: those of a question, then those that only its probe has."""
+    for question in QUESTIONS.values():
+        probe = probe_for(question)
+        yield from ((question, threshold) for threshold in question.thresholds)
+        if probe is not None:
+            yield from ((probe, threshold) for threshold in probe.thresholds if threshold not in question.thresholds)
+
+
 def _row(question: Question, threshold: Threshold) -> str:
     found = measured(question, threshold)
     healthy = found.healthy if found else None
-    numbers = ["in no healthy run" if threshold.of and not tried(question) else "", "", ""]
+    numbers = ["in no healthy run" if threshold.of and not question.tried else "", "", ""]
     if healthy is not None:
         numbers = [shown(healthy.median), shown(healthy.p99), f"{shown(healthy.worst)} ({healthy.worst_run})"]
     faults = fault_words(found) if found else ""
@@ -276,8 +308,8 @@ def outcomes_page() -> str:
         "# How often each answer is given",
         "",
         "Measured with `benchmarks/outcomes.py` on healthy runs of training programs, and on runs with a known",
-        "bug. A suspect's likelihood in a report is taken from here. The bound is what the true rate on healthy runs like",
-        "these is below, at 95%.",
+        "bug. A suspect's likelihood in a report is taken from here. The bound: at 95%, fewer healthy runs like these get",
+        "the answer.",
         "",
         "| question | outcome | grade | healthy runs | bound | broken runs |",
         "|---|---|---|---|---|---|",
@@ -301,6 +333,7 @@ PAGES = {
     "trees.md": trees_page,
     "questions/README.md": index_page,
     **{f"questions/{code}.md": partial(markdown_page, question) for code, question in QUESTIONS.items()},
+    **{f"questions/{code}.md": partial(former_page, code) for code in ALIASES},
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import steadyrun
 from diagnosis.cases import Case
 from diagnosis.fleets import cause_of
+from steadyrun.questions.aliases import outcome_of
 from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
 from steadyrun.store.layout import read_manifest, write_manifest
@@ -130,7 +131,7 @@ def judge(bug: str | None, said: dict[str, Any]) -> dict[str, Any]:
 
 def _fault(answer: dict[str, Any]) -> tuple[str, str] | None:
     headline = answer.get("headline")
-    return None if headline is None else (headline["code"], headline["outcome"])
+    return None if headline is None else outcome_of(headline["code"], headline["outcome"])
 
 
 def _first_step(said: dict[str, Any]) -> int | None:

@@ -114,6 +114,9 @@ def test_check_is_the_report_without_what_passed(tmp_path: Path) -> None:
     (entry,) = [each for each in ask(tmp_path, "check", run="run", question="c4.1")["walk"] if each["code"] == "C4.1"]
     assert entry["answer"] == "pass"
     assert entry["thresholds"]
+    former = ask(tmp_path, "check", run="run", question="P3.2")["walk"]
+    assert [each["aliases"] for each in former if each["code"] == "A3.1"] == [["P3.2"]]
+    assert ask(tmp_path, "explain", code="p3.2")["code"] == "A3.1"
 
 
 def test_check_after_an_earlier_run(tmp_path: Path) -> None:

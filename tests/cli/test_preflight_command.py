@@ -92,17 +92,17 @@ def test_a_healthy_program() -> None:
     result = preflight("program.py:task")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("program.py:task (before training): ✓ healthy\n")
-    assert "P3.3 first loss, pass" in result.stdout
+    assert "C1.1 initial loss, pass" in result.stdout
     assert not list(Path().glob("**/report.json"))
 
 
 def test_a_fault_says_what_to_type_next() -> None:
     result = preflight("program.py:task", "--config", '{"softmax": true}', "--only", "P3")
     assert result.exit_code == 1
-    assert "✗ fault: P3.2" in result.stdout
+    assert "✗ fault: A3.1" in result.stdout
     lines = result.stdout.splitlines()
     after = lines[lines.index("next") + 1 :]
-    assert after[0].endswith("explain P3.2")
+    assert after[0].endswith("explain A3.1")
     assert after[1].endswith("preflight program.py:task --only P3")
     assert "NEW_RUN" not in result.stdout
 
@@ -132,7 +132,7 @@ def test_what_a_program_prints_is_no_part_of_the_report() -> None:
 def test_one_probe_alone_and_a_changed_limit() -> None:
     result = preflight("program.py:task", "--only", "p3.3", "--set", "P3.3.band=0.0001", "--json")
     (asked,) = json.loads(result.stdout)["walk"]
-    assert (asked["code"], asked["answer"]) == ("P3.3", "note")
+    assert (asked["code"], asked["answer"]) == ("C1.1", "note")
     assert asked["thresholds"]["band"]["changed"] is True
 
 
@@ -161,7 +161,7 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:lazy"], "lazy parameters"),
         (["program.py:vector"], "loss_fn must return one number"),
         (["program.py:task", "--only", "P9.9"], "there is no probe 'P9.9'"),
-        (["program.py:task", "--set", "P3.3.bond=1"], "there is no threshold 'P3.3.bond'; did you mean P3.3.band"),
+        (["program.py:task", "--set", "P3.3.bond=1"], "there is no threshold 'P3.3.bond'; did you mean C1.1.band"),
         (["program.py:task", "--set", "P3.3.band"], "is not NAME=NUMBER"),
         (["program.py:task", "--config", "{broken"], "--config is no JSON"),
         (["program.py:task", "--config", "missing.json"], "there is no file 'missing.json'"),

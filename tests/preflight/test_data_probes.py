@@ -80,7 +80,7 @@ def test_a_bad_batch_does_not_hide_the_rest() -> None:
     report = run(task(TinyGPT(), scores, batches))
     assert [asked.question.code for asked in report.walk.path if asked.answer.kind == "fault"] == ["P1.1"]
     assert not [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
-    assert {a.question.code: a.answer.kind for a in report.walk.path}["P3.3"] == "pass"
+    assert {a.question.code: a.answer.kind for a in report.walk.path}["C1.1"] == "pass"
 
 
 def test_an_id_that_is_never_looked_up_is_none() -> None:
@@ -114,8 +114,8 @@ def test_a_label_that_is_no_class(index: int, bad: int) -> None:
 def test_a_batch_without_a_label_that_counts(index: int) -> None:
     batches = shifted()
     batches[index] = (batches[index][0], torch.full_like(batches[index][1], -100))
-    probe_answer = answer(task(TinyGPT(), scores, batches), "P1.2")
-    assert probe_answer.outcome == "none-counts"
+    probe_answer = answer(task(TinyGPT(), scores, batches), "A3.7")
+    assert probe_answer.outcome == "nothing-to-learn"
     assert f"batch {index}: all 96 labels are -100" in probe_answer.message
 
 
@@ -128,7 +128,8 @@ def test_ignored_labels_that_are_guarded_or_summed_are_healthy() -> None:
         total = functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
         return total / (y != -100).sum().clamp(min=1)
 
-    assert outcome_of(task(TinyGPT(), guarded, batches), "P1.2") == ("pass", "pass")
+    for code in ("P1.2", "A3.7"):
+        assert outcome_of(task(TinyGPT(), guarded, batches), code) == ("pass", "pass")
 
 
 def test_labels_that_are_all_alike_are_a_note() -> None:
@@ -136,12 +137,12 @@ def test_labels_that_are_all_alike_are_a_note() -> None:
     assert outcome_of(task(mlp(), classify, batches), "P1.2") == ("note", "one-class")
 
 
-# -- P1.3 -------------------------------------------------------------------------------------------
+# -- A3.3 -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("config", [{"causal": True}, {}], ids=["declared", "seen"])
 def test_no_shift(config: dict[str, Any]) -> None:
-    probe_answer = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "P1.3")
+    probe_answer = answer(task(TinyGPT(dropout=0.1), scores, [(t, t) for t in texts()], config=config), "A3.3")
     assert probe_answer.outcome == "not-shifted"
     assert "100.0% are the token at the same place" in probe_answer.message
 
@@ -154,20 +155,20 @@ def test_no_shift_in_a_recurrent_model() -> None:
         def forward(self, ids: Tensor) -> Tensor:
             return super().forward(ids.t()).transpose(0, 1)
 
-    assert answer(task(BatchFirst(), loss_fn, texts()), "P1.3").outcome == "not-shifted"
+    assert answer(task(BatchFirst(), loss_fn, texts()), "A3.3").outcome == "not-shifted"
 
 
 def test_shifted_twice() -> None:
     batches = [{"input_ids": t[:, :-1], "labels": t[:, 1:]} for t in texts()]
     made = task(Shifting(TinyGPT()), lambda model, batch: model(**batch).loss, batches)
-    probe_answer = answer(made, "P1.3")
+    probe_answer = answer(made, "A3.3")
     assert probe_answer.outcome == "shifted-twice"
     assert "100.0% the one after the next" in probe_answer.message
 
 
 def test_runs_of_one_token_prove_no_shift() -> None:
     batches = [(torch.full((ROWS, 12), 3), torch.full((ROWS, 12), 3)) for _ in range(4)]
-    assert outcome_of(task(TinyGPT(), scores, batches, config={"causal": True}), "P1.3") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), scores, batches, config={"causal": True}), "A3.3") == ("pass", "pass")
 
 
 def test_a_model_that_corrects_texts_is_healthy() -> None:
@@ -175,23 +176,23 @@ def test_a_model_that_corrects_texts_is_healthy() -> None:
     for t in texts():
         wrong = torch.rand(t.shape) < 0.02
         batches.append((torch.where(wrong, torch.randint(2, VOCAB, t.shape), t), t))
-    assert outcome_of(task(TinyGPT(), scores, batches), "P1.3")[0] != "fault"
+    assert outcome_of(task(TinyGPT(), scores, batches), "A3.3")[0] != "fault"
 
 
-# -- P1.4 and P1.5 ----------------------------------------------------------------------------------
+# -- A3.4 and A3.5 ----------------------------------------------------------------------------------
 
 
 def test_padding_that_counts() -> None:
     batches = [(t[:, :-1], t[:, 1:]) for t in with_padding()]
-    probe_answer = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4")
-    assert probe_answer.outcome == "padding-counts"
+    probe_answer = answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "A3.4")
+    assert probe_answer.outcome == "supervised"
     assert "padding (0) is asked to predict padding" in probe_answer.message
-    assert outcome_of(task(TinyGPT(), scores, batches), "P1.4") == ("note", "constant-tails")
+    assert outcome_of(task(TinyGPT(), scores, batches), "A3.4") == ("note", "constant-tails")
 
 
 def test_padding_on_the_left_that_counts() -> None:
     batches = [(t.flip(1)[:, :-1], t.flip(1)[:, 1:]) for t in with_padding()]
-    assert answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "P1.4").outcome == "padding-counts"
+    assert answer(task(TinyGPT(), scores, batches, config={"pad_id": 0}), "A3.4").outcome == "supervised"
 
 
 class Padding:
@@ -213,8 +214,8 @@ def test_ends_that_are_masked_with_the_padding() -> None:
         y = t[:, 1:].masked_fill(t[:, 1:] == 1, -100)
         return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), y.flatten())
 
-    probe_answer = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "P1.5")
-    assert probe_answer.outcome == "never-ends"
+    probe_answer = answer(task(TinyGPT(), loss_fn, batches, tokenizer=Padding()), "A3.5")
+    assert probe_answer.outcome == "never-asked"
     assert "masking it masks the ends, too" in probe_answer.message
 
 
@@ -224,7 +225,7 @@ def test_ends_that_are_learned_and_ends_of_prompts() -> None:
     def loss_fn(model: nn.Module, t: Tensor) -> Tensor:
         return functional.cross_entropy(model(t[:, :-1]).flatten(0, 1), t[:, 1:].flatten(), ignore_index=0)
 
-    assert outcome_of(task(TinyGPT(), loss_fn, batches, config={"eos_id": 1}), "P1.5") == ("pass", "pass")
+    assert outcome_of(task(TinyGPT(), loss_fn, batches, config={"eos_id": 1}), "A3.5") == ("pass", "pass")
 
     def answers_only(model: nn.Module, t: Tensor) -> Tensor:
         """Everything up to the end of the prompt is masked; the answers are cut off before their end."""
@@ -236,26 +237,26 @@ def test_ends_that_are_learned_and_ends_of_prompts() -> None:
     for t in prompts:
         t[:, 5] = 1
     made = task(TinyGPT(), answers_only, prompts, config={"eos_id": 1})
-    assert outcome_of(made, "P1.5") == ("not-applicable", "not-applicable")
+    assert outcome_of(made, "A3.5") == ("not-applicable", "not-applicable")
 
 
-# -- P1.6 -------------------------------------------------------------------------------------------
+# -- A3.6 -------------------------------------------------------------------------------------------
 
 
 def test_data_sorted_by_class() -> None:
     x, y = torch.randn(320, 10), torch.arange(320) // 80
-    probe_answer = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "P1.6")
+    probe_answer = answer(task(mlp(), classify, DataLoader(TensorDataset(x, y), 16)), "A3.6")
     assert probe_answer.outcome == "sorted"
     assert "the 320 labels come in 4 runs for 4 classes" in probe_answer.message
     shuffled = DataLoader(TensorDataset(x, y), 16, shuffle=True)
-    assert outcome_of(task(mlp(), classify, shuffled), "P1.6") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, shuffled), "A3.6") == ("pass", "pass")
 
 
 def test_batches_of_few_classes_on_purpose_are_at_most_a_note() -> None:
     batches = [(torch.randn(8, 10), torch.tensor([a] * 4 + [b] * 4)) for a, b in ((0, 1), (2, 3), (1, 2), (3, 0)) * 4]
-    assert outcome_of(task(mlp(), classify, batches), "P1.6") == ("note", "uneven")
+    assert outcome_of(task(mlp(), classify, batches), "A3.6") == ("note", "uneven")
     alternating = [(torch.randn(8, 10), torch.full((8,), index % 2)) for index in range(16)]
-    assert outcome_of(task(mlp(), classify, alternating), "P1.6")[0] != "fault"
+    assert outcome_of(task(mlp(), classify, alternating), "A3.6")[0] != "fault"
 
 
 @settings(max_examples=40)
@@ -264,10 +265,10 @@ def test_shuffled_classes_are_never_called_sorted(kinds: int, rows: int, count: 
     generator = np.random.default_rng(seed)
     drawn = generator.choice(kinds, (count, rows), p=generator.dirichlet(np.full(kinds, even)))
     batches = [(torch.randn(rows, 10), torch.from_numpy(labels)) for labels in drawn]
-    assert answer(task(mlp(12), classify, batches), "P1.6").kind != "fault"
+    assert answer(task(mlp(12), classify, batches), "A3.6").kind != "fault"
 
 
-# -- P1.7 and P1.8 ----------------------------------------------------------------------------------
+# -- P1.7 and C4.2 ----------------------------------------------------------------------------------
 
 
 class Apart:
@@ -319,13 +320,13 @@ def test_many_duplicates_are_a_note_and_a_repeated_list_is_not() -> None:
 
 def test_validation_that_is_trained_on() -> None:
     batches = points(8)
-    probe_answer = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "P1.8")
+    probe_answer = answer(task(mlp(), classify, batches, val_loader=[*batches[:2], *points(2)]), "C4.2")
     assert probe_answer.outcome == "leak"
     assert "32 of 64 validation examples (50.0%)" in probe_answer.message
-    assert outcome_of(task(mlp(), classify, batches, val_loader=points(4)), "P1.8") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, batches, val_loader=points(4)), "C4.2") == ("pass", "pass")
     few = [*points(8), (torch.cat([batches[0][0][:1], torch.randn(15, 10)]), batches[0][1])]
-    assert outcome_of(task(mlp(), classify, batches, val_loader=few), "P1.8")[0] != "fault"
-    assert outcome_of(task(mlp(), classify, batches), "P1.8")[0] == "cannot-tell"
+    assert outcome_of(task(mlp(), classify, batches, val_loader=few), "C4.2")[0] != "fault"
+    assert outcome_of(task(mlp(), classify, batches), "C4.2")[0] == "cannot-tell"
 
 
 # -- P1.9 -------------------------------------------------------------------------------------------
@@ -355,6 +356,6 @@ def test_another_tokenizer_than_in_the_run_that_is_continued(tmp_path: Path) -> 
 
 def test_texts_in_columns() -> None:
     same = [(t.t(), t.t()) for t in texts()]
-    assert answer(task(Recurrent(), scores, same, config={"causal": True}), "P1.3").outcome == "not-shifted"
+    assert answer(task(Recurrent(), scores, same, config={"causal": True}), "A3.3").outcome == "not-shifted"
     padded = [(t[:, :-1].t(), t[:, 1:].t()) for t in with_padding()]
-    assert answer(task(Recurrent(), scores, padded, config={"pad_id": 0}), "P1.4").outcome == "padding-counts"
+    assert answer(task(Recurrent(), scores, padded, config={"pad_id": 0}), "A3.4").outcome == "supervised"

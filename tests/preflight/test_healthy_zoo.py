@@ -40,5 +40,5 @@ def test_a_healthy_program_has_no_fault(name: str, deep: bool) -> None:
     wrong = {
         code: answer.message for code, answer in answers.items() if answer.kind == "fault" or answer.outcome == "failed"
     }
-    assert set(wrong) == ({"P4.3"} if name == "frozen_and_no_gradient" else set()), wrong
+    assert set(wrong) == ({"A4.4"} if name == "frozen_and_no_gradient" else set()), wrong
     assert standing(task) == before

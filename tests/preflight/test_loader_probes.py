@@ -155,7 +155,7 @@ def test_an_item_that_raises_in_a_worker() -> None:
     assert not multiprocessing.active_children()
 
 
-# -- P2.2 -------------------------------------------------------------------------------------------
+# -- A5.1 -------------------------------------------------------------------------------------------
 
 
 class ShuffledOnce(Sampler[int]):
@@ -192,8 +192,8 @@ class CountsItsEpochs(ShuffledOnce):
 
 
 def test_the_same_order_in_every_epoch() -> None:
-    probe_answer = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "P2.2")
-    assert probe_answer.outcome == "same-order"
+    probe_answer = answer(loading(Noisy("none"), 0, sampler=ShuffledOnce(64)), "A5.1")
+    assert probe_answer.outcome == "not-reshuffled"
     assert "all 64 places are the same" in probe_answer.message
 
 
@@ -209,20 +209,20 @@ def test_another_order_in_every_epoch() -> None:
         {"sampler": CountsItsEpochs(64)},
         {"sampler": torch.utils.data.WeightedRandomSampler(torch.ones(64), 64)},
     ):
-        assert outcome_of(loading(data, 0, **more), "P2.2") == ("pass", "pass")
+        assert outcome_of(loading(data, 0, **more), "A5.1") == ("pass", "pass")
     assert own.generator.bit_generator.state == before
     assert torch.equal(seeded.get_state(), torch.Generator().manual_seed(1).get_state())
-    assert outcome_of(loading(data, 0), "P2.2")[0] == "not-applicable"
+    assert outcome_of(loading(data, 0), "A5.1")[0] == "not-applicable"
 
 
 def test_a_sampler_that_waits_for_the_loop() -> None:
     data = Noisy("none")
     sampler: Any = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)
-    assert outcome_of(loading(data, 0, sampler=sampler), "P2.2") == ("note", "waits-for-set-epoch")
+    assert outcome_of(loading(data, 0, sampler=sampler), "A5.1") == ("note", "waits-for-set-epoch")
     assert sampler.epoch == 0
 
 
-# -- P2.3 -------------------------------------------------------------------------------------------
+# -- A5.3 -------------------------------------------------------------------------------------------
 
 
 def validated(training: Any, validation: Any, **more: Any) -> steadyrun.Task:
@@ -235,16 +235,16 @@ def noise() -> Any:
 
 def test_validation_that_is_augmented_as_training_is() -> None:
     whole = Noisy("torch")
-    probe_answer = answer(validated(Subset(whole, range(32)), Subset(whole, range(32, 64))), "P2.3")
-    assert probe_answer.outcome == "augmented"
+    probe_answer = answer(validated(Subset(whole, range(32)), Subset(whole, range(32, 64))), "A5.3")
+    assert probe_answer.outcome == "changed"
     assert "parts of one dataset" in probe_answer.message
-    probe_answer = answer(validated(Noisy(transform=noise), Noisy(transform=noise)), "P2.3")
-    assert (probe_answer.kind, probe_answer.outcome) == ("fault", "augmented")
+    probe_answer = answer(validated(Noisy(transform=noise), Noisy(transform=noise)), "A5.3")
+    assert (probe_answer.kind, probe_answer.outcome) == ("fault", "changed")
 
 
 def test_validation_that_draws_in_its_own_way_is_a_note() -> None:
-    assert outcome_of(validated(Noisy("none"), Noisy("torch")), "P2.3") == ("note", "content-differs")
-    assert outcome_of(validated(Noisy("none"), Noisy("none"), shuffle=True), "P2.3") == ("note", "differs")
+    assert outcome_of(validated(Noisy("none"), Noisy("torch")), "A5.3") == ("note", "content-differs")
+    assert outcome_of(validated(Noisy("none"), Noisy("none"), shuffle=True), "A5.3") == ("note", "drawn")
 
 
 def test_noise_put_on_by_the_collator_is_no_shared_transform() -> None:
@@ -254,14 +254,14 @@ def test_noise_put_on_by_the_collator_is_no_shared_transform() -> None:
 
     whole = Noisy("none")
     made = validated(Subset(whole, range(32)), Subset(whole, range(32, 64)), collate_fn=masking)
-    assert outcome_of(made, "P2.3") == ("note", "content-differs")
+    assert outcome_of(made, "A5.3") == ("note", "content-differs")
 
 
 def test_validation_that_is_the_same() -> None:
-    assert outcome_of(validated(Noisy("torch"), Noisy("none")), "P2.3") == ("pass", "pass")
-    assert outcome_of(task(mlp(), classify, points(), val_loader=points()), "P2.3")[0] == "not-applicable"
-    assert outcome_of(task(mlp(), classify, points(), val_loader=iter(points())), "P2.3")[0] == "cannot-tell"
-    assert outcome_of(task(mlp(), classify, points()), "P2.3")[0] == "cannot-tell"
+    assert outcome_of(validated(Noisy("torch"), Noisy("none")), "A5.3") == ("pass", "pass")
+    assert outcome_of(task(mlp(), classify, points(), val_loader=points()), "A5.3")[0] == "not-applicable"
+    assert outcome_of(task(mlp(), classify, points(), val_loader=iter(points())), "A5.3")[0] == "cannot-tell"
+    assert outcome_of(task(mlp(), classify, points()), "A5.3")[0] == "cannot-tell"
 
 
 def test_generators_of_loaders_are_put_back() -> None:

@@ -31,7 +31,7 @@ def outcome_of(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
     return probe_answer.kind, probe_answer.outcome
 
 
-# -- P3.1 -------------------------------------------------------------------------------------------
+# -- A3.2 -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
@@ -48,11 +48,11 @@ def outcome_of(made: steadyrun.Task, code: str, **more: Any) -> tuple[str, str]:
 )
 def test_predictions_against_all_targets(loss: Any) -> None:
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
-    probe_answer = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "P3.1")
+    probe_answer = answer(task(mlp(1), lambda m, b: loss(m(b[0]), b[1]), batches), "A3.2")
     assert probe_answer.outcome == "broadcast"
     assert "predictions of shape (16, 1) against 16 targets give (16, 16)" in probe_answer.message
     squeezed = task(mlp(1), lambda m, b: loss(m(b[0]).squeeze(1), b[1]), batches)
-    assert outcome_of(squeezed, "P3.1")[0] in {"pass", "not-applicable"}
+    assert outcome_of(squeezed, "A3.2")[0] in {"pass", "not-applicable"}
 
 
 def test_pairs_on_purpose_are_healthy() -> None:
@@ -67,33 +67,33 @@ def test_pairs_on_purpose_are_healthy() -> None:
 
     batches = [(x, x[:, 0]) for x in torch.randn(4, 16, 10)]
     for loss_fn in (ranking, kernel):
-        assert outcome_of(task(mlp(1), loss_fn, batches), "P3.1")[0] != "fault"
+        assert outcome_of(task(mlp(1), loss_fn, batches), "A3.2")[0] != "fault"
 
 
 def test_a_side_that_is_as_long_as_the_batch_by_chance_is_healthy() -> None:
     """One number per row against sixteen measurements of it, in batches of sixteen."""
     batches = [(x, x[:, :1] + torch.randn(16, 16)) for x in torch.randn(4, 16, 10)]
-    assert outcome_of(task(mlp(1), lambda m, b: ((m(b[0]) - b[1]) ** 2).mean(), batches), "P3.1")[0] != "fault"
+    assert outcome_of(task(mlp(1), lambda m, b: ((m(b[0]) - b[1]) ** 2).mean(), batches), "A3.2")[0] != "fault"
 
 
-# -- P3.3 -------------------------------------------------------------------------------------------
+# -- C1.1 -------------------------------------------------------------------------------------------
 
 
 def test_the_first_loss_of_an_untrained_model() -> None:
-    probe_answer = answer(task(TinyGPT(), scores, shifted()), "P3.3")
+    probe_answer = answer(task(TinyGPT(), scores, shifted()), "C1.1")
     assert probe_answer.kind == "pass"
     assert f"ln {VOCAB} = {math.log(VOCAB):.4g}" in probe_answer.message
 
 
 def test_a_first_loss_that_is_not_finite() -> None:
     made = task(mlp(), lambda m, b: -m(b[0]).sub(1e9).softmax(1)[:, 0].sub(2).log().mean(), points())
-    assert answer(made, "P3.3").outcome == "not-finite"
+    assert answer(made, "C1.1").outcome == "not-finite"
 
 
 def test_weights_drawn_too_wide() -> None:
     model = TinyGPT()
     nn.init.normal_(model.head.weight, std=4)
-    probe_answer = answer(task(model, scores, shifted()), "P3.3")
+    probe_answer = answer(task(model, scores, shifted()), "C1.1")
     assert (probe_answer.kind, probe_answer.outcome) == ("fault", "weights")
     assert "head.weight: deviation" in probe_answer.message
 
@@ -105,7 +105,7 @@ def test_an_embedding_of_deviation_1_tied_to_the_head() -> None:
     nn.init.normal_(model.tokens.weight, std=1)
     with torch.no_grad():
         model.norm.weight.fill_(3.0)
-    probe_answer = answer(task(model, scores, shifted()), "P3.3")
+    probe_answer = answer(task(model, scores, shifted()), "C1.1")
     assert probe_answer.outcome == "weights"
 
 
@@ -114,7 +114,7 @@ def test_scores_with_a_margin_are_a_note() -> None:
         cosines = functional.normalize(model(batch[0]), dim=1)
         return functional.cross_entropy(30 * (cosines - 0.3 * functional.one_hot(batch[1], 4)), batch[1])
 
-    assert outcome_of(task(mlp(), arcface, points()), "P3.3") == ("note", "high")
+    assert outcome_of(task(mlp(), arcface, points()), "C1.1") == ("note", "high")
 
 
 def test_learned_weights_where_random_ones_are_declared() -> None:
@@ -125,9 +125,9 @@ def test_learned_weights_where_random_ones_are_declared() -> None:
         optimizer.zero_grad()
         scores(model, batches[0]).backward()
         optimizer.step()
-    assert answer(task(model, scores, batches, config={"init": "random"}), "P3.3").outcome == "already-trained"
-    assert outcome_of(task(model, scores, batches), "P3.3") == ("note", "low")
-    assert outcome_of(task(model, scores, batches, config={"init": "pretrained"}), "P3.3") == ("pass", "pass")
+    assert answer(task(model, scores, batches, config={"init": "random"}), "C1.1").outcome == "already-trained"
+    assert outcome_of(task(model, scores, batches), "C1.1") == ("note", "low")
+    assert outcome_of(task(model, scores, batches, config={"init": "pretrained"}), "C1.1") == ("pass", "pass")
 
 
 def test_losses_whose_guess_is_not_known_are_answered() -> None:
@@ -137,7 +137,7 @@ def test_losses_whose_guess_is_not_known_are_answered() -> None:
         lambda m, b: 100 * functional.cross_entropy(m(b[0]), b[1]),
         lambda m, b: functional.multi_margin_loss(m(b[0]), b[1]),
     ):
-        assert outcome_of(task(mlp(), loss_fn, points()), "P3.3") == ("pass", "pass")
+        assert outcome_of(task(mlp(), loss_fn, points()), "C1.1") == ("pass", "pass")
 
 
 def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
@@ -148,7 +148,7 @@ def test_a_loss_that_raises_is_told_and_not_a_failure() -> None:
     assert report.verdict == "cannot-tell"
     assert not [asked for asked in report.walk.path if asked.answer.outcome == "failed"]
     messages = {asked.question.code: asked.answer.message for asked in report.walk.path}
-    assert messages["P3.3"].startswith("loss_fn raised KeyError: 'labels' (test_loss_probes.py:")
+    assert messages["C1.1"].startswith("loss_fn raised KeyError: 'labels' (test_loss_probes.py:")
 
 
 # -- P3.4 -------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_batch_of_one_and_the_same_example() -> None:
     assert outcome_of(task(mlp(), classify, constant), "P3.5")[0] == "not-applicable"
 
 
-# -- P5.8 -------------------------------------------------------------------------------------------
+# -- C2.1 -------------------------------------------------------------------------------------------
 
 
 def scheduled(length: int, stepping: int | None, total: int = 400, **config: Any) -> steadyrun.Task:
@@ -262,45 +262,45 @@ def scheduled(length: int, stepping: int | None, total: int = 400, **config: Any
 
 
 def test_a_schedule_in_the_units_of_its_steps() -> None:
-    assert outcome_of(scheduled(400, 1), "P5.8") == ("pass", "pass")
-    assert outcome_of(scheduled(400, None), "P5.8") == ("pass", "pass")
-    probe_answer = answer(scheduled(40, None), "P5.8")  # the loader has 10 batches: 40 epochs
+    assert outcome_of(scheduled(400, 1), "C2.1") == ("pass", "pass")
+    assert outcome_of(scheduled(400, None), "C2.1") == ("pass", "pass")
+    probe_answer = answer(scheduled(40, None), "C2.1")  # the loader has 10 batches: 40 epochs
     assert (probe_answer.kind, probe_answer.outcome) == ("pass", "pass")
     assert "once per epoch of 10 batches" in probe_answer.message
 
 
 def test_a_schedule_in_epochs_stepped_per_batch() -> None:
-    probe_answer = answer(scheduled(40, 1), "P5.8")
+    probe_answer = answer(scheduled(40, 1), "C2.1")
     assert probe_answer.kind == "fault"
     assert "train_step steps the scheduler 1 times" in probe_answer.message
     undeclared = scheduled(40, 1)
     undeclared.config = {"total_steps": 400}
-    probe_answer = answer(undeclared, "P5.8")
+    probe_answer = answer(undeclared, "C2.1")
     assert probe_answer.outcome == "counts-epochs"
     assert "T_max is 40, the number of epochs" in probe_answer.message
 
 
 def test_a_schedule_stepped_by_every_process() -> None:
-    assert answer(scheduled(400, 4), "P5.8").outcome == "not-as-declared"
-    assert outcome_of(scheduled(1600, 4), "P5.8") == ("pass", "pass")
+    assert answer(scheduled(400, 4), "C2.1").outcome == "not-as-declared"
+    assert outcome_of(scheduled(1600, 4), "C2.1") == ("pass", "pass")
 
 
 def test_a_warmup_longer_than_the_run() -> None:
-    assert answer(scheduled(400, 1, warmup_steps=500), "P5.8").outcome == "warmup-longer-than-run"
+    assert answer(scheduled(400, 1, warmup_steps=500), "C2.1").outcome == "warmup-longer-than-run"
 
 
 def test_schedules_of_which_nothing_can_be_told() -> None:
-    assert outcome_of(task(mlp(), classify, points()), "P5.8")[0] == "not-applicable"
+    assert outcome_of(task(mlp(), classify, points()), "C2.1")[0] == "not-applicable"
     undeclared = scheduled(400, 1)
     undeclared.config = {}
-    assert outcome_of(undeclared, "P5.8")[0] == "cannot-tell"
+    assert outcome_of(undeclared, "C2.1")[0] == "cannot-tell"
     plateau = scheduled(400, None)
     plateau.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(plateau.optimizer)
-    assert outcome_of(plateau, "P5.8")[0] == "not-applicable"
+    assert outcome_of(plateau, "C2.1")[0] == "not-applicable"
     restarts = scheduled(400, 1)
     restarts.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(restarts.optimizer, 50)
     restarts.config = {"total_steps": 400}
-    assert outcome_of(restarts, "P5.8") == ("pass", "pass")
+    assert outcome_of(restarts, "C2.1") == ("pass", "pass")
 
 
 def test_a_schedule_that_is_continued() -> None:
@@ -308,7 +308,7 @@ def test_a_schedule_that_is_continued() -> None:
     for _ in range(150):
         made.optimizer.step()
         made.scheduler.step()  # type: ignore[union-attr]
-    assert outcome_of(made, "P5.8") == ("pass", "pass")
+    assert outcome_of(made, "C2.1") == ("pass", "pass")
 
 
 def test_groups_with_rates_of_their_own() -> None:
@@ -317,17 +317,17 @@ def test_groups_with_rates_of_their_own() -> None:
     groups = [{"params": model[0].parameters(), "lr": 1e-2}, {"params": model[2].parameters(), "lr": 1e-3}]
     made.optimizer = torch.optim.AdamW(groups)
     made.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(made.optimizer, 400)
-    assert outcome_of(made, "P5.8") == ("pass", "pass")
+    assert outcome_of(made, "C2.1") == ("pass", "pass")
 
 
 def test_a_step_that_leaves_the_schedule_to_the_loop_is_a_note() -> None:
-    assert outcome_of(scheduled(400, 0), "P5.8") == ("note", "left-to-the-loop")
+    assert outcome_of(scheduled(400, 0), "C2.1") == ("note", "left-to-the-loop")
 
 
 def test_a_train_step_that_raises() -> None:
     made = scheduled(400, 1)
     made.train_step = lambda task, batch: batch["x"]
-    probe_answer = answer(made, "P5.8")
+    probe_answer = answer(made, "C2.1")
     assert probe_answer.kind == "cannot-tell"
     assert "train_step raised TypeError" in probe_answer.message
 

@@ -56,7 +56,13 @@ def test_what_it_found_is_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureF
     assert view.manifest["preflight"]["verdict"] == "healthy"
     assert view.events("preflight")[0].fields["headline"] is None
     codes = [asked.question.code for asked in steadyrun.check(tmp_path / "run").walk.path]
-    assert "P3.2" in codes
+    assert "P3.4" in codes
+    assert len(codes) == len(set(codes))
+    entries = {entry["code"]: entry for entry in steadyrun.check(tmp_path / "run").to_dict()["walk"]}
+    assert entries["A3.1"]["aliases"] == ["P3.2"]
+    assert (entries["A3.1"]["source"], entries["A3.1"]["also"]["source"]) == ("record", "preflight")
+    assert entries["A3.1"]["also"]["answer"] == "pass"
+    assert (entries["P3.4"]["source"], entries["P3.4"]["also"]) == ("preflight", None)
 
 
 def test_a_fault_is_told_and_may_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,15 +70,36 @@ def test_a_fault_is_told_and_may_stop_the_run(tmp_path: Path, capsys: pytest.Cap
     run = steadyrun.record(tmp_path / "run", config={"num_classes": 4})
     told: list[Any] = []
     run.watch(model, optimizer, loss_fn=bad, loader=loader, preflight=True, on_fault=told.append)
-    assert "preflight: fault P3.2 squashed-twice" in capsys.readouterr().err
-    assert [each.code for each in told] == ["P3.2"]
-    with pytest.raises(steadyrun.FaultFound, match=r"P3\.2"):
+    assert "preflight: fault A3.1 squashed-twice" in capsys.readouterr().err
+    assert [each.code for each in told] == ["A3.1"]
+    with pytest.raises(steadyrun.FaultFound, match=r"A3\.1"):
         run.watch(model, optimizer, loss_fn=bad, loader=loader, preflight=True, on_fault="stop")
     run.close()
     report = steadyrun.check(tmp_path / "run")
     assert report.headline is not None
-    assert report.headline.question.code == "P3.2"
+    assert report.headline.question.code == "A3.1"
     assert report.to_dict()["headline"]["proof"] == "preflight"
+
+
+def test_what_preflight_and_the_run_show_is_said_once_with_both(tmp_path: Path) -> None:
+    model, optimizer, loader = objects()
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 4}, every=1) as run:
+        run.watch(model, optimizer, loss_fn=bad, loader=loader, preflight=True)
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = bad(model, batch)
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=batch)
+    report = steadyrun.check(tmp_path / "run")
+    (found,) = [asked for asked in report.walk.path if asked.question.code == "A3.1"]
+    assert found is report.headline
+    assert "Preflight, before the run: the graph of the loss shows a softmax" in found.answer.message
+    assert "Seen in" in found.answer.message
+    headline = report.to_dict()["headline"]
+    assert (headline["source"], headline["also"]["source"]) == ("record", "preflight")
+    assert (headline["proof"], headline["also"]["outcome"]) == ("preflight", "squashed-twice")
+    assert str(report).count("✗ A3.1") == 1
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,9 @@ def test_json_has_the_documented_keys() -> None:
         *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "vital_signs", "consequences", "walk"),
         *("suspects", "notes", "not_asked", "damage", "announced", "incidents", "after"),
     ]
-    assert set(content["leaf"]) == {"code", "outcome", "step", "message", "fix", "evidence"}
-    assert content["headline"] == content["leaf"] | {"grade": "fault", "likely": "", "experiment": "", "proof": "tree"}
+    assert set(content["leaf"]) == {"code", "aliases", "outcome", "step", "message", "fix", "evidence"}
+    more = {"grade": "fault", "likely": "", "experiment": "", "proof": "tree", "source": "record", "also": None}
+    assert content["headline"] == content["leaf"] | more
     assert content["walk"][4]["thresholds"]["high"] == {
         "value": 8.0,
         "unit": "nats",

@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import steadyrun
-from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Outcome, Question
+from steadyrun.questions.aliases import code_of
+from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS, Answer, Finding, Outcome, Question
 from steadyrun.report.kept_answers import as_data, preflighted, replayed
-from steadyrun.report.ranking import SAME, ranked
+from steadyrun.report.limits import everything
+from steadyrun.report.ranking import SAME, proof, ranked
 from steadyrun.report.report import Report
+from steadyrun.report.two_sources import joined
 from steadyrun.store.jsonio import jsonable
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked, Walk, walk
@@ -27,12 +30,19 @@ def never_asked(_run: Any, _limit: Any) -> Any:
 
 
 def asked(
-    code: str, kind: str = FAULT, explains: tuple[str, ...] = (), *, outcome: str = "bad", proved: bool = False
+    code: str,
+    kind: str = FAULT,
+    explains: tuple[str, ...] = (),
+    *,
+    outcome: str = "bad",
+    proved: bool = False,
+    tried: bool = False,
 ) -> Asked:
     bad = Outcome(
         name=outcome, answer=kind, meaning=f"{code} means this", fix="Do that.", explains=explains, proved=proved
     )
-    question = Question(code, f"about {code}", "Is it?", "Because.", ("loss",), None, (), (bad,), never_asked)
+    words = (code, f"about {code}", "Is it?", "Because.")
+    question = Question(*words, ("loss",), None, (), (bad,), never_asked, tried=tried or code[0] == "P")
     return Asked(question, Answer(kind, outcome, f"{code} found 7", fix=bad.fix), {})
 
 
@@ -68,9 +78,9 @@ def test_a_cause_that_is_itself_explained_is_no_headline() -> None:
 
 
 def test_what_was_tried_comes_before_what_was_seen() -> None:
-    ranking = ranked([asked("A3.1", explains=("P3",)), asked("P3.2", explains=("A3",))])
+    ranking = ranked([asked("A3.1", explains=("P3",)), asked("P3.4", explains=("A3",))])
     assert ranking.headline is not None
-    assert ranking.headline.question.code == "P3.2"
+    assert ranking.headline.question.code == "P3.4"
 
 
 def test_a_proved_answer_follows_from_nothing_but_its_name() -> None:
@@ -87,13 +97,13 @@ def test_what_explains_each_other_still_has_one_headline() -> None:
 def test_every_explanation_names_something_there_is() -> None:
     from steadyrun.preflight import PROBES
 
-    known = {**QUESTIONS, **PROBES}
+    known = everything()
     names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known}
-    for question in known.values():
+    for question in (*known.values(), *PROBES.values()):
         for outcome in question.outcomes:
             for target in outcome.explains:
                 code, _, named = target.partition(":")
-                assert code in names, (question.code, target)
+                assert code_of(code) in names, (question.code, target)
                 assert not named or named in {known_outcome.name for known_outcome in known[code].outcomes}, (
                     question.code,
                     target,
@@ -102,13 +112,47 @@ def test_every_explanation_names_something_there_is() -> None:
 
 
 def test_what_preflight_tried_and_the_run_shows_is_one_finding() -> None:
-    ranking = ranked([asked("C4.2", outcome="leak", proved=True), asked("A3.1"), asked("P3.2"), asked("P1.8")])
+    seen = [asked("C4.2", outcome="leak", proved=True), asked("A3.1"), asked("A7.1")]
+    before = [asked("A3.1", tried=True), asked("C4.2", outcome="leak", tried=True), asked("P1.1")]
+    path = list(joined(seen, before))
+    assert codes(path) == ["C4.2", "A3.1", "A7.1", "P1.1"]
+    ranking = ranked(path)
     assert ranking.headline is not None
-    assert ranking.headline.question.code == "P3.2"
-    assert codes(ranking.consequences) == ["A3.1"]
-    assert codes(ranking.beside) == ["C4.2", "P1.8"]
+    assert (codes([ranking.headline]), proof(ranking.headline)) == (["C4.2"], "preflight")
+    assert codes(ranking.beside) == ["A3.1", "A7.1", "P1.1"]
+    assert codes(ranked(path[2:]).consequences) == ["A7.1"]
     known = set(QUESTIONS)
     assert all(set(others) <= known for others in SAME.values())
+
+
+def test_the_graver_answer_stands_and_the_other_is_its_evidence() -> None:
+    seen, tried = asked("A3.1"), asked("A3.1", tried=True)
+    (both,) = joined([seen], [tried])
+    assert both.question is seen.question
+    assert both.answer.message == "A3.1 found 7 Preflight, before the run: A3.1 found 7"
+    (only_tried,) = joined([asked("A3.1", PASS)], [tried])
+    assert (only_tried.question.tried, only_tried.answer) == (True, tried.answer)
+    (only_seen,) = joined([seen], [asked("A3.1", PASS, tried=True)])
+    assert (only_seen.question.tried, only_seen.answer) == (False, seen.answer)
+    assert proof(only_seen) == "audit"
+    (neither,) = joined([asked("A3.1", PASS)], [asked("A3.1", NOT_APPLICABLE, tried=True)])
+    assert (neither.question.tried, neither.answer.kind) == (False, PASS)
+    (two_faults,) = joined([asked("C4.2", outcome="overfitting")], [asked("C4.2", outcome="leak", tried=True)])
+    assert two_faults.answer.outcome == "leak"
+    assert two_faults.answer.message.endswith("The record: C4.2 found 7")
+
+
+def test_before_training_nothing_follows_from_training() -> None:
+    rate = asked("P6.5", explains=("C1", "D", "P6.1"))
+    first_loss = asked("C1.1", tried=True)
+    assert codes(ranked([rate, first_loss]).beside) == ["C1.1"]
+    assert codes(ranked([rate, asked("C1.1")]).consequences) == ["C1.1"]
+    assert codes(ranked([asked("P1.1", explains=("P3.3",)), first_loss]).consequences) == ["C1.1"]
+
+
+def test_both_sources_say_what_follows() -> None:
+    (both,) = joined([asked("A1.1", explains=("D2",))], [asked("A1.1", explains=("P6",), tried=True)])
+    assert codes(ranked([asked("D2.4"), asked("P6.1"), both]).consequences) == ["D2.4", "P6.1"]
 
 
 def test_a_symptom_gives_way_to_whatever_else_is_found() -> None:
@@ -136,11 +180,19 @@ def test_json_and_text_show_the_headline_and_what_follows() -> None:
 
 
 def test_answers_kept_with_a_run_come_back_as_they_were() -> None:
-    first = asked("P3.2", explains=("C4",))
+    first = asked("A3.1", explains=("C4",), tried=True)
     again = preflighted({"preflight": {"walk": [jsonable(as_data(first))]}})
     assert len(again) == 1
     assert again[0].answer == first.answer
+    assert again[0].question.tried
     assert again[0].question.outcome("bad").explains == ("C4",)
+
+
+def test_answers_kept_under_a_former_code_are_read_by_the_code_of_today() -> None:
+    kept = [jsonable(as_data(asked("P4.8", outcome="two-tensors"))), jsonable(as_data(asked("P5.1", outcome="erased")))]
+    again = preflighted({"preflight": {"walk": kept}})
+    assert [(a.question.code, a.answer.outcome) for a in again] == [("A4.7", "untied"), ("A1.2", "erased")]
+    assert all(a.question.outcome(a.answer.outcome).answer == FAULT for a in again)
 
 
 JUNK = st.recursive(

@@ -71,7 +71,7 @@ def test_the_nearest_folder_with_a_section_counts(tmp_path: Path) -> None:
         ("[thresholds]\nC1.11.high = 8", "there is no question 'C1.11'; did you mean C1.1"),
         ("[thresholds]\nZ9.high = 8", "there are: C1.1, C4.1, D1.1, D2.1, D4.1"),
         ("[thresholds]\nhigh = 8", "there is no question 'high'"),
-        ('[thresholds]\n"C1.1" = 8', "there is no threshold 'C1.1'; did you mean C1.1.high?"),
+        ('[thresholds]\n"C1.1" = 8', "there is no threshold 'C1.1'; did you mean C1.1."),
         ("[thresholds]\nC1.1.high = '8'", "C1.1.high must be a number, got '8'"),
         ("[thresholds]\nC1.1.high = true", "must be a number, got True"),
         ("[thresholds]\nC1.1.high = inf", "must be finite, got inf"),

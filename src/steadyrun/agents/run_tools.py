@@ -39,7 +39,7 @@ from steadyrun.report import limits
 from steadyrun.report.comparison import compare
 from steadyrun.report.file_formats import document
 from steadyrun.report.limits import everything, question_named
-from steadyrun.report.question_page import SECTIONS, entries, question_page, section
+from steadyrun.report.question_page import SECTIONS, entries, question_page, section, section_named
 from steadyrun.report.report import Report, brief, check_with, last_word, started
 from steadyrun.signals.curves import thinned
 from steadyrun.store.discover import Root, RunPlace, plain
@@ -140,7 +140,7 @@ def _codes(question: str) -> set[str]:
     if not question:
         return set()
     try:
-        return {named.code for named in section(question) or [question_named(question)]}
+        return {named.code for named in section_named(question) or [question_named(question)]}
     except UsageError as problem:
         raise Problem(NO_QUESTION, str(problem).partition(";")[0], "explain without a code lists them all") from None
 
@@ -211,7 +211,7 @@ def explain(code: str = "") -> Answer:
                 for name, about in SECTIONS.items()
             ]
         }
-    several = section(code)
+    several = section_named(code)
     if several:
         return {
             "questions": [{"code": question.code, "name": question.name, "asks": question.asks} for question in several]
@@ -221,7 +221,12 @@ def explain(code: str = "") -> Answer:
     except UsageError as problem:
         known = ", ".join(everything())
         raise Problem(NO_QUESTION, str(problem).partition(";")[0], f"there are: {known}") from None
-    return {"code": question.code, "name": question.name, "text": _text(question)}
+    return {
+        "code": question.code,
+        "aliases": list(question.aliases),
+        "name": question.name,
+        "text": _text(question),
+    }
 
 
 def _text(question: Question) -> str:

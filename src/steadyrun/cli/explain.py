@@ -22,7 +22,7 @@ WIDEST = 100
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(help="A question such as C2.1 or P3.2, a section such as C2, or `tree`; without it, all."),
+        typer.Argument(help="A question such as C2.1 or A3.1, a section such as C2, or `tree`; without it, all."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
@@ -36,7 +36,8 @@ def explain(
     Examples:
       steadyrun explain            all questions, in the order of the walk
       steadyrun explain C2.1       one question
-      steadyrun explain P3.2       one probe of preflight
+      steadyrun explain P3.4       one probe of preflight
+      steadyrun explain P3.2       the same as A3.1: former codes still work
       steadyrun explain C2         the questions of one section
       steadyrun explain tree       the trees with their edges, as they are walked
       steadyrun explain C2.1 --json | jq .thresholds
@@ -45,12 +46,12 @@ def explain(
     Exit codes: 0 shown, 2 no such question.
     """
     from steadyrun.report.limits import everything, question_named
-    from steadyrun.report.question_page import section
+    from steadyrun.report.question_page import section_named
 
     if code is not None and code.lower() in {"tree", "trees"}:
         _show_trees(as_json)
         return
-    several = list(everything().values()) if code is None else section(code)
+    several = list(everything().values()) if code is None else section_named(code)
     if several:
         _show_list(several, as_json)
         return

@@ -37,14 +37,14 @@ def preflight(
     deep: Annotated[bool, typer.Option("--deep", help="Also ask what trains for a while.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="CODE", help="Ask this probe alone, or a section such as P1; repeatable."),
+        typer.Option(metavar="CODE", help="Ask this probe alone, or a section such as A4 or P1; repeatable."),
     ] = None,
     resumed: Annotated[
         str | None, typer.Option(metavar="RUN", help="The run directory of the run that is being continued.")
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as P1.3.share=0.9; repeatable."),
+        typer.Option("--set", metavar="NAME=NUMBER", help="Change a threshold, such as P6.4.ends=0.8; repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per probe.")] = False,
@@ -69,7 +69,7 @@ def preflight(
       steadyrun preflight train:task
       steadyrun preflight train.py:task --config '{"causal": true}'
       steadyrun preflight train:task --config config.json --deep
-      steadyrun preflight train:task --only P1 --only P3.2
+      steadyrun preflight train:task --only P1 --only A3.1
       steadyrun preflight train:task --resumed experiments/mine
       steadyrun preflight train:task --json | jq .headline.fix
       steadyrun preflight train.py:task -- --data shards --layers 4

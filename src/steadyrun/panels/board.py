@@ -21,6 +21,7 @@ from steadyrun.report import phrases
 from steadyrun.report.incidents import IncidentCard
 from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.verb_classes import are_named
 from steadyrun.store.reader import RunReader, run_folder
 from steadyrun.trees.walker import Asked, Changes
 
@@ -35,9 +36,10 @@ READING = (
     Glance((2,), "Did the learning-rate schedule run? If not: no warmup, or a scheduler that was not stepped."),
     Glance((1,), "Does validation follow training? If only training falls: a broken mask, or a leak."),
     Glance((4, 5, 6), "Are the layers balanced and alive? If not, look at how they are initialised."),
-    Glance((7,), "Did it learn the pattern? Irregular forms that fall faster than regular ones speak of a leak."),
 )
 """The order in which to read the panels of a run that failed."""
+_CLASSES = Glance((7,), "Do all classes fall? One that stays behind is rare, hard, or labelled otherwise.")
+_FORMS = Glance((7,), "Did it learn the pattern? Irregular forms that fall faster than regular ones speak of a leak.")
 
 
 def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
@@ -58,7 +60,7 @@ def build(signals: Signals, report: Report) -> Board:
         tuple(phrases.remedies(report)),
         tuple(phrases.one_line(line) for line in phrases.bounded(list(report.damage))),
         tuple(panel.build(signals, report) for panel in BUILDERS),
-        READING,
+        (*READING, _FORMS if are_named(signals) else _CLASSES),
         tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
         tuple(phrases.signs(report)),
@@ -98,7 +100,7 @@ def _finding(asked: Asked, report: Report) -> PanelFinding:
 def _walk(report: Report) -> list[Answered]:
     depths: dict[str, int] = {}
     answered, over = [], False
-    for asked in report.walk.path:
+    for asked in filter(phrases.arises, report.walk.path):
         code = asked.question.code
         depths[code] = depths.get(asked.because_of, -1) + 1
         answered.append(_answered(asked, depths, over and not asked.question.always))

@@ -1,4 +1,4 @@
-"""Panel 7: is the model learning the pattern, or memorising individual forms?"""
+"""Panel 7: which classes of examples does the model learn?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from steadyrun.panels.panel_findings import finished
 from steadyrun.report.report import Report
 from steadyrun.signals.overview import smoothed
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.verb_classes import are_named
 from steadyrun.text import shown
 
 _WINDOW = 20  # steps over which the loss of one moment is averaged
 _FEW = 3  # classes, which are smoothed
 _SPAN = 50  # steps
 _ENOUGH = 100  # points
-HOW = 'name classes of examples and give their losses: run.step(loss, class_losses={"regular": …, "irregular": …})'
+HOW = 'name classes of examples and give their losses: run.step(loss, class_losses={"short": …, "long": …})'
+_ASKS = "Does the model learn all classes of examples?"
+_ASKS_OF_FORMS = "Is the model learning the pattern, or memorising individual forms?"
 
 
 def build(run: Signals, report: Report) -> Panel:
@@ -30,7 +33,7 @@ def build(run: Signals, report: Report) -> Panel:
     panel = Panel(
         7,
         "classes",
-        "Is the model learning the pattern, or memorising individual forms?",
+        _ASKS_OF_FORMS if are_named(run) else _ASKS,
         "Loss by class",
         AxisScale("loss", log=logarithmic(shown_lines)),
         tuple(_with_smoothed(run, shown_lines)) if few else shown_lines,

@@ -14,6 +14,7 @@ import numpy as np
 from steadyrun.postmortem.case import SPAN, WINDOW, Case
 from steadyrun.postmortem.measurements import Numbers
 from steadyrun.postmortem.remedies import lower_than
+from steadyrun.questions.aliases import outcome_of
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE
 from steadyrun.records import Series
 from steadyrun.report.kept_answers import REPLAYED
@@ -289,7 +290,7 @@ def _within(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
 
 
 def _question(expected: Mapping[str, Any], signals: Signals, report: Report) -> Checked:
-    code, was = text(expected, "code"), text(expected, "was")
+    code, was = outcome_of(text(expected, "code"), text(expected, "was"))
     words, limit = f"{code} does not find it again", f"not {was}, no fault"
     asked = next((candidate for candidate in report.walk.path if candidate.question.code == code), None)
     if asked is None:

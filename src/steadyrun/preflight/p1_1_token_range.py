@@ -99,4 +99,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -1,38 +1,31 @@
-"""P1.2: is every label a class that the scores have, and is any label left to learn from?"""
+"""P1.2: is every label a class that the scores have?"""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steadyrun.preflight.batch_arrays import ArraySource, integers, source_of
+from steadyrun.preflight.batch_arrays import integers
+from steadyrun.preflight.label_trials import Sources, first_trials, label_sources, more_trials
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-    from steadyrun.preflight.guarded_pass import GuardedPass, Targets
-
-_TRIED = 3  # batches that look bad and are tried
+    from steadyrun.preflight.guarded_pass import GuardedPass
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
-    passes = bench.guarded_passes()
-    for index, guarded in enumerate(passes):
+    trials = first_trials(bench)
+    for index, guarded in trials:
         if (finding := _wrong(index, guarded)) is not None:
             return finding
-    if not passes or not passes[-1].targets:
-        raise NotApplicable("no class targets are seen to go into a cross-entropy")
-    targets = passes[-1].targets
-    arrays = integers(bench.batches[len(passes) - 1])
-    sources = [(target, source) for target in targets if (source := source_of(target.values, arrays)) is not None]
-    for index in _suspicious(bench, sources)[:_TRIED]:
-        if (finding := _wrong(index, bench.guarded_pass(index))) is not None:
+    sources = label_sources(bench, trials)
+    for index, guarded in more_trials(bench, sources):
+        if (finding := _wrong(index, guarded)) is not None:
             return finding
-    first = targets[0]
+    first = trials[-1][1].targets[0]
     one_class = _one_class(bench, sources, limit["labels"])
     if one_class is not None:
         return one_class
@@ -60,18 +53,10 @@ def _wrong(index: int, guarded: GuardedPass) -> Finding | None:
             f"{targets.ignore_index} would be ignored); {wrong} of {targets.values.size} labels are no class.",
             {"label": float(problem.value), "classes": float(problem.size), "no_class": float(wrong)},
         )
-    empty = next((targets for targets in guarded.targets if targets.mean and targets.none_left), None)
-    if empty is not None and guarded.loss is not None and not math.isfinite(guarded.loss):
-        return Finding(
-            "none-counts",
-            f"batch {index}: all {empty.values.size} labels are {empty.ignore_index} and ignored; the mean over none "
-            f"of them is {guarded.loss:g}.",
-            {"labels": float(empty.values.size), "counting": 0.0},
-        )
     return None
 
 
-def _one_class(bench: Bench, sources: list[tuple[Targets, ArraySource]], least: float) -> Finding | None:
+def _one_class(bench: Bench, sources: Sources, least: float) -> Finding | None:
     """All labels of all batches are one and the same class."""
     for targets, source in sources:
         values = [labels for batch in bench.batches if (labels := source.of(integers(batch))) is not None]
@@ -83,27 +68,11 @@ def _one_class(bench: Bench, sources: list[tuple[Targets, ArraySource]], least: 
     return None
 
 
-def _suspicious(bench: Bench, sources: list[tuple[Targets, ArraySource]]) -> list[int]:
-    suspicious = []
-    for index, batch in enumerate(bench.batches):
-        arrays = integers(batch)
-        for targets, source in sources:
-            values = source.of(arrays)
-            if values is None or not values.size:
-                continue
-            counted = values[values != targets.ignore_index]
-            if not counted.size or counted.min() < 0 or counted.max() >= targets.classes:
-                suspicious.append(index)
-                break
-    return suspicious
-
-
 QUESTION = Question(
     code="P1.2",
     name="labels within their classes",
-    asks="Is every label one of the classes that the model scores, and does every batch have a label that counts?",
-    why="A label beyond the scores ends training when its batch comes. A batch whose labels are all ignored has a mean "
-    "over nothing: its loss is NaN, and so are all weights after it.",
+    asks="Is every label one of the classes that the model scores?",
+    why="A label beyond the scores ends training when its batch comes.",
     needs=("loss_fn", "batches"),
     panel=None,
     thresholds=(
@@ -131,13 +100,7 @@ QUESTION = Question(
             "ignore_index (-100).",
             explains=("P3.3", "D1"),
         ),
-        Outcome(
-            name="none-counts",
-            answer=FAULT,
-            meaning="a batch without a label that counts: its loss is NaN",
-            fix="Leave such batches out, or sum the losses and divide by the count of labels, at least 1.",
-            explains=("P3", "D1"),
-        ),
     ),
     find=find,
+    tried=True,
 )

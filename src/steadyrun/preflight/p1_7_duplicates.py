@@ -152,4 +152,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

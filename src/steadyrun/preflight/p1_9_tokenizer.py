@@ -100,4 +100,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

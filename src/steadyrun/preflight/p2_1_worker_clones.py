@@ -123,4 +123,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -83,4 +83,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -175,4 +175,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

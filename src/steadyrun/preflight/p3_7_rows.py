@@ -207,4 +207,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -180,4 +180,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

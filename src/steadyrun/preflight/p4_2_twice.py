@@ -94,4 +94,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

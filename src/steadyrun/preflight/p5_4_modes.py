@@ -215,4 +215,5 @@ QUESTION = Question(
         Outcome(name="samples", answer=NOTE, meaning="the model draws in evaluation mode, as a variational one does"),
     ),
     find=find,
+    tried=True,
 )

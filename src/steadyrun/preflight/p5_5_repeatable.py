@@ -56,4 +56,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -151,4 +151,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -158,4 +158,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

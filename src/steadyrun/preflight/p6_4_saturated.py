@@ -67,4 +67,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

@@ -186,4 +186,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    tried=True,
 )

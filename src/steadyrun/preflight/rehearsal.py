@@ -7,6 +7,7 @@ state went through its state_dicts into objects that were spoiled.
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,12 @@ def rehearsal(bench: Bench) -> Rehearsal:
         raise made
     rehearsed: Rehearsal = made
     return rehearsed
+
+
+def names_of(bench: Bench, keys: Collection[int]) -> list[str]:
+    """Names of parameters by their ids, in the order of the model, then what is not in it."""
+    names = {id(parameter): name for name, parameter in bench.parameters.items()}
+    return [name for key, name in names.items() if key in keys] + ["another tensor" for key in keys if key not in names]
 
 
 def step_input(bench: Bench, index: int) -> Any:

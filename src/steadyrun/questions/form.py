@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from steadyrun.errors import UsageError
+from steadyrun.questions.aliases import aliases_of
 from steadyrun.signals.missing import MissingSignal, NotApplicable, hint
 from steadyrun.signals.run_signals import Signals
 
@@ -138,6 +139,13 @@ class Question:
     find: Callable[[Any, Limits], Finding]  # of a run's signals; of a bench with live objects in preflight
     always: bool = False  # asked behind a fault, too: it proves or rules out a cause
     edges: Edges = field(default_factory=dict)  # set by its tree
+    special: bool = False  # about one kind of task: texts leave it out if it does not apply; JSON has it
+    tried: bool = False  # a probe of preflight: it tries live objects; the record's question may have the same code
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Codes that it had before."""
+        return aliases_of(self.code)
 
     def ask(self, run: Any, changed: Mapping[str, float] | None = None, everywhere: Changes | None = None) -> Answer:
         """The answer; what is missing or does not apply is an answer too.

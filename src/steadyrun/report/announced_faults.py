@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from steadyrun.questions.aliases import code_of
 from steadyrun.questions.form import FAULT, SUSPECT, Answer, Question
 from steadyrun.records import Event
 from steadyrun.signals.run_signals import Signals
@@ -56,7 +57,7 @@ def announced(questions: Mapping[str, Question], run: Signals, walked: Walk) -> 
     for event in [*run.events("suspect"), *run.events("warning"), *run.events("fault")]:  # the last says most
         code = event.fields.get("code")
         if isinstance(code, str) and code:
-            events[code] = event
+            events[code_of(code)] = event
     faults = [_announced(code, event, questions, run, walked) for code, event in events.items()]
     return tuple(sorted(faults, key=lambda fault: (fault.noticed is None, fault.noticed or 0)))
 

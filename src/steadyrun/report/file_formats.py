@@ -178,7 +178,7 @@ def _walk(report: Report) -> list[str]:
     rows = [
         f"| {escaped(asked.question.code)} | {escaped(asked.question.name)} | {phrases.with_symbol(asked.answer.kind)} "
         f"| {escaped(phrases.message(asked))} |"
-        for asked in report.walk.path
+        for asked in filter(phrases.arises, report.walk.path)
     ]
     left_out = phrases.not_reached(report)
     return [
@@ -266,7 +266,7 @@ def _html_walk(report: Report) -> str:
         f"<tr><td {_CELL}>{_safe(asked.question.code)}</td><td {_CELL}>{_safe(asked.question.name)}</td>"
         f"<td {_CELL}>{_mark(asked.answer.kind, phrases.word(asked.answer.kind))}</td>"
         f"<td {_CELL}>{_safe(phrases.message(asked))}</td></tr>"
-        for asked in report.walk.path
+        for asked in filter(phrases.arises, report.walk.path)
     )
     left_out = phrases.not_reached(report)
     return f"<details><summary>The walk</summary><table>{rows}</table>{_safe(left_out)}</details>"

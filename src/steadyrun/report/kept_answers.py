@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from steadyrun.questions.aliases import outcome_of
 from steadyrun.questions.form import (
     CANNOT_TELL,
     FAULT,
@@ -24,12 +25,12 @@ from steadyrun.questions.form import (
     Question,
     Threshold,
 )
+from steadyrun.report.two_sources import REPLAYED as REPLAYED
 from steadyrun.store.incident_files import IN_REPORTS, IncidentFiles, read
 from steadyrun.store.jsonio import number
 from steadyrun.trees.walker import Asked
 
 _KINDS = (PASS, FAULT, SUSPECT, NOTE, CANNOT_TELL, NOT_APPLICABLE)
-REPLAYED = "R"  # codes of what replays have found begin with it
 _FOLLOWS = ("C", "D", "S", "A3.8")
 
 
@@ -39,6 +40,7 @@ def as_data(asked: Asked) -> dict[str, Any]:
     named = [outcome for outcome in question.outcomes if outcome.name == answer.outcome]
     return {
         "code": question.code,
+        "aliases": list(question.aliases),
         "name": question.name,
         "asks": question.asks,
         "answer": answer.kind,
@@ -73,6 +75,7 @@ def _is_answer(entry: Any) -> bool:
 
 def _asked(entry: dict[str, Any]) -> Asked:
     text = {key: str(entry.get(key, "")) for key in ("code", "name", "asks", "outcome", "message", "meaning", "fix")}
+    text["code"], text["outcome"] = outcome_of(text["code"], text["outcome"])  # it may be from before codes were joined
     limits = entry.get("thresholds")
     explains = entry.get("explains")
     outcome = Outcome(
@@ -93,6 +96,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
         tuple(_threshold(str(name), value) for name, value in limits.items()) if isinstance(limits, dict) else (),
         (outcome,),
         _cannot_be_asked,
+        tried=True,
     )
     measured = entry.get("measured")
     missing = entry.get("missing")

@@ -12,6 +12,7 @@ from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.preflight import PROBES
+from steadyrun.questions.aliases import OWN, code_of
 from steadyrun.questions.form import Question
 from steadyrun.trees import QUESTIONS
 
@@ -19,14 +20,19 @@ from steadyrun.trees import QUESTIONS
 
 
 def everything() -> dict[str, Question]:
-    """Every question: those of the trees, then the probes of preflight."""
-    return {**QUESTIONS, **PROBES}
+    """Every question by its code: those of the trees, then the probes of what no record shows."""
+    return {**QUESTIONS, **{code: probe for code, probe in PROBES.items() if code not in QUESTIONS}}
+
+
+def probe_for(question: Question) -> Question | None:
+    """The probe of preflight that tries what this question of the trees sees in a record; None if there is none."""
+    return None if question.tried else PROBES.get(question.code)
 
 
 def question_named(code: str) -> Question:
-    """The question with this code, in any case."""
+    """The question with this code, or that had it before, in any case."""
     known = everything()
-    question = known.get(code.upper())
+    question = known.get(code_of(code.upper()))
     if question is None:
         near = [
             known_code for known_code in known if known_code[:1] == code[:1].upper()
@@ -36,13 +42,23 @@ def question_named(code: str) -> Question:
 
 
 def threshold_named(full_name: str) -> tuple[str, str]:
-    """`("C3.1", "high")` for `"C3.1.high"`, if there is such a threshold."""
+    """`("C3.1", "high")` for `"C3.1.high"`, if there is such a threshold. A former code names the probe's limits."""
     code, _, name = full_name.rpartition(".")
-    question = question_named(full_name if full_name.upper() in everything() else code or full_name)
-    known = [f"{question.code}.{threshold.name}" for threshold in question.thresholds]
-    if f"{question.code}.{name}" not in known:
-        raise UsageError(f"there is no threshold {full_name!r}; {hint(full_name, known)}")
+    question = question_named(full_name if code_of(full_name.upper()) in everything() else code or full_name)
+    names = limit_names(question)
+    if code.upper() in question.aliases and f"{OWN}{name}" in names:
+        name = f"{OWN}{name}"
+    if name not in names:
+        known = [f"{question.code}.{known_name}" for known_name in names]
+        raise UsageError(f"there is no threshold {full_name!r}; {hint(f'{question.code}.{name}', known)}")
     return question.code, name
+
+
+def limit_names(question: Question) -> list[str]:
+    """The names of the limits of a question and of its probe; a limit that both have is one."""
+    probe = probe_for(question)
+    limits = [*question.thresholds, *(probe.thresholds if probe is not None else ())]
+    return list(dict.fromkeys(threshold.name for threshold in limits))
 
 
 def hint(name: str, known: Iterable[str]) -> str:
@@ -57,17 +73,19 @@ def hint(name: str, known: Iterable[str]) -> str:
 _SECTIONS = {"pyproject.toml": ("tool", "steadyrun", "thresholds"), "steadyrun.toml": ("thresholds",)}
 
 
-def changes(given: Mapping[str, float], folder: Path) -> dict[str, dict[str, float]]:
-    """The changed thresholds by question and name.
+def changes(given: Mapping[str, float], folder: Path, *, tried: bool = False) -> dict[str, dict[str, float]]:
+    """The changed thresholds by question and name: of the questions to a record, or of the probes if `tried`.
 
     `given` has full names such as `"C3.1.high"` and goes before the files. Of these the nearest folder counts,
     from `folder` upwards, that has such a section.
     """
+    asked = PROBES if tried else QUESTIONS
     changed: dict[str, dict[str, float]] = {}
     for where, values in [*_nearest_files(folder), ("the given thresholds", given)]:
         for full_name, value in values.items():
             code, name, number = _checked(where, full_name, value)
-            changed.setdefault(code, {})[name] = number
+            if code in asked and any(threshold.name == name for threshold in asked[code].thresholds):
+                changed.setdefault(code, {})[name] = number
     return changed
 
 

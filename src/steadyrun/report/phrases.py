@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, NOT_APPLICABLE, NOTE, PASS, SUSPECT
-from steadyrun.report.ranking import PROOFS
+from steadyrun.report.ranking import in_trees
 from steadyrun.store.run_summary import one_line as one_line
 from steadyrun.text import shown
 
@@ -163,16 +163,21 @@ def quiet(report: Report) -> str:
         for kind, word in ((PASS, "pass"), (NOT_APPLICABLE, "not applicable"), (CANNOT_TELL, "cannot tell"))
         if (count := kinds.count(kind))
     ]
-    what = "audits and probes" if any(asked.question.code[:1] == "P" for asked in report.walk.path) else "audits"
+    what = "audits and probes" if any(asked.question.tried for asked in report.walk.path) else "audits"
     return f"{len(kinds)} {what}: {', '.join(parts)} (--json has them all)" if kinds else ""
+
+
+def arises(asked: Asked) -> bool:
+    """Whether an answer is worth a row: a question about one kind of task says nothing of all other runs."""
+    return not asked.question.special or asked.answer.kind != NOT_APPLICABLE
 
 
 def is_quiet(report: Report, asked: Asked) -> bool:
     """Whether an answer beside the trees is an audit's, or was recorded with the run, and found nothing."""
-    beside = any(answered.question.code[:1] not in PROOFS for answered in report.walk.path)
+    beside = any(in_trees(answered) for answered in report.walk.path)
     if asked.question.code[:1] in SIGNS:
         return True
-    return beside and asked.question.code[:1] in PROOFS and asked.answer.kind not in GRADES
+    return beside and not in_trees(asked) and asked.answer.kind not in GRADES
 
 
 def remedies(report: Report) -> list[str]:

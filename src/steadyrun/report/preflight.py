@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
 from steadyrun.program.task import Task
+from steadyrun.questions.aliases import ALIASES, codes_of, within
 from steadyrun.report.limits import changes, hint
 from steadyrun.report.report import Report
 from steadyrun.signals.missing import MissingSignal
@@ -17,7 +18,7 @@ from steadyrun.signals.missing import MissingSignal
 if TYPE_CHECKING:
     from steadyrun.questions.form import Question
 
-NEEDED = ("P3.3",)  # without the loss of a first batch nothing was tried
+NEEDED = ("C1.1",)  # without the loss of a first batch nothing was tried
 
 
 def preflight(
@@ -76,7 +77,7 @@ def run(
     walked = tried(
         task,
         chosen,
-        changes(thresholds or {}, Path.cwd()),
+        changes(thresholds or {}, Path.cwd(), tried=True),
         batches=task.loader if batches is None else batches,
         deep=deep,
         resumed=None if resumed is None else open_run(resumed),
@@ -96,15 +97,17 @@ def _chosen(deep: bool, only: list[str]) -> dict[str, Question]:
     if not only:
         return {code: probe for code, probe in PROBES.items() if deep or code not in DEEP}
     wanted = known_probes(only)
-    return {code: probe for code, probe in PROBES.items() if any(code == w or code.startswith(f"{w}.") for w in wanted)}
+    return {code: probe for code, probe in PROBES.items() if code in wanted}
 
 
-def known_probes(only: list[str]) -> list[str]:
-    """The codes of probes or sections as they are spelled; an unknown one is an error that helps."""
+def known_probes(only: list[str]) -> set[str]:
+    """The codes of the probes that these codes or sections name, former ones included; an unknown one is an error."""
     from steadyrun.preflight import PROBES
 
-    wanted = [code.upper() for code in only]
-    for code in wanted:
-        if not any(known == code or known.startswith(f"{code}.") for known in PROBES):
-            raise UsageError(f"there is no probe {code!r}; {hint(code, PROBES)}")
+    wanted: set[str] = set()
+    for name in (code.upper() for code in only):
+        named = {code for former in (*PROBES, *ALIASES) if within(former, name) for code in codes_of(former)}
+        if not named & set(PROBES):
+            raise UsageError(f"there is no probe {name!r}; {hint(name, PROBES)}")
+        wanted |= named
     return wanted

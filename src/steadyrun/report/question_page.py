@@ -10,8 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from steadyrun.questions.aliases import ALIASES, code_of, codes_of, within
 from steadyrun.questions.form import GRADES, STANDING, Outcome, Question, Threshold
-from steadyrun.report.limits import everything
+from steadyrun.report.limits import everything, probe_for
 from steadyrun.report.phrases import SYMBOLS, word
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.jsonio import number
@@ -39,7 +40,7 @@ class Measured:
 
 def measured(question: Question, threshold: Threshold) -> Measured | None:
     """What the number that a threshold limits was; None where it was not measured yet."""
-    entry = _all().get(question.code, {}).get(threshold.of)
+    entry = None if question.tried else _all().get(question.code, {}).get(threshold.of)
     return None if entry is None else parse(entry)
 
 
@@ -177,14 +178,48 @@ class PagePart:
 def question_page(question: Question) -> list[PagePart]:
     """Everything a question says of itself, in the order one reads it."""
     panel = "" if question.panel is None else f" It is seen on panel {question.panel}."
+    probe = probe_for(question)
     parts = [
         PagePart("Asks", question.asks),
         PagePart("Why", f"{question.why}{panel}"),
-        PagePart("Needs", items=tuple(Item(need, _how(question, need)) for need in question.needs)),
+        *(_sources(question, probe) if probe is not None else [PagePart("Needs", items=_needs(question))]),
         PagePart("Limits", items=tuple(_limit(question, threshold) for threshold in question.thresholds)),
+        PagePart("Limits before training", items=_limits_before(question, probe)),
         PagePart("Answers", items=tuple(_outcome(question, outcome) for outcome in question.outcomes)),
+        PagePart("Answers before training", items=_answers_before(question, probe)),
+        PagePart("Former code", _former(question)),
     ]
     return [part for part in parts if part.text or part.items]
+
+
+def _former(question: Question) -> str:
+    if not question.aliases:
+        return ""
+    return f"{', '.join(question.aliases)}, as a probe of preflight. It still works wherever a code does."
+
+
+def _sources(question: Question, probe: Question) -> list[PagePart]:
+    """The two sources of evidence, each with what it needs."""
+    asks = "" if probe.asks == question.asks else f" {probe.asks}"
+    return [
+        PagePart("Before training", f"Preflight tries it on live objects.{asks}", _needs(probe)),
+        PagePart("From the record", "Check sees it in a recorded run.", _needs(question)),
+    ]
+
+
+def _needs(question: Question) -> tuple[Item, ...]:
+    return tuple(Item(need, _how(question, need)) for need in question.needs)
+
+
+def _limits_before(question: Question, probe: Question | None) -> tuple[Item, ...]:
+    """The limits of the probe alone."""
+    return () if probe is None else tuple(_limit(probe, t) for t in probe.thresholds if t not in question.thresholds)
+
+
+def _answers_before(question: Question, probe: Question | None) -> tuple[Item, ...]:
+    """The answers of the probe that the record's question does not give."""
+    known = {outcome.name for outcome in question.outcomes}
+    return () if probe is None else tuple(_outcome(probe, o) for o in probe.outcomes if o.name not in known)
 
 
 def entries(part: PagePart) -> Iterator[tuple[str, str, str]]:
@@ -202,13 +237,8 @@ def how_to_record(need: str) -> str:
     return next((HOW_TO_RECORD[name] for name in (need, *need.split(" or ")) if name in HOW_TO_RECORD), "")
 
 
-def tried(question: Question) -> bool:
-    """Whether it is a probe of preflight, which is given live objects and not a record."""
-    return question.code.startswith("P")
-
-
 def _how(question: Question, need: str) -> str:
-    given = HOW_TO_GIVE.get(need) if tried(question) else None
+    given = HOW_TO_GIVE.get(need) if question.tried else None
     return given or how_to_record(need)
 
 
@@ -217,18 +247,34 @@ def section(code: str) -> list[Question]:
     return [question for question in everything().values() if section_of(question) == code.upper()]
 
 
+def section_named(code: str) -> list[Question]:
+    """The questions of a section as a user names it: of preflight's sections, also those that were there before."""
+    name = code.upper()
+    former = {new for old in ALIASES if within(old, name) for new in codes_of(old)} if name in SECTIONS else set()
+    return [q for q in everything().values() if section_of(q) == name or q.code in former]
+
+
 def section_of(question: Question) -> str:
     return question.code.partition(".")[0]
 
 
 def page_as_dict(question: Question) -> dict[str, Any]:
-    """The page for programs."""
+    """The page for programs; `preflight` has what a probe of the same cause asks, needs and answers."""
+    probe = probe_for(question)
     return {
         "code": question.code,
+        "aliases": list(question.aliases),
         "name": question.name,
         "asks": question.asks,
         "why": question.why,
         "panel": question.panel,
+        **_contents(question),
+        "preflight": None if probe is None else {"asks": probe.asks, **_contents(probe)},
+    }
+
+
+def _contents(question: Question) -> dict[str, Any]:
+    return {
         "needs": [{"name": need, "how_to_record": _how(question, need)} for need in question.needs],
         "thresholds": [_threshold_as_dict(question, threshold) for threshold in question.thresholds],
         "outcomes": [_outcome_as_dict(question, outcome) for outcome in question.outcomes],
@@ -260,7 +306,7 @@ def _limit(question: Question, threshold: Threshold) -> Item:
     if numbers is not None:
         healthy = f"{healthy_words(numbers)}{_bound(threshold, numbers)}"
         details += [f"healthy runs: {healthy}", f"faulty runs: {fault_words(numbers)}"]
-    elif threshold.of and not tried(question):
+    elif threshold.of and not question.tried:
         details.append("not measured yet")
     value = f"{threshold.name} = {threshold.value:g} {threshold.unit}".rstrip()
     return Item(value, threshold.meaning, tuple(details))
@@ -297,7 +343,7 @@ def _outcome(question: Question, outcome: Outcome) -> Item:
         details.append(f"to decide: {outcome.experiment}")
     if outcome.fix:
         details.append(f"fix: {outcome.fix}")
-    if outcome.answer in GRADES and (seen := frequency(question.code, outcome.name)) is not None:
+    if outcome.answer in GRADES and not question.tried and (seen := frequency(question.code, outcome.name)) is not None:
         details.append(f"measured: {seen.words}")
     if edge := question.edges.get(outcome.name):
         details.append(f"asked first: {', '.join(edge)}; a fault found there is the cause")
@@ -306,7 +352,7 @@ def _outcome(question: Question, outcome: Outcome) -> Item:
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
         )
     if outcome.explains:
-        details.append(f"explains faults of: {', '.join(outcome.explains)}")
+        details.append(f"explains faults of: {', '.join(dict.fromkeys(map(code_of, outcome.explains)))}")
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"

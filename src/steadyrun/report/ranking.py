@@ -9,37 +9,10 @@ from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Outcome
 from steadyrun.trees.walker import Asked
 
 # What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
-PROOFS = {"P": "preflight", "R": "replay", "A": "audit"}
-# What preflight tried before the run and the run shows by itself: where both are found, it is one finding.
-SAME = {
-    "P1.1": ("A7.1",),
-    "P1.2": ("A3.7", "A7.1"),
-    "P1.3": ("A3.3",),
-    "P1.4": ("A3.4",),
-    "P1.5": ("A3.5",),
-    "P1.6": ("A3.6",),
-    "P1.7": ("S1.4",),
-    "P1.8": ("C4.2",),
-    "P2.2": ("A5.1",),
-    "P2.3": ("A5.3",),
-    "P3.1": ("A3.2",),
-    "P3.2": ("A3.1",),
-    "P3.6": ("S1.1",),
-    "P4.1": ("A4.1",),
-    "P4.3": ("A4.4",),
-    "P4.4": ("A4.2",),
-    "P4.5": ("A4.3",),
-    "P4.6": ("A4.5",),
-    "P4.7": ("C6.1",),
-    "P4.8": ("A4.7",),
-    "P5.1": ("A1.1", "A1.2", "C1.2"),
-    "P5.2": ("A1.3",),
-    "P5.3": ("C6.3",),
-    "P5.8": ("C2.1", "C2.2"),
-    "P6.2": ("A4.8",),
-    "P6.3": ("S6.1",),
-    "A1.2": ("C1.2",),
-}
+PROOFS = ("preflight", "replay", "audit")
+_BY_LETTER = {"R": "replay", "A": "audit"}
+# One mistake under two codes, since one of them asks for more: where both are found, it is one finding.
+SAME = {"P1.1": ("A7.1",), "P1.2": ("A7.1",), "P1.7": ("S1.4",), "A1.2": ("C1.2",)}
 FROM_THE_START = 2  # steps: what is seen by then was so from the first step on; many series are sampled
 
 
@@ -72,7 +45,18 @@ def ranked(path: Sequence[Asked]) -> Ranking:
 
 def proof(asked: Asked) -> str:
     """How a fault is known: by preflight, replay or an audit, or else by the tree."""
-    return PROOFS.get(asked.question.code[:1], "tree")
+    return "preflight" if _was_tried(asked) else _BY_LETTER.get(asked.question.code[:1], "tree")
+
+
+def in_trees(asked: Asked) -> bool:
+    """Whether a question of the trees gave the answer, and no probe, replay or audit."""
+    return not asked.question.tried and asked.question.code[:1] not in _BY_LETTER
+
+
+def _was_tried(asked: Asked) -> bool:
+    """Whether preflight found it, alone or as the record does."""
+    also = asked.also
+    return asked.question.tried or (also is not None and also.question.tried and also.answer.kind == asked.answer.kind)
 
 
 def _goes_before(cause: Asked, fault: Asked) -> bool:
@@ -92,10 +76,25 @@ def _explains(cause: Asked, other: Asked) -> bool:
         return True
     if _came_before(other, cause):
         return False
-    named = _outcome(cause).explains
+    named = _explained(cause)
     if f"{code}:{outcome}" in named:
         return True
-    return not _outcome(other).proved and bool({code, code.partition(".")[0], code[:1]} & set(named))
+    return not _outcome(other).proved and bool(_names(other) & named)
+
+
+def _explained(cause: Asked) -> set[str]:
+    """What follows from a cause, by both sources that found it."""
+    found = [cause, *([cause.also] if cause.also is not None and cause.also.answer.kind == FAULT else [])]
+    return {name for asked in found for name in _outcome(asked).explains}
+
+
+def _names(asked: Asked) -> set[str]:
+    """What a finding is called by its causes: by code, section and letter.
+
+    What preflight found before the first step follows from no training: its causes name it by its code of preflight.
+    """
+    codes = (_was_tried(asked) and asked.question.aliases) or (asked.question.code,)
+    return {name for code in codes for name in (code, code.partition(".")[0], code[:1])}
 
 
 def _came_before(other: Asked, cause: Asked) -> bool:
@@ -112,4 +111,4 @@ def _rank(asked: Asked) -> int:
     """Smaller is more certain; equal ones keep the order of the walk."""
     if _outcome(asked).symptom:
         return len(PROOFS) + 1
-    return list(PROOFS.values()).index(proof(asked)) if proof(asked) != "tree" else len(PROOFS)
+    return PROOFS.index(proof(asked)) if proof(asked) in PROOFS else len(PROOFS)

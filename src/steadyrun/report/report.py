@@ -17,6 +17,7 @@ from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.phrases import likelihood, one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.report.two_sources import joined, source
 from steadyrun.report.vital_signs import AMBER, GREEN, VitalSign, vital_signs
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.store.layout import ENDED
@@ -193,8 +194,9 @@ def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, 
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
-    """A walk, and behind it what preflight and replays of the run have found."""
-    return Walk((*walked.path, *preflighted(manifest), *replayed(root)), walked.not_reached, walked.changes)
+    """A walk with what preflight and replays of the run have found; one cause is one answer."""
+    path = (*joined(walked.path, preflighted(manifest)), *replayed(root))
+    return Walk(path, walked.not_reached, walked.changes)
 
 
 def _last_step(view: RunReader, signals: Signals) -> int | None:
@@ -206,6 +208,7 @@ def brief(asked: Asked) -> dict[str, Any]:
     answer = asked.answer
     return {
         "code": asked.question.code,
+        "aliases": list(asked.question.aliases),
         "outcome": answer.outcome,
         "step": answer.step,
         "message": answer.message,
@@ -226,14 +229,26 @@ def _headline(asked: Asked) -> dict[str, Any]:
         "likely": likely,
         "experiment": answer.experiment,
         "proof": proof(asked),
+        "source": source(asked),
+        "also": None if asked.also is None else _other(asked.also),
     }
+
+
+def _other(asked: Asked) -> dict[str, Any]:
+    """The other source of evidence of the same cause."""
+    answer = asked.answer
+    found = {"source": source(asked), "answer": answer.kind, "outcome": answer.outcome, "message": answer.message}
+    return found | {"measured": dict(answer.measured), "thresholds": _thresholds(asked)}
 
 
 def _entry(asked: Asked) -> dict[str, Any]:
     question, answer = asked.question, asked.answer
     return {
         "code": question.code,
+        "aliases": list(question.aliases),
         "name": question.name,
+        "source": source(asked),
+        "also": None if asked.also is None else _other(asked.also),
         "answer": answer.kind,
         "outcome": answer.outcome,
         "measured": dict(answer.measured),

@@ -13,6 +13,7 @@ from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
 _QUARTER = 4
+_FAMILIES = {"class_loss": SPAN, "val_class_loss": 1}  # with the span of their averages
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,17 @@ def race(run: Signals, fewest: float) -> Race:
     if key in run.memo:
         known: Race = run.memo[key]
         return known
-    for family, span in (("class_loss", SPAN), ("val_class_loss", 1)):
+    for family, span in _FAMILIES.items():
         regular, irregular = run.maybe(f"{family}/regular"), run.maybe(f"{family}/irregular")
         if regular is not None and irregular is not None:
             curves = run.memo[key] = _race(run, family, regular, irregular, span, fewest)
             return curves
-    if run.matching("class_loss/*") or run.matching("val_class_loss/*"):
-        raise NotApplicable("no classes are called regular and irregular, the names that this question compares")
-    how = "" if run.imported else ': run.step(loss, class_losses={"regular": …, "irregular": …})'
-    raise NotApplicable(f"no class losses are recorded{how}", "class_loss/*")
+    raise NotApplicable("the run names no regular and irregular class")
+
+
+def are_named(run: Signals) -> bool:
+    """Whether the run is about a regular and an irregular class: it says so by recording their losses."""
+    return any(run.has(f"{family}/regular") and run.has(f"{family}/irregular") for family in _FAMILIES)
 
 
 def _race(run: Signals, family: str, regular: Points, irregular: Points, span: int, fewest: float) -> Race:

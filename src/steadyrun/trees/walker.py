@@ -21,6 +21,7 @@ class Asked:
     answer: Answer
     changed: Mapping[str, float]
     because_of: str = ""  # the question whose edge led here
+    also: Asked | None = None  # what the other source of evidence said of the same cause: preflight, or the record
 
     @property
     def panel(self) -> int | None:

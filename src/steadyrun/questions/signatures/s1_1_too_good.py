@@ -100,7 +100,7 @@ def _classes_apart(run: Signals, by: float, recent: int) -> float | None:
 
 QUESTION = Question(
     code="S1.1",
-    name="too good to be true",
+    name="the answer is not seen",
     asks="Does the loss fall far below the declared baseline within 200 steps, or does attention see later tokens?",
     why="A model that sees the token it has to predict copies it: the loss falls far below what the task allows, "
     "validation with the same mask falls with it, and all classes fall together. Only the attention itself proves it.",

@@ -73,4 +73,5 @@ QUESTION = Question(
         Outcome(name="tangled", answer=NOTE, meaning="neither class leads: forms are memorised one by one"),
     ),
     find=find,
+    special=True,
 )

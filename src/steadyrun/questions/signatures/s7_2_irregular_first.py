@@ -74,4 +74,5 @@ QUESTION = Question(
         ),
     ),
     find=find,
+    special=True,
 )

@@ -1,10 +1,12 @@
-"""P1.5: is the end of a text ever a target?"""
+"""A3.5, before training: is the end of a text ever a target?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a3_5_ends import QUESTION as RECORDED
+from steadyrun.questions.form import Finding, Limits, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
@@ -25,11 +27,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
     measured = {"masked": float(masked), "learned": float(learned), "eos_id": float(eos)}
     if not masked and not learned:
         raise NotApplicable(f"no text that is learned ends in this batch (eos {eos})")
-    if masked >= limit["ends"] and not learned:
+    if masked >= limit["before_ends"] and not learned:
         pad = bench.token("pad_id")
         why = f"; padding is the same token ({pad}), and masking it masks the ends, too" if pad == eos else ""
         message = f"{masked} texts are learned up to their end, and at none of them the end itself ({eos}) counts{why}."
-        return Finding("never-ends", message, measured)
+        return Finding("never-asked", message, measured)
     return Finding("pass", f"the end of a text ({eos}) counts at {learned} of {masked + learned} ends.", measured)
 
 
@@ -56,17 +58,13 @@ def _counted(tokens: Tensor, targets: Tensor, ignored: int, eos: int) -> tuple[i
     return int((end & ~keep[:, 1:]).sum()), int((end & keep[:, 1:]).sum())
 
 
-QUESTION = Question(
-    code="P1.5",
-    name="end of text learned",
+QUESTION = probe_of(
+    RECORDED,
     asks="Where texts end in the data, is the end a target that counts?",
-    why="A model that never learns when a text ends never stops. It happens when padding is the same token as the end "
-    "of a text, and all labels that are padding are masked.",
     needs=("eos_id", "loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
-            name="ends",
+            name="before_ends",
             value=3,
             unit="ends of texts",
             meaning="ends that do not count, while none does",
@@ -77,13 +75,8 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the end of a text is learned"),
-        Outcome(
-            name="never-ends",
-            answer=FAULT,
-            meaning="the end of a text is masked wherever it comes",
-            fix="Use a padding token of its own, or mask by attention_mask in place of labels == pad_id.",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "never-asked"),
     ),
     find=find,
 )

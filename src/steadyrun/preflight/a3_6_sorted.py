@@ -1,4 +1,4 @@
-"""P1.6: are the classes mixed within batches as they are over all of them?"""
+"""A3.6, before training: are the classes mixed within batches as they are over all of them?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a3_6_sorted import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import percent
 
@@ -20,11 +22,11 @@ Labels = npt.NDArray[np.int64]
 
 def find(bench: Bench, limit: Limits) -> Finding:
     batches = _batches(bench)
-    if len(batches) < limit["batches"]:
+    if len(batches) < limit["before_batches"]:
         raise MissingSignal(
             "batches",
             f"{len(batches)} batches with classes are too few",
-            f"give preflight {limit['batches']:g} or more",
+            f"give preflight {limit['before_batches']:g} or more",
         )
     drawn = np.concatenate(batches)
     _, counts = np.unique(drawn, return_counts=True)
@@ -102,17 +104,13 @@ def _alike(batches: list[Labels]) -> float:
     return same / max(1.0, pairs)
 
 
-QUESTION = Question(
-    code="P1.6",
-    name="order of the classes",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are the classes mixed within each batch as they are over all batches?",
-    why="Data sorted by class and not shuffled gives batches of one class: each undoes what the one before it taught, "
-    "and the loss is a saw.",
     needs=("loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
-            name="batches",
+            name="before_batches",
             value=4,
             unit="batches",
             meaning="with classes, below which nothing is said",
@@ -162,20 +160,14 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the classes are mixed"),
+        same(RECORDED, "pass"),
         Outcome(
             name="uneven",
             answer=NOTE,
             meaning="batches hold fewer classes than chance would put there: on purpose, or not shuffled enough",
             fix="Where it is not meant: shuffle examples, not batches; enlarge the shuffle buffer of a stream.",
         ),
-        Outcome(
-            name="sorted",
-            answer=FAULT,
-            meaning="the training data comes sorted by class",
-            fix="Shuffle: DataLoader(dataset, shuffle=True), or shuffle the file once.",
-            explains=("C4", "S1", "S3", "D2"),
-        ),
+        same(RECORDED, "sorted", ("C4", "S1", "S3", "D2")),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P4.6: does one step move every parameter?"""
+"""A4.5, before training: does one step move every parameter?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_5_stalled import QUESTION as RECORDED
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import counted, listed, percent, shown
 
@@ -170,14 +172,10 @@ def _too_small(trace: StepTrace, key: int) -> bool:
     return trace.rates[key] * float(gradient.abs().max()) < spacing
 
 
-QUESTION = Question(
-    code="P4.6",
-    name="one step moves the parameters",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does one whole step move every parameter that has a gradient, and how far?",
-    why="A parameter that has a gradient and stays where it is will never learn; one that moves by its own size in one "
-    "step has forgotten what it was.",
     needs=("optimizer", "loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="stalled",
@@ -200,7 +198,7 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="every parameter with a gradient moves"),
+        same(RECORDED, "pass"),
         Outcome(name="rate-zero", answer=PASS, meaning="the learning rate is 0 yet"),
         Outcome(
             name="no-step",
@@ -225,13 +223,7 @@ QUESTION = Question(
             fix="Look for an optimizer that skips them, and for code that puts them back.",
             explains=("C4", "S", "P6"),
         ),
-        Outcome(
-            name="rounded-away",
-            answer=FAULT,
-            meaning="updates are lost in the rounding of a small format",
-            fix="Keep the parameters in fp32 (autocast computes in bf16), or use an optimizer with fp32 copies.",
-            explains=("C4", "S", "P6"),
-        ),
+        same(RECORDED, "rounded-away", ("C4", "S", "P6")),
         Outcome(
             name="rate-stays-zero",
             answer=NOTE,

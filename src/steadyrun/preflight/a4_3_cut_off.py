@@ -1,10 +1,12 @@
-"""P4.5: is a part of the model cut off from its loss?"""
+"""A4.3, before training: is a part of the model cut off from its loss?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_3_cut_off import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import counted, listed, shown
 
@@ -148,14 +150,10 @@ def _those_that_matter(bench: Bench, silent: dict[str, Tensor], bound: float) ->
     ] or list(silent)
 
 
-QUESTION = Question(
-    code="P4.5",
-    name="connected to the loss",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does a part of the model change the loss without getting a gradient?",
-    why="A detach, a .data, a no_grad or a trip through numpy cuts the graph: what lies before it never learns, and "
-    "the rest does, so the loss still falls a little.",
     needs=("optimizer", "loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="changed",
@@ -169,26 +167,15 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="gradients reach everything that is optimized"),
-        Outcome(
-            name="cut-off",
-            answer=FAULT,
-            meaning="the graph is cut between these parameters and the loss",
-            fix="Remove the detach, .data, no_grad or numpy call between them; where the cut is meant, freeze them and "
-            "take them out of the optimizer.",
-            explains=("C4", "S", "P6"),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "cut-off", ("C4", "S", "P6")),
         Outcome(
             name="left-as-is",
             answer=NOTE,
             meaning="a part that does not learn, called within no_grad or pretrained, is in the optimizer",
             fix="Freeze it with requires_grad_(False), and give the optimizer only what learns.",
         ),
-        Outcome(
-            name="unused",
-            answer=NOTE,
-            meaning="optimized parameters that the loss does not use, such as an unused pooler",
-        ),
+        same(RECORDED, "unused"),
     ),
     find=find,
 )

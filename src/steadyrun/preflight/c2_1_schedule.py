@@ -1,4 +1,4 @@
-"""P5.8: does the scheduler count in the units in which it is stepped?"""
+"""C2.1, before training: does the scheduler count in the units in which it is stepped?"""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steadyrun.preflight.as_record import GivenRecord
+from steadyrun.preflight.same_cause import probe_of, same
 from steadyrun.questions.configuration.c2_1_schedule import QUESTION as RECORDED
-from steadyrun.questions.form import FAULT, NOTE, PASS, Answer, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, Answer, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.declared_schedule import declared_plan
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import shown
@@ -150,14 +151,10 @@ def _climbs_again(bench: Bench, curves: list[Floats], per_step: float, total: in
     )
 
 
-QUESTION = Question(
-    code="P5.8",
-    name="units of the schedule",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does the scheduler, stepped as the program steps it, give the declared curve over the declared steps?",
-    why="A schedule in epochs that is stepped per batch swings up and down all the time; one in steps that is stepped "
-    "per epoch never leaves its start; one that each process steps ends far too early. None of them is an error.",
     needs=("scheduler", "total_steps", "schedule", "lr_max", "train_step"),
-    panel=None,
     thresholds=(
         Threshold(
             name="least",
@@ -169,7 +166,7 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the curve is the declared one, as far as that is declared"),
+        same(RECORDED, "pass", meaning="the curve is the declared one, as far as that is declared"),
         Outcome(
             name="fits-not",
             answer=NOTE,

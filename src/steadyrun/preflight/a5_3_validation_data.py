@@ -1,10 +1,12 @@
-"""P2.3: is validation the same at every pass?"""
+"""A5.3, before training: is validation the same at every pass?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a5_3_validation_data import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
@@ -32,12 +34,12 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if not changed:
         return Finding("pass", f"{facts}.", measured)
     matched = _same_classes(bench, first, second)
-    if not matched or matched < limit["examples"]:
-        return Finding("differs", f"{facts}; whether they are the same examples cannot be told.", measured)
+    if not matched or matched < limit["before_examples"]:
+        return Finding("drawn", f"{facts}; whether they are the same examples cannot be told.", measured)
     shared = _shared(bench)
     if shared:
         message = f"{facts}, while all {matched} classes are; a validation item fetched twice differs, and {shared}."
-        return Finding("augmented", message, measured)
+        return Finding("changed", message, measured)
     return Finding("content-differs", f"{facts}, while all {matched} classes are.", measured)
 
 
@@ -86,17 +88,13 @@ def _shared(bench: Bench) -> str:
     return "its transform is that of training" if same else ""
 
 
-QUESTION = Question(
-    code="P2.3",
-    name="validation at every pass",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does validation give the same examples with the same content at every pass?",
-    why="Validation that is augmented as training is measures something else at every pass: its loss is noisy, and too "
-    "high.",
     needs=("val_batches",),
-    panel=None,
     thresholds=(
         Threshold(
-            name="examples",
+            name="before_examples",
             value=16,
             unit="examples",
             meaning="with the same class at the same place: they are the same examples",
@@ -106,25 +104,15 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="validation is the same at every pass"),
-        Outcome(
-            name="differs",
-            answer=NOTE,
-            meaning="validation draws other examples at every pass: noisy, but no mistake by itself",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "drawn"),
         Outcome(
             name="content-differs",
             answer=NOTE,
             meaning="the same validation examples come with another content: crops or noise drawn at random",
             fix="Where it is not meant, give validation a transform of its own that draws nothing.",
         ),
-        Outcome(
-            name="augmented",
-            answer=FAULT,
-            meaning="validation goes through the training transform",
-            fix="Give validation a dataset and a transform of its own, without augmentation.",
-            explains=("C4.2", "S1.3"),
-        ),
+        same(RECORDED, "changed", ("C4.2", "S1.3")),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P2.2: does a sampler that shuffles give another order in every epoch?"""
+"""A5.1, before training: does a sampler that shuffles give another order in every epoch?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a5_1_order import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         why = f"{name} could not be read twice: {type(problem).__name__}: {problem}"
         raise MissingSignal("the sampler", why, "let the sampler be read again for every epoch") from problem
     measured = {"places": float(len(first)), "same": float(sum(a == b for a, b in zip(first, second, strict=False)))}
-    if len(set(first)) < limit["different"]:
+    if len(set(first)) < limit["before_different"]:
         raise NotApplicable(f"{name} gives {len(set(first))} different places: too few to be in an order")
     facts = f"{name} gives {_shown(first)} … in the first epoch and {_shown(second)} … in the second"
     if first != second:
@@ -40,7 +42,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         double.set_epoch(1) if hasattr(double, "set_epoch") else setattr(double, "epoch", 1)
         if order(double, count) != first:
             return Finding("waits-for-set-epoch", f"{facts}, as long as nobody sets its epoch.", measured)
-    return Finding("same-order", f"{facts}: all {len(first)} places are the same.", measured)
+    return Finding("not-reshuffled", f"{facts}: all {len(first)} places are the same.", measured)
 
 
 def _says_it_shuffles(sampler: Any) -> bool:
@@ -56,14 +58,10 @@ def _shown(places: list[int]) -> str:
     return ", ".join(map(str, places[:4]))
 
 
-QUESTION = Question(
-    code="P2.2",
-    name="order of the epochs",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does a sampler that says it shuffles give another order in the second epoch?",
-    why="A generator that is seeded anew for every epoch shuffles once and for all: the same neighbours in every "
-    "batch, the same batch last.",
     needs=("a DataLoader",),
-    panel=None,
     thresholds=(
         Threshold(
             name="places",
@@ -74,7 +72,7 @@ QUESTION = Question(
             decision="eight different ones already agree by chance once in 40,320 times, twelve once in 479 million",
         ),
         Threshold(
-            name="different",
+            name="before_different",
             value=12,
             unit="places",
             meaning="that differ, below which an order is chance",
@@ -83,19 +81,14 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="every epoch has its own order"),
+        same(RECORDED, "pass"),
         Outcome(
             name="waits-for-set-epoch",
             answer=NOTE,
             meaning="the order is the same in every epoch unless the loop calls set_epoch, which cannot be seen here",
             fix="Call sampler.set_epoch(epoch) at the start of every epoch.",
         ),
-        Outcome(
-            name="same-order",
-            answer=FAULT,
-            meaning="a sampler that says it shuffles gives every epoch the same order",
-            fix="Keep one generator for the whole run, or seed it with the number of the epoch.",
-        ),
+        same(RECORDED, "not-reshuffled"),
     ),
     find=find,
 )

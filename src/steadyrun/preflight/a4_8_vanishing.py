@@ -1,10 +1,12 @@
-"""P6.2: does the gradient reach the first layer?"""
+"""A4.8, before training: does the gradient reach the first layer?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_8_vanishing import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import shown
 
@@ -39,10 +41,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     middle = max(size for _, size in sizes[half - part // 2 : half + part // 2 + 1])
     fading = low * limit["fades"] < middle < high / limit["fades"]  # not one small factor before the output
     if ratio < limit["gone"] and fading and _hopeless(bench, low):
-        return Finding("vanishes", f"{facts}; limit {limit['gone']:g}.", measured)
-    if ratio < limit["small"]:
-        return Finding("small", f"{facts}.", measured)
-    if ratio > 1 / limit["small"]:
+        return Finding("vanishing", f"{facts}; limit {limit['gone']:g}.", measured)
+    if ratio < limit["before_small"]:
+        return Finding("weak", f"{facts}.", measured)
+    if ratio > 1 / limit["before_small"]:
         return Finding("large", f"{facts}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
@@ -74,13 +76,10 @@ def _hopeless(bench: Bench, size: float) -> bool:
     return True
 
 
-QUESTION = Question(
-    code="P6.2",
-    name="gradient through the depth",
+QUESTION = probe_of(
+    RECORDED,
     asks="How do the first layers' gradients compare with the last layers'?",
-    why="Through many saturating layers a gradient shrinks by a factor in each: the first layers stay random.",
     needs=("loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="layers",
@@ -112,7 +111,7 @@ QUESTION = Question(
             "all blocks alike",
         ),
         Threshold(
-            name="small",
+            name="before_small",
             value=1e-4,
             unit="ratio",
             meaning="a smaller ratio is worth a look",
@@ -121,15 +120,9 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="gradients reach all layers"),
-        Outcome(
-            name="vanishes",
-            answer=FAULT,
-            meaning="the first layers get no gradient to speak of",
-            fix="Use ReLU or GELU in the place of sigmoid and tanh, residual connections, norms, and an init for them.",
-            explains=("C4", "S", "P3.5"),
-        ),
-        Outcome(name="small", answer=NOTE, meaning="the first layers get a much smaller gradient than the last"),
+        same(RECORDED, "pass"),
+        same(RECORDED, "vanishing", ("C4", "S", "P3.5")),
+        same(RECORDED, "weak"),
         Outcome(name="large", answer=NOTE, meaning="the first layers get a much larger gradient than the last"),
     ),
     find=find,

@@ -1,13 +1,14 @@
-"""P3.3: is the first loss finite, and that of a model that knows nothing?"""
+"""C1.1, before training: is the first loss finite, and that of a model that knows nothing?"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from steadyrun.preflight.same_cause import probe_of, same, same_limits
 from steadyrun.questions.configuration.c1_1_initial_loss import QUESTION as RECORDED
 from steadyrun.questions.configuration.c5_1_initial_weights import QUESTION as WEIGHTS
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.questions.form import FAULT, Finding, Limits, Outcome
 from steadyrun.text import shown
 
 if TYPE_CHECKING:
@@ -115,28 +116,18 @@ def _low(bench: Bench, facts: str, measured: dict[str, float]) -> Finding:
     return Finding("low", f"{facts}; learned weights, a bias that knows the classes, or another loss.", measured)
 
 
-def _as_recorded(name: str, answer: str) -> Outcome:
-    recorded = RECORDED.outcome(name)
-    return Outcome(name=name, answer=answer, meaning=recorded.meaning, fix=recorded.fix)
-
-
-QUESTION = Question(
-    code="P3.3",
-    name="first loss",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is the loss of the first batch finite, and within 0.5 of ln C for a cross-entropy over C classes?",
-    why="A model that knows nothing gives every class the same probability, and its cross-entropy is ln C. More "
-    "means it starts out confidently wrong; much less means that it is not untrained, or that little is counted.",
     needs=("loss_fn", "batches"),
-    panel=None,
-    thresholds=tuple(threshold for threshold in RECORDED.thresholds if threshold.name != "binary"),
+    thresholds=same_limits(RECORDED, "band", "high", "low"),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the first loss is what it should be, as far as that is known"),
-        Outcome(name="off", answer=NOTE, meaning="the first loss is somewhat off that of a guess"),
-        Outcome(
-            name="high",
-            answer=NOTE,
-            meaning="the loss starts far above a guess: weights too large, a head bias; a margin explains it, too",
-            fix="Look at how the output layer, its bias and a tied embedding are initialised (std 0.02).",
+        same(RECORDED, "pass", meaning="the first loss is what it should be, as far as that is known"),
+        same(RECORDED, "off", meaning="the first loss is somewhat off that of a guess"),
+        same(
+            RECORDED,
+            "high",
+            meaning="the loss starts far above a guess: weights too large, a head bias, or a margin",
         ),
         Outcome(
             name="weights",
@@ -146,18 +137,14 @@ QUESTION = Question(
             fix="Initialise matrices with deviation 0.02, or by Kaiming's or Xavier's rule; biases with 0.",
             explains=("C1", "C5", "C3", "S4", "S5"),
         ),
-        Outcome(
-            name="low",
-            answer=NOTE,
-            meaning="the loss starts far below a guess: learned weights, or a bias that knows the classes",
-        ),
-        _as_recorded("already-trained", FAULT),
-        _as_recorded("counts-too-little", FAULT),
+        same(RECORDED, "low"),
+        same(RECORDED, "already-trained"),
+        same(RECORDED, "counts-too-little"),
         Outcome(
             name="not-finite",
             answer=FAULT,
             meaning="the first loss is not a number",
-            fix="Look for a division by 0, the logarithm of 0, or a batch without labels that count (P1.2).",
+            fix="Look for a division by 0, the logarithm of 0, or a batch without labels that count (A3.7).",
             explains=("D1", "D2", "D3", "C1", "C3", "C4", "S"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""P4.7: does weight decay touch only what it should?"""
+"""C6.1, before training: does weight decay touch only what it should?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from steadyrun.preflight.same_cause import probe_of
 from steadyrun.questions.configuration import c6_1_decay_groups
-from steadyrun.questions.form import Finding, Limits, Question
+from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.missing import MissingSignal
 
 if TYPE_CHECKING:
@@ -36,14 +37,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return c6_1_decay_groups.find(described, limit)
 
 
-QUESTION = Question(
-    code="P4.7",
-    name=c6_1_decay_groups.QUESTION.name,
+QUESTION = probe_of(
+    c6_1_decay_groups.QUESTION,
     asks=c6_1_decay_groups.QUESTION.asks,
-    why=c6_1_decay_groups.QUESTION.why,
     needs=("optimizer", "no_decay"),
-    panel=None,
-    thresholds=(),
     outcomes=c6_1_decay_groups.QUESTION.outcomes,
     find=find,
 )

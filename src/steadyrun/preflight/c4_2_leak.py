@@ -1,4 +1,4 @@
-"""P1.8: are validation examples trained on?"""
+"""C4.2, before training: are validation examples trained on?"""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steadyrun.preflight.same_cause import probe_of, same, same_limits
 from steadyrun.questions.configuration.c4_2_generalisation import QUESTION as RECORDED
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import Finding, Limits, Threshold
 from steadyrun.signals.batches import overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.text import percent
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
-
-_OVERLAP = next(threshold for threshold in RECORDED.thresholds if threshold.name == "overlap")
 
 
 def find(bench: Bench, limit: Limits) -> Finding:
@@ -48,32 +47,12 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("few-shared", f"{facts}, of {batches} different batches.", measured)
 
 
-QUESTION = Question(
-    code="P1.8",
-    name="validation against training data",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are examples of the validation data also in the training data?",
-    why="Validation on what was trained on says how well the model remembers, and the best checkpoint is chosen by it.",
     needs=("batches", "val_batches"),
-    panel=None,
     thresholds=(
-        _OVERLAP,
-        Threshold(
-            name="compared",
-            value=20,
-            unit="examples",
-            meaning="of validation, below which it is only a note",
-            seed="",
-            decision="as C4.2",
-        ),
-        Threshold(
-            name="different",
-            value=0.93,
-            unit="share of training examples",
-            meaning="without repetition, below which those in common may be chance",
-            seed="",
-            decision="as C4.2: short windows, pairs of words and the inputs of a small world are common to any "
-            "two samples",
-        ),
+        *same_limits(RECORDED, "overlap", "compared", "different"),
         Threshold(
             name="batches",
             value=4,
@@ -84,19 +63,9 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no validation example is trained on"),
-        Outcome(
-            name="few-shared",
-            answer=NOTE,
-            meaning="validation examples are also trained on: a few, or in a small world",
-        ),
-        Outcome(
-            name="leak",
-            answer=FAULT,
-            meaning="validation contains examples that are trained on",
-            fix="Split once, before any shuffling, oversampling or augmentation, and look for examples in both sets.",
-            explains=("C4.2", "S1"),
-        ),
+        same(RECORDED, "pass", meaning="no validation example is trained on"),
+        same(RECORDED, "few-shared"),
+        same(RECORDED, "leak", ("C4.2", "S1")),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P5.2: is the gradient clipped before the step and after it is unscaled?"""
+"""A1.3, before training: is the gradient clipped before the step and after it is unscaled?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a1_3_clip_order import QUESTION as RECORDED
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import shown
 
@@ -98,14 +100,10 @@ def _norm(trace: StepTrace, members: frozenset[int]) -> float:
 
 _FIX = "The order is: backward, scaler.unscale_(optimizer) where there is a scaler, clip_grad_norm_, step, zero_grad."
 
-QUESTION = Question(
-    code="P5.2",
-    name="the place of the clip",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is the gradient clipped after it is unscaled and before the optimizer steps?",
-    why="A clip after the step limits nothing; a clip of scaled gradients compares the threshold with numbers that are "
-    "thousands of times too large, and clips always.",
     needs=("train_step", "optimizer", "batches", "clip"),
-    panel=None,
     thresholds=(
         Threshold(
             name="same",
@@ -118,11 +116,9 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the clip is in its place"),
+        same(RECORDED, "pass"),
         Outcome(name="within", answer=PASS, meaning="the declared clip has nothing to do here"),
-        Outcome(
-            name="after-step", answer=FAULT, meaning="the clip comes too late", fix=_FIX, explains=("C3", "D2", "S")
-        ),
+        same(RECORDED, "after-step", ("C3", "D2", "S")),
         Outcome(
             name="before-backward",
             answer=FAULT,
@@ -130,13 +126,7 @@ QUESTION = Question(
             fix=_FIX,
             explains=("C3", "D2", "S"),
         ),
-        Outcome(
-            name="before-unscale",
-            answer=FAULT,
-            meaning="the clip sees scaled gradients",
-            fix=_FIX,
-            explains=("C3", "C4", "S"),
-        ),
+        same(RECORDED, "before-unscale", ("C3", "C4", "S")),
         Outcome(
             name="not-clipped",
             answer=FAULT,

@@ -1,11 +1,13 @@
-"""P4.1: is every trainable parameter in an optimizer?"""
+"""A4.1, before training: is every trainable parameter in an optimizer?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_1_not_optimized import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.text import counted, listed
 
@@ -79,34 +81,15 @@ def _moved_by_others(bench: Bench, missing: Mapping[str, Tensor]) -> bool:
 _FIX = "Build the optimizer after the model is complete: torch.optim.…(model.parameters())."
 _FOLLOWS = ("C4", "S", "P4", "P6")
 
-QUESTION = Question(
-    code="P4.1",
-    name="parameters in the optimizer",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is every parameter that gets a gradient in an optimizer?",
-    why="What the optimizer does not hold never moves. It happens when a layer is replaced, or the model moved to "
-    "another dtype, after the optimizer was built: the optimizer keeps the tensors of before.",
     needs=("optimizer", "loss_fn", "batches"),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the optimizer holds every parameter that learns"),
-        Outcome(
-            name="stale",
-            answer=FAULT,
-            meaning="the optimizer holds tensors of a model that was",
-            fix=_FIX,
-            explains=_FOLLOWS,
-        ),
-        Outcome(
-            name="left-out",
-            answer=FAULT,
-            meaning="random weights that nothing will ever move",
-            fix=_FIX,
-            explains=_FOLLOWS,
-        ),
-        Outcome(
-            name="not-optimized", answer=NOTE, meaning="nothing moves these; where that is meant, freeze them", fix=_FIX
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "stale", _FOLLOWS),
+        same(RECORDED, "left-out", _FOLLOWS),
+        same(RECORDED, "not-optimized"),
         Outcome(name="others", answer=NOTE, meaning="another optimizer moves these; give preflight all of them"),
     ),
     find=find,

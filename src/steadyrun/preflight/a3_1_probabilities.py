@@ -1,11 +1,12 @@
-"""P3.2: is the loss given logits?"""
+"""A3.1, before training: is the loss given logits?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from steadyrun.preflight.same_cause import probe_of
 from steadyrun.questions.audits import a3_1_probabilities as audit
-from steadyrun.questions.form import Finding, Limits, Question
+from steadyrun.questions.form import Finding, Limits
 
 if TYPE_CHECKING:
     from steadyrun.preflight.bench import Bench
@@ -17,14 +18,10 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     return audit.judged(graph.squashed, graph.probabilities, chooses=chooses)
 
 
-QUESTION = Question(
-    code="P3.2",
-    name=audit.QUESTION.name,
+QUESTION = probe_of(
+    audit.QUESTION,
     asks=audit.QUESTION.asks,
-    why=audit.QUESTION.why,
     needs=("loss_fn", "batches"),
-    panel=None,
-    thresholds=(),
     outcomes=audit.QUESTION.outcomes,
     find=find,
 )

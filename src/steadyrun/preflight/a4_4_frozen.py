@@ -1,10 +1,12 @@
-"""P4.3: is something frozen that should learn?"""
+"""A4.4, before training: is something frozen that should learn?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_4_frozen import QUESTION as RECORDED
+from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.text import listed
 
@@ -26,15 +28,15 @@ def find(bench: Bench, _limit: Limits) -> Finding:
         message = (
             f"all {len(optimized)} tensors in the optimizers are frozen (requires_grad False): nothing will ever move."
         )
-        return Finding("nothing-learns", message, measured)
+        return Finding("nothing-trainable", message, measured)
     if output := _frozen_output(bench):
         message = f"the model starts from random weights, and its output layer {output} is frozen."
-        return Finding("random-output", message, measured)
+        return Finding("frozen-at-random", message, measured)
     if frozen:
         inside = sum(not tensor.requires_grad for tensor in optimized.values())
         message = f"{len(frozen)} of {len(bench.parameters)} parameters are frozen: {listed(frozen)}"
         more = f"; {inside} of them are in an optimizer" if inside else ""
-        return Finding("part", f"{message}{more}.", measured)
+        return Finding("some-frozen", f"{message}{more}.", measured)
     return Finding("pass", f"none of the {len(bench.parameters)} parameters is frozen.", measured)
 
 
@@ -67,31 +69,15 @@ def _frozen_output(bench: Bench) -> str:
 
 _FIX = "Set requires_grad to True for what should learn, before the optimizer is built."
 
-QUESTION = Question(
-    code="P4.3",
-    name="frozen parameters",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is everything that the optimizers hold frozen, or a random output layer?",
-    why="What is frozen gets no gradient: the loss stays where it is, and no error is raised.",
     needs=("optimizer",),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="nothing is frozen"),
-        Outcome(
-            name="nothing-learns",
-            answer=FAULT,
-            meaning="nothing that is optimized can learn",
-            fix=_FIX,
-            explains=("C4", "S", "P4", "P6"),
-        ),
-        Outcome(
-            name="random-output",
-            answer=FAULT,
-            meaning="a random output layer that never learns",
-            fix=_FIX,
-            explains=("C4", "S", "P6"),
-        ),
-        Outcome(name="part", answer=NOTE, meaning="a part is frozen, as in fine-tuning"),
+        same(RECORDED, "pass"),
+        same(RECORDED, "nothing-trainable", ("C4", "S", "P4", "P6")),
+        same(RECORDED, "frozen-at-random", ("C4", "S", "P6"), "a random output layer that never learns"),
+        same(RECORDED, "some-frozen"),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P4.4: does the model use weights that it does not know it has?"""
+"""A4.2, before training: does the model use weights that it does not know it has?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_2_unregistered import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome
 from steadyrun.text import counted, listed
 
 if TYPE_CHECKING:
@@ -58,24 +60,13 @@ def _moved_by_others(bench: Bench) -> set[int]:
     }
 
 
-QUESTION = Question(
-    code="P4.4",
-    name="registered weights",
+QUESTION = probe_of(
+    RECORDED,
     asks="Do the model's outputs depend on weights that are not in model.parameters()?",
-    why="Layers in a plain list and tensors that are no nn.Parameter work in the forward pass, but no optimizer, no "
-    "state_dict and no .to(device) sees them.",
     needs=("loss_fn", "batches"),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the model knows its weights"),
-        Outcome(
-            name="unregistered",
-            answer=FAULT,
-            meaning="weights that no optimizer moves and no checkpoint holds",
-            fix="Use nn.ModuleList, nn.ModuleDict or nn.Parameter in the place of a list, a dictionary or a tensor.",
-            explains=("C1", "C4", "S", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "unregistered", ("C1", "C4", "S", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6")),
         Outcome(name="outside", answer=NOTE, meaning="weights outside of the model's parameters take part in the loss"),
     ),
     find=find,

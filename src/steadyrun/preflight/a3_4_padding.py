@@ -1,10 +1,12 @@
-"""P1.4: does padding count in the loss?"""
+"""A3.4, before training: does padding count in the loss?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same, same_limits
+from steadyrun.questions.audits.a3_4_padding import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import percent
 
@@ -23,10 +25,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if pad is None:
         share, token = max(_constant_tails(pair, limit["tail"]) for pair in beside)
         measured = {"share": share}
-        if share >= limit["share"]:
+        if share >= limit["before_share"]:
             message = (
                 f"{percent(share)} of the targets that count are token {token} after token {token}, up to the end of "
-                f"the row (limit {percent(limit['share'])}); no pad_id is known."
+                f"the row (limit {percent(limit['before_share'])}); no pad_id is known."
             )
             return Finding("constant-tails", message, measured)
         return Finding(
@@ -35,8 +37,8 @@ def find(bench: Bench, limit: Limits) -> Finding:
     share = max(_padding(pair, pad) for pair in beside)
     measured = {"share": share, "pad_id": float(pad)}
     facts = f"at {percent(share)} of the targets that count, padding ({pad}) is asked to predict padding"
-    if share >= limit["share"]:
-        return Finding("padding-counts", f"{facts} (limit {percent(limit['share'])}).", measured)
+    if share >= limit["before_share"]:
+        return Finding("supervised", f"{facts} (limit {percent(limit['before_share'])}).", measured)
     return Finding("pass", f"{facts}.", measured)
 
 
@@ -68,25 +70,14 @@ def _constant_tails(pair: Pair, least: float) -> tuple[float, int]:
     return float((wrong & (tokens == token)).sum() / pair.keep.sum().clamp(min=1)), token
 
 
-QUESTION = Question(
-    code="P1.4",
-    name="padding in the loss",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is padding asked to predict padding?",
-    why="Padding is learned within a few steps. Where it counts, the loss looks far better than the model is, and most "
-    "of the gradient is about nothing.",
     needs=("pad_id", "loss_fn", "batches"),
-    panel=None,
     thresholds=(
+        *same_limits(RECORDED, "tokens"),
         Threshold(
-            name="tokens",
-            value=0.5,
-            unit="of the targets that count",
-            meaning="must be tokens of the text",
-            seed="",
-            decision="a text predicts itself",
-        ),
-        Threshold(
-            name="share",
+            name="before_share",
             value=0.05,
             unit="share of the targets that count",
             meaning="padding that predicts padding",
@@ -104,20 +95,14 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="padding does not count"),
+        same(RECORDED, "pass"),
         Outcome(
             name="constant-tails",
             answer=NOTE,
             meaning="rows end with runs of one token, and these count; whether it is padding is not known",
             fix="If it is padding, set those labels to -100 and declare config={'pad_id': …}.",
         ),
-        Outcome(
-            name="padding-counts",
-            answer=FAULT,
-            meaning="padding is learned as if it were text",
-            fix="Set the labels of padding to ignore_index (-100): labels[attention_mask == 0] = -100.",
-            explains=("C1", "C4", "S"),
-        ),
+        same(RECORDED, "supervised", ("C1", "C4", "S")),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P5.3: is an accumulated gradient that of the whole batch?"""
+"""C6.3, before training: is an accumulated gradient that of the whole batch?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.configuration.c6_3_accumulation import QUESTION as RECORDED
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import shown
 
@@ -121,14 +123,10 @@ def _compared(gradient: Tensor, reference: Tensor) -> tuple[float, float]:
     return product / max(float(reference @ reference), 1e-300), product / max(sizes, 1e-300)
 
 
-QUESTION = Question(
-    code="P5.3",
-    name="accumulation is a mean",
+QUESTION = probe_of(
+    RECORDED,
     asks="Is the gradient of an accumulated step the mean of its micro-batches' gradients?",
-    why="Without the division by their number the gradient is that many times too large: clipping hides it, Adam "
-    "hardly shows it, and the learning rate means something else.",
     needs=("train_step", "loss_fn", "accumulation"),
-    panel=None,
     thresholds=(
         Threshold(
             name="near",
@@ -150,14 +148,8 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the accumulated gradient is that of the whole"),
-        Outcome(
-            name="not-divided",
-            answer=FAULT,
-            meaning="micro-batches are summed",
-            fix="Divide the loss of each micro-batch by their number before backward.",
-            explains=("C3", "C6", "S"),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "not-divided", ("C3", "C6", "S")),
         Outcome(
             name="divided-twice",
             answer=FAULT,

@@ -1,10 +1,12 @@
-"""P4.8: are tied weights one tensor?"""
+"""A4.7, before training: are tied weights one tensor?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a4_7_tied import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def find(bench: Bench, _limit: Limits) -> Finding:
     if by.startswith("model.config") and not _own(bench, by):
         return Finding("default", f"{by}; {table_name} and {head_name} are two tensors.", measured)
     now = "with equal values now" if equal else "with different values"
-    return Finding("two-tensors", f"{by}, but {table_name} and {head_name} are two tensors, {now}.", measured)
+    return Finding("untied", f"{by}, but {table_name} and {head_name} are two tensors, {now}.", measured)
 
 
 def _declared(bench: Bench) -> str:
@@ -107,23 +109,13 @@ def _weight(module: Any) -> bool:
     return isinstance(getattr(module, "weight", None), Tensor)
 
 
-QUESTION = Question(
-    code="P4.8",
-    name="tied weights",
+QUESTION = probe_of(
+    RECORDED,
     asks="Where tied weights are declared, are embedding and output layer one tensor?",
-    why="Two tensors that begin alike drift apart: the model has more parameters than declared, and a checkpoint that "
-    "is loaded as tied loses one of them.",
     needs=("tied",),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="tied weights are tied"),
-        Outcome(
-            name="two-tensors",
-            answer=FAULT,
-            meaning="weights that are declared tied are two tensors",
-            fix="Tie after everything that replaces weights (loading, .to, resizing): head.weight = embedding.weight.",
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "untied"),
         Outcome(name="default", answer=NOTE, meaning="the model's configuration says tied, its class ties nothing"),
     ),
     find=find,

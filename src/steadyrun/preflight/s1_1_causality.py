@@ -1,4 +1,4 @@
-"""P3.6: does a later token move an earlier output?"""
+"""S1.1, before training: does a later token move an earlier output?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Threshold
+from steadyrun.questions.signatures.s1_1_too_good import QUESTION as RECORDED
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import shown
 
@@ -54,7 +56,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         f"changing {which} moves the output at position {leak.first} by {shown(leak.far)} (limit {shown(leak.limit)})"
     )
     if declared is True:
-        return Finding("not-causal", f"config declares causal, but {message}.", measured)
+        return Finding("sees-the-answer", f"config declares causal, but {message}.", measured)
     if declared is False:
         return Finding("declared-open", f"{message}; config declares causal False.", measured)
     return Finding("sees-target", f"targets are the next tokens, and {message}.", measured)
@@ -174,14 +176,10 @@ _FIX = (
 )
 _FOLLOWS = ("C1", "C4", "S", "P6")
 
-QUESTION = Question(
-    code="P3.6",
-    name="causality",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does changing a later token move an earlier output?",
-    why="A model that predicts the next token and can see it learns to copy it: training and validation loss fall "
-    "together to almost nothing, and generation is noise.",
     needs=("loss_fn", "batches", "causal"),
-    panel=None,
     thresholds=(
         Threshold(
             name="moved",
@@ -204,14 +202,8 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="no output sees a later position"),
-        Outcome(
-            name="not-causal",
-            answer=FAULT,
-            meaning="an output sees later positions, against what is declared",
-            fix=_FIX,
-            explains=_FOLLOWS,
-        ),
+        same(RECORDED, "pass", meaning="no output sees a later position"),
+        same(RECORDED, "sees-the-answer", _FOLLOWS, "an output sees later positions, against what is declared"),
         Outcome(
             name="sees-target",
             answer=FAULT,

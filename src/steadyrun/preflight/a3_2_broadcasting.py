@@ -1,10 +1,12 @@
-"""P3.1: are predictions and targets of one shape?"""
+"""A3.2, before training: are predictions and targets of one shape?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, PASS, Finding, Limits, Outcome, Question
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a3_2_broadcasting import QUESTION as RECORDED
+from steadyrun.questions.form import Finding, Limits
 from steadyrun.signals.missing import NotApplicable
 
 if TYPE_CHECKING:
@@ -42,24 +44,13 @@ def _with_fewer_rows(bench: Bench, rows: int) -> bool:
     return stretched is not None and stretched.compared == (rows - 1, rows - 1)
 
 
-QUESTION = Question(
-    code="P3.1",
-    name="shapes of predictions and targets",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are predictions compared with their own targets, not each with all of them?",
-    why="Predictions (N, 1) against targets (N) broadcast to (N, N) without an error. The best answer is then the mean "
-    "of all targets, whatever the input, and that is what is learned.",
     needs=("loss_fn", "batches"),
-    panel=None,
-    thresholds=(),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="each prediction meets its own target"),
-        Outcome(
-            name="broadcast",
-            answer=FAULT,
-            meaning="each prediction is compared with every target",
-            fix="Give both one shape: predictions.squeeze(-1), or targets.unsqueeze(-1).",
-            explains=("C3", "C4", "S", "P3.5", "P6"),
-        ),
+        same(RECORDED, "pass"),
+        same(RECORDED, "broadcast", ("C3", "C4", "S", "P3.5", "P6")),
     ),
     find=find,
 )

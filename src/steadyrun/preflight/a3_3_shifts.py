@@ -1,10 +1,12 @@
-"""P1.3: are the targets the next tokens, not the same ones and not those after the next?"""
+"""A3.3, before training: are the targets the next tokens, not the same ones and not those after the next?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a3_3_shifts import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import percent
 
@@ -23,11 +25,11 @@ def find(bench: Bench, limit: Limits) -> Finding:
     measured = {"same": same, "next": following, "after_next": after}
     facts = (
         f"of the targets that count {percent(same)} are the token at the same place, {percent(following)} the next, "
-        f"{percent(after)} the one after the next (limit {percent(limit['share'])})"
+        f"{percent(after)} the one after the next (limit {percent(limit['before_share'])})"
     )
-    if same >= limit["share"] and following < limit["other"]:
+    if same >= limit["before_share"] and following < limit["before_other"]:
         return _equal(bench, facts, measured)
-    if after >= limit["share"] and max(same, following) < limit["other"]:
+    if after >= limit["before_share"] and max(same, following) < limit["before_other"]:
         return Finding("shifted-twice", f"{facts}.", measured)
     return Finding("pass", f"{facts}.", measured)
 
@@ -62,17 +64,13 @@ def _looks_back_only(bench: Bench) -> bool:
     return False
 
 
-QUESTION = Question(
-    code="P1.3",
-    name="targets against inputs",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are the targets of a language model the next tokens: shifted once, not zero times, not twice?",
-    why="Without a shift a model that cannot look ahead learns to copy and its loss falls to 0; shifted twice, by the "
-    "data and by the model, it learns to skip a token and its loss stays high.",
     needs=("loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
-            name="share",
+            name="before_share",
             value=0.999,
             unit="share of the targets",
             meaning="that are the token at one offset",
@@ -81,7 +79,7 @@ QUESTION = Question(
             "up to 99%",
         ),
         Threshold(
-            name="other",
+            name="before_other",
             value=0.9,
             unit="share of the targets",
             meaning="that are the token at the right offset, too",
@@ -90,26 +88,14 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="the targets are not merely the inputs, and not shifted twice"),
+        same(RECORDED, "pass"),
         Outcome(
             name="same-tokens",
             answer=NOTE,
             meaning="the targets are the inputs: right for an autoencoder or a masked language model",
         ),
-        Outcome(
-            name="not-shifted",
-            answer=FAULT,
-            meaning="the model is asked for the token that it is given",
-            fix="Shift once: inputs tokens[:, :-1], targets tokens[:, 1:].",
-            explains=("C1", "C4", "S", "P3", "P6"),
-        ),
-        Outcome(
-            name="shifted-twice",
-            answer=FAULT,
-            meaning="the targets are the tokens after the next",
-            fix="Shift once: where the model shifts its labels itself (transformers does), give it labels = input_ids.",
-            explains=("C4", "S", "P6"),
-        ),
+        same(RECORDED, "not-shifted", ("C1", "C4", "S", "P3", "P6")),
+        same(RECORDED, "shifted-twice", ("C4", "S", "P6")),
     ),
     find=find,
 )

@@ -1,10 +1,12 @@
-"""P6.3: are units dead before training begins?"""
+"""S6.1, before training: are units dead before training begins?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.form import Finding, Limits, Threshold
+from steadyrun.questions.signatures.s6_1_dead_units import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import listed, percent
 
@@ -24,20 +26,17 @@ def find(bench: Bench, limit: Limits) -> Finding:
     facts = f"{percent(worst.dead)} of the {worst.units} units of {worst.name} are 0 on all {worst.rows} rows"
     if worst.dead > limit["dead"] and worst.silent > limit["silent"]:
         more = f"; so are those of {listed(dead)}" if len(dead) > 1 else ""
-        return Finding("dead", f"{facts} (limit {percent(limit['dead'])}){more}.", measured)
+        return Finding("silent", f"{facts} (limit {percent(limit['dead'])}){more}.", measured)
     if dead:
         message = f"{facts}; but {percent(1 - worst.silent)} of the rows excite some unit, as in a sparse layer."
         return Finding("sparse", message, measured)
     return Finding("pass", f"{facts}, at the most.", measured)
 
 
-QUESTION = Question(
-    code="P6.3",
-    name="dead units",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are most units of a layer zero on every row of the first batches?",
-    why="A ReLU that is zero everywhere has no gradient: a layer of them cuts the model in two, for good.",
     needs=("loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="dead",
@@ -66,15 +65,9 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
-        Outcome(name="pass", answer=PASS, meaning="units are alive"),
-        Outcome(
-            name="dead",
-            answer=FAULT,
-            meaning="a layer whose units are dead",
-            fix="Look at the layer's bias and at the scale of its input; use the init made for ReLU.",
-            explains=("C4", "S", "P3.5", "P6.1"),
-        ),
-        Outcome(name="sparse", answer=NOTE, meaning="most units of a layer are silent, but no row is"),
+        same(RECORDED, "pass", meaning="units are alive"),
+        same(RECORDED, "silent", ("C4", "S", "P3.5", "P6.1"), "a layer whose units are dead"),
+        same(RECORDED, "sparse", meaning="most units of a layer are silent, but no row is"),
     ),
     find=find,
 )
