@@ -528,8 +528,8 @@ BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (rows_in_a_loader, "P3.7", "rows-mix"),
     (rows_by_batch_first, "P3.7", "rows-mix"),
     (rows_by_view, "P3.7", "rows-mix"),
-    (padding_attended, "P3.8", "attended"),
-    (padding_on_the_left, "P3.8", "attended"),
+    (padding_attended, "A8.1", "attended"),
+    (padding_on_the_left, "A8.1", "attended"),
     (head_replaced, "A4.1", "stale"),
     (head_left_out, "A4.1", "left-out"),
     (twice, "P4.2", "twice"),
@@ -566,5 +566,5 @@ BROKEN: list[tuple[Callable[[], Program], str, str]] = [
     (uphill, "P6.1", "does-not-fall"),
     (sigmoids, "A4.8", "vanishing"),
     (dead_relu, "S6.1", "silent"),
-    (pixels_into_tanh, "P6.4", "saturated"),
+    (pixels_into_tanh, "S6.3", "saturated"),
 ]

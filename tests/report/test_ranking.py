@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import steadyrun
 from steadyrun.questions.aliases import code_of
-from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS, Answer, Finding, Outcome, Question
+from steadyrun.questions.form import FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT, Answer, Finding, Outcome, Question
 from steadyrun.report.kept_answers import as_data, preflighted, replayed
 from steadyrun.report.limits import everything
 from steadyrun.report.ranking import SAME, proof, ranked
@@ -108,7 +108,7 @@ def test_every_explanation_names_something_there_is() -> None:
                     question.code,
                     target,
                 )
-            assert not outcome.explains or outcome.answer == FAULT, question.code
+            assert not outcome.explains or outcome.answer in (FAULT, SUSPECT), question.code
 
 
 def test_what_preflight_tried_and_the_run_shows_is_one_finding() -> None:

@@ -25,6 +25,7 @@ from steadyrun.preflight import (
     a4_8_vanishing,
     a5_1_order,
     a5_3_validation_data,
+    a8_1_attended_padding,
     c1_1_initial_loss,
     c2_1_schedule,
     c4_2_leak,
@@ -38,17 +39,16 @@ from steadyrun.preflight import (
     p3_4_smoothing,
     p3_5_inputs_matter,
     p3_7_rows,
-    p3_8_padding,
     p4_2_twice,
     p5_4_modes,
     p5_5_repeatable,
     p5_6_resume,
     p5_7_precision,
     p6_1_overfit,
-    p6_4_saturated,
     p6_5_learning_rate,
     s1_1_causality,
     s6_1_dead_units,
+    s6_3_saturated,
 )
 from steadyrun.questions.form import Question
 
@@ -73,7 +73,7 @@ _MODULES = (
     p3_5_inputs_matter,
     s1_1_causality,
     p3_7_rows,
-    p3_8_padding,
+    a8_1_attended_padding,
     a4_1_not_optimized,
     p4_2_twice,
     a4_4_frozen,
@@ -94,7 +94,7 @@ _MODULES = (
     p6_1_overfit,
     a4_8_vanishing,
     s6_1_dead_units,
-    p6_4_saturated,
+    s6_3_saturated,
     p6_5_learning_rate,
 )
 _DEEP: tuple[object, ...] = (p6_1_overfit, p6_5_learning_rate)  # asked with `deep=True` alone: they train

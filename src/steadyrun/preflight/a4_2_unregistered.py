@@ -66,7 +66,7 @@ QUESTION = probe_of(
     needs=("loss_fn", "batches"),
     outcomes=(
         same(RECORDED, "pass"),
-        same(RECORDED, "unregistered", ("C1", "C4", "S", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6")),
+        same(RECORDED, "unregistered", ("C1", "C4", "S", "P3.7", "A8.1", "P4", "P5.4", "P5.6", "P6")),
         Outcome(name="outside", answer=NOTE, meaning="weights outside of the model's parameters take part in the loss"),
     ),
     find=find,

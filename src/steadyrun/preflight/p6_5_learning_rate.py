@@ -165,7 +165,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="a lower learning rate learns far more: this one is beyond the stable range",
             fix="Divide lr_max by 10, or add a warmup.",
-            explains=("C1", "C3", "C4", "C5", "D", "S", "P6.1", "P6.3", "P6.4"),
+            explains=("C1", "C3", "C4", "C5", "D", "S", "P6.1", "P6.3", "S6.3"),
         ),
         Outcome(
             name="high-here",

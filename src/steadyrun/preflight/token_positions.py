@@ -83,23 +83,6 @@ def supervised(bench: Bench, rows: int, width: int) -> Tensor | None:
     return None
 
 
-def padding(tokens: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
-    """Runs of padding at the two ends of rows.
-
-    Where the padding's id also ends or begins a text, the innermost one of a run is the text's own; so it is where
-    every row begins with it, which may be the start of a decoder's text.
-    """
-    is_pad = tokens == pad_id
-    leading, trailing = is_pad.long().cumprod(1).bool(), is_pad.flip(1).long().cumprod(1).flip(1).bool()
-    if bool(leading[:, :1].all()):  # the innermost may begin the text; the others are padding
-        leading = leading & torch.nn.functional.pad(leading, (0, 1))[:, 1:]
-    if ends_text:
-        leading = leading & torch.nn.functional.pad(leading, (0, 1))[:, 1:]
-        trailing = trailing & torch.nn.functional.pad(trailing, (1, 0))[:, :-1]
-    empty = is_pad.all(1, keepdim=True)
-    return (leading | trailing) & ~empty
-
-
 class _Embeddings(TorchFunctionMode):
     """Every lookup in an embedding table goes through `change(ids, vectors)`."""
 

@@ -6,7 +6,8 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projectio
 from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
 from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.problems import Problems
+from steadyrun.probes.targets import padding as runs_of_padding
 from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
 
@@ -84,9 +86,10 @@ class ForwardProbe:
         blocks: list[Block],
         units: list[UnitsTap],
         problems: Problems,
-        pad_id: int | None = None,
+        tokens: Mapping[str, int] | None = None,
     ) -> None:
-        self._model, self._pad_id = model, pad_id
+        self._model, self._pad_id = model, (tokens or {}).get("pad_id")
+        self._pad_ends_text = self._pad_id == (tokens or {}).get("eos_id")
         self._padding: list[Tensor] = []  # of the tokens that went through an embedding in this pass
         self._problems = problems
         self._outputs = {id(block.module): block for block in blocks if not block.input}
@@ -201,7 +204,8 @@ class ForwardProbe:
         if isinstance(module, _NormBase) and module.training and module.running_mean is not None:
             self._sample.untouched.setdefault(id(module), is_initial(module.running_mean, module.running_var))
         if self._pad_id is not None and isinstance(module, nn.Embedding):
-            self._padding += [ids == self._pad_id for ids in leaves(args) if isinstance(ids, Tensor) and ids.dim() == 2]
+            tables = [ids for ids in leaves(args) if isinstance(ids, Tensor) and ids.dim() == 2 and ids.numel()]
+            self._padding += [padded_text(ids, self._pad_id, ends_text=self._pad_ends_text) for ids in tables]
 
     def _pass_begins(self) -> None:
         if self._passes:
@@ -291,7 +295,8 @@ class ForwardProbe:
             sample.future[name] = heads.future
         shares = [share for padding in self._padding if (share := heads.on_padding(padding)) is not None]
         if shares:  # of several tables of tokens the least
-            sample.on_padding.append(torch.stack(shares).amin())
+            least = torch.nan_to_num(torch.stack(shares), math.inf).amin()
+            sample.on_padding.append(torch.where(least.isinf(), math.nan, least))
 
         def looks_ahead(share: Tensor) -> None:
             sample.future[name] = share
@@ -303,6 +308,12 @@ def thinned(values: Tensor) -> Tensor:
     """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
+
+
+def padded_text(ids: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
+    """Where rows of tokens are padded; nowhere if they are no text: positions, the same in all rows, or segments."""
+    text = (ids != ids[:1]).any() & (ids.amax() > 1)
+    return runs_of_padding(ids, pad_id, ends_text=ends_text) & text
 
 
 def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:

@@ -73,6 +73,23 @@ def contrasts(labels: Labels) -> bool:
     return labels.classes == count and torch.equal(targets.sort().values, torch.arange(count, device=targets.device))
 
 
+def padding(tokens: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
+    """Runs of padding at the two ends of rows.
+
+    Where the padding's id also ends or begins a text, the innermost one of a run is the text's own; so it is where
+    every row begins with it, which may be the start of a decoder's text.
+    """
+    is_pad = tokens == pad_id
+    leading, trailing = is_pad.long().cumprod(1).bool(), is_pad.flip(1).long().cumprod(1).flip(1).bool()
+    inner = torch.nn.functional.pad(leading, (0, 1))[:, 1:]
+    leading = leading & (inner | ~leading[:, :1].all())  # the innermost may begin the text; the others are padding
+    if ends_text:
+        leading = leading & torch.nn.functional.pad(leading, (0, 1))[:, 1:]
+        trailing = trailing & torch.nn.functional.pad(trailing, (1, 0))[:, :-1]
+    empty = is_pad.all(1, keepdim=True)
+    return (leading | trailing) & ~empty
+
+
 def class_counts(labels: Labels) -> Tensor | None:
     """How often each class is a target; None where targets are no list of classes, or there are too many classes."""
     targets = labels.targets

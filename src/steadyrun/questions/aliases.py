@@ -14,6 +14,7 @@ ALIASES = {
     "P3.2": "A3.1",
     "P3.3": "C1.1",
     "P3.6": "S1.1",
+    "P3.8": "A8.1",
     "P4.1": "A4.1",
     "P4.3": "A4.4",
     "P4.4": "A4.2",
@@ -27,6 +28,7 @@ ALIASES = {
     "P5.8": "C2.1",
     "P6.2": "A4.8",
     "P6.3": "S6.1",
+    "P6.4": "S6.3",
 }
 """Former codes, and the code of the same cause today."""
 

@@ -116,7 +116,7 @@ _CHANGES = {
     "V1.6 few-of-many": "for batch in loader: …   # all of it, not a list of the first batches",
     "V1.6 stuck": "next(batches)   # in every step",
     "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",
-    "S6.3 saturated": "smaller weights before tanh or sigmoid, or a norm before it",
+    "S6.3 no-slope": "smaller weights before tanh or sigmoid, or a norm before it",
     "S6.2 stuck": "q and k: nn.init.normal_(weight, std=0.02); scores / sqrt(head width)",
 }
 

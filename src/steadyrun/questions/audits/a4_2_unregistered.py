@@ -34,7 +34,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="parameters that the model does not know of, and that nothing trains",
             fix="Hold layers in nn.ModuleList or nn.ModuleDict, tensors in nn.Parameter or nn.ParameterList.",
-            explains=("C1", "C4", "S", "A2", "A4", "P3.7", "P3.8", "P4", "P5.4", "P5.6", "P6"),
+            explains=("C1", "C4", "S", "A2", "A4", "P3.7", "A8.1", "P4", "P5.4", "P5.6", "P6"),
         ),
     ),
     find=find,

@@ -16,7 +16,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     words = f"{percent(last)} of the values of {name} are within 1% of the ends of their range"
     first = in_a_row(points.values > limit["share"], limit["samples"])
     if first is not None and last > limit["share"]:
-        return Finding("saturated", f"{words} (limit {percent(limit['share'])}).", measured, points.step_at(first))
+        return Finding("no-slope", f"{words} (limit {percent(limit['share'])}).", measured, points.step_at(first))
     return Finding("pass", f"{words}.", measured)
 
 
@@ -50,7 +50,7 @@ QUESTION = Question(
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="bounded units have a slope"),
         Outcome(
-            name="saturated",
+            name="no-slope",
             answer=SUSPECT,
             meaning="almost all values of a layer are at the ends of their range: it passes no gradient",
             fix="Start with smaller weights, normalise the inputs, or use ReLU or GELU with a norm before it.",

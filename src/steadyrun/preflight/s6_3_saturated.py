@@ -1,10 +1,12 @@
-"""P6.4: are units at the ends of their range before training begins?"""
+"""S6.3, before training: are units at the ends of their range before training begins?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
+from steadyrun.questions.signatures.s6_3_saturated import QUESTION as RECORDED
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.text import percent
 
@@ -31,14 +33,10 @@ def find(bench: Bench, limit: Limits) -> Finding:
     return Finding("at-the-ends", f"{facts} (limit {percent(limit['ends'])}).", measured)
 
 
-QUESTION = Question(
-    code="P6.4",
-    name="saturated units",
+QUESTION = probe_of(
+    RECORDED,
     asks="Are most tanh or sigmoid units at the ends of their range?",
-    why="There the slope is nearly 0: the gradient stops at this layer. Inputs that were not scaled, or weights that "
-    "are too large, put them there.",
     needs=("loss_fn", "batches"),
-    panel=None,
     thresholds=(
         Threshold(
             name="ends",
@@ -67,5 +65,4 @@ QUESTION = Question(
         ),
     ),
     find=find,
-    tried=True,
 )

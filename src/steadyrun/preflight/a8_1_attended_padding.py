@@ -1,10 +1,12 @@
-"""P3.8: does padding change what a model says of the text?"""
+"""A8.1, before training: does padding change what a model says of the text?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.questions.audits.a8_1_attended_padding import QUESTION as RECORDED
+from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import shown
 
@@ -54,7 +56,7 @@ def _ends_text(bench: Bench, pad: int) -> bool:
 
 def _padded_batch(bench: Bench, pad: int) -> int | None:
     """The first batch with padding at the ends of its rows; of the first ones, by the tokens in it."""
-    from steadyrun.preflight.token_positions import padding
+    from steadyrun.probes.targets import padding
 
     ends = _ends_text(bench, pad)
     for index in range(min(8, len(bench.batches))):
@@ -93,7 +95,8 @@ def _disturbed(bench: Bench, index: int, pad: int | None, masks: list[Tensor], a
     """The scores with padding disturbed (None: as it is); notes where that was, and whether there is attention."""
     import torch
 
-    from steadyrun.preflight.token_positions import embedding, noting, padding
+    from steadyrun.preflight.token_positions import embedding, noting
+    from steadyrun.probes.targets import padding
 
     ends = pad is not None and _ends_text(bench, pad)
     tokens = _tokens(bench, index)
@@ -143,14 +146,10 @@ _FIX = (
     "or pad on the right under a causal mask."
 )
 
-QUESTION = Question(
-    code="P3.8",
-    name="padding is not read",
+QUESTION = probe_of(
+    RECORDED,
     asks="Does disturbing the embedded padding move outputs at real positions?",
-    why="Padding that is attended changes what the model says of a text with the length of its neighbours: worse in "
-    "training, wrong in generation.",
     needs=("loss_fn", "batches", "pad_id"),
-    panel=None,
     thresholds=(
         Threshold(
             name="moved",
@@ -165,13 +164,7 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="padding does not matter"),
-        Outcome(
-            name="attended",
-            answer=FAULT,
-            meaning="attention reads the padding",
-            fix=_FIX,
-            explains=("C1", "C4", "S", "P6"),
-        ),
+        same(RECORDED, "attended", ("C1", "C4", "S", "P6")),
         Outcome(
             name="read",
             answer=NOTE,
@@ -180,5 +173,4 @@ QUESTION = Question(
         ),
     ),
     find=find,
-    tried=True,
 )
