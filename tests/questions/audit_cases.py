@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cases import MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
+from cases import FALLING, MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
 from synthetic import Synthetic
 
 from steadyrun.records import Event
@@ -64,6 +64,11 @@ def stuck(loss: float = 2.08, **more: Any) -> Synthetic:
 def frozen(*names: str) -> dict[str, Any]:
     weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
+
+
+def broken_at(step: int) -> Any:
+    """A loss that is NaN from a step on."""
+    return np.where(step > STEPS, FALLING, NAN)
 
 
 def evaluated(first: int, last: int = 600) -> Any:
@@ -220,4 +225,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.4", "pass", stuck(loss=1.0)),
     ("S1.4", "not-applicable", run(without=("targets/entropy",))),
     ("S1.4", "missing", run(without=("loss",))),
+    ("A5.5", "not-applicable", run()),
+    ("A5.5", "missing", run(without=("batch_hash",))),
+    ("A5.5", "pass", run(batch_nonfinite=np.zeros(600))),
+    ("A5.5", "handled", run(batch_nonfinite=np.full(600, 0.1))),
+    ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS % 100 == 0, 0.1, 0.0))),
+    ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 300, 0.01, 0.0))),
+    ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 299, 0.01, 0.0))),
+    ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 320, 0.01, 0.0))),
 ]

@@ -120,6 +120,27 @@ def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
     return None
 
 
+def nonfinite_values(arrays: Sequence[Array]) -> float | Tensor | None:
+    """The fraction of the batch's floating-point values that are NaN or infinite; None if it holds no such array."""
+    floats = [array for array in arrays if _is_float(array) and array.shape and all(array.shape)]
+    if not floats:
+        return None
+    total = float(sum(int(np.prod(array.shape)) for array in floats))
+    if all(isinstance(array, np.ndarray) for array in floats):
+        return sum(_count_nonfinite(array) for array in floats) / total
+    import torch
+
+    counts = [(~torch.isfinite(torch.as_tensor(array))).sum() for array in floats]
+    device = next(count.device for count in counts if count.device.type != "cpu")
+    return torch.stack([count.to(device, non_blocking=True) for count in counts]).sum() / total
+
+
+def _count_nonfinite(array: HostArray) -> int:
+    """A sum that is finite has finite terms: one quick pass for nearly every batch."""
+    with np.errstate(all="ignore"):
+        return 0 if np.isfinite(array.sum()) else int(array.size - np.isfinite(array).sum())
+
+
 def _fold(total: Array) -> Array:
     return (total ^ (total >> 29)) & ((1 << HASH_BITS) - 1)
 
@@ -228,6 +249,7 @@ class ExampleProbe:
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
         row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
         row.put("ignored_labels", ignored_labels(parts[0]))
+        row.put("batch_nonfinite", nonfinite_values([array for part in parts for array in part]))
         labels = label_hash(parts[0])
         row.put("label_hash", float(labels) if isinstance(labels, np.generic) else labels)
         if isinstance(examples, np.ndarray):

@@ -42,6 +42,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "ignored_labels", "share of the batch's labels that are -100, which losses skip; missing where none is"
     ),
+    CatalogueEntry("batch_nonfinite", "fraction of the batch's floating-point values that are NaN or infinite"),
     CatalogueEntry("class_loss/*", "loss per class as given to `run.step`", panel=7),
     CatalogueEntry("val_class_loss/*", "loss per class as given to `run.val`", probe="run.val", panel=7),
     CatalogueEntry("activation/*", "mean magnitude of a block's output", probe="activations", panel=4),

@@ -27,6 +27,7 @@ from steadyrun.questions.audits import (
     a5_2_replayed_data,
     a5_3_validation_data,
     a5_4_degenerate,
+    a5_5_finite_batches,
     a6_1_scale_at_seam,
     a7_1_ending,
 )
@@ -59,6 +60,7 @@ TREE: tuple[Question, ...] = (
     node(a5_2_replayed_data.QUESTION),
     node(a5_3_validation_data.QUESTION),
     node(a5_4_degenerate.QUESTION),
+    node(a5_5_finite_batches.QUESTION),
     node(a6_1_scale_at_seam.QUESTION),
     node(a7_1_ending.QUESTION),
 )

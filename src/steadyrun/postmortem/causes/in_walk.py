@@ -84,6 +84,7 @@ _CHANGES = {
     "A5.2 from-the-start": 'loader.load_state_dict(checkpoint["loader"])   # or skip the batches that were used',
     "A5.3 changed": "validation transform: without randomness",
     "A5.4 degenerate": "filter documents of one repeated token",
+    "A5.5 non-finite": "assert torch.isfinite(x).all()   # in the data set, for every example",
     "A6.1 lost": 'scaler.load_state_dict(checkpoint["scaler"])',
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
     "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for what does not count",
@@ -123,12 +124,12 @@ _SYMPTOM_OUTCOMES = frozenset(
 _OWN_ENTRY = frozenset({"D2.3", "D3.1", "D3.2"})  # weighed by name elsewhere in the catalogue
 # What the walk calls a fault and experiments or a replay call by the name of the group: the fault is the sharper word.
 _SHARPER = {
-    "unusual-batch": ("A5.4", "A7.1", "A3.7"),
+    "unusual-batch": ("A5.4", "A5.5", "A7.1", "A3.7"),
     "exception": ("A7.1",),
     "learning-rate": ("C2.1", "C2.2", "D4.2"),
     "optimizer-state": ("C6.2",),
     "precision": ("A4.5", "A6.1"),
-    "model-numerics": ("A3.1", "A3.7", "C5.1", "C5.2"),
+    "model-numerics": ("A3.1", "A3.7", "A5.5", "C5.1", "C5.2"),
 }
 
 
