@@ -71,6 +71,18 @@ def broken_at(step: int) -> Any:
     return np.where(step > STEPS, FALLING, NAN)
 
 
+def prepared(mean: float, std: float, end: float, **more: Any) -> Synthetic:
+    """A run trained on standardised inputs whose validation is given others, and ends at this loss."""
+    sides = {
+        "inputs/mean": (SAMPLED, np.linspace(-0.1, 0.1, len(SAMPLED))),
+        "inputs/std": (SAMPLED, np.linspace(0.9, 1.1, len(SAMPLED))),
+        "val_inputs/mean": ([199, 399, 599], [mean] * 3),
+        "val_inputs/std": ([199, 399, 599], [std] * 3),
+        "val_loss": ([199, 399, 599], [end] * 3),
+    }
+    return run(**sides, **more)
+
+
 def evaluated(first: int, last: int = 600) -> Any:
     return np.where((first <= STEPS) & (last > STEPS), 0.0, 1.0)
 
@@ -233,4 +245,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 300, 0.01, 0.0))),
     ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 299, 0.01, 0.0))),
     ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 320, 0.01, 0.0))),
+    ("A5.6", "not-applicable", run()),
+    ("A5.6", "missing", run(manifest={"inferred": {}})),
+    ("A5.6", "missing", run(**{"inputs/mean": at(0.0), "inputs/std": at(1.0)})),
+    ("A5.6", "pass", prepared(0.1, 1.3, end=8.0)),
+    ("A5.6", "follows", prepared(0.1, 3.0, end=1.7)),  # noise in training alone
+    ("A5.6", "differs", prepared(0.1, 3.0, end=8.0)),
+    ("A5.6", "differs", prepared(1.5, 1.0, end=5.0)),
+    ("A5.6", "differs", prepared(100.0, 70.0, end=5.0)),  # bad, and still better than untrained
+    ("A5.6", "other-scale", prepared(100.0, 70.0, end=8.0)),
+    ("A5.6", "not-applicable", prepared(100.0, 70.0, end=8.0, loss=np.linspace(6, 7, 600))),
 ]

@@ -6,7 +6,7 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -17,8 +17,9 @@ from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
+from steadyrun.probes.float_tensors import first_float, floats_in, thinned
+from steadyrun.probes.model_inputs import statistics
 from steadyrun.probes.problems import Problems
-from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
 
 # Histograms: bin k counts 2**k <= |x| < 2**(k+1), the outermost bins all beyond them; zeros and non-finite apart.
@@ -45,9 +46,6 @@ def magnitude_counts(values: Tensor) -> Tensor:
 _hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
 
 
-_MOST_ELEMENTS = 2**22
-
-
 @dataclass
 class ForwardSample:
     """What one forward pass showed."""
@@ -67,6 +65,8 @@ class ForwardSample:
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
+    inputs: Tensor | None = None  # statistics of what the pass was given
+    entered: int | None = None  # id of the module that the pass began with
 
 
 class ForwardProbe:
@@ -129,9 +129,9 @@ class ForwardProbe:
             if key in self._members:
                 self._open += 1
                 if module is self._model:
-                    self._pass_begins()
+                    self._pass_begins(module, args)
                 elif self._open == 1:
-                    self._part_begins(key)
+                    self._part_begins(module, args)
             if "objective" in self._wanted:
                 self._note_turn(module, args)
             if key in self._inputs:
@@ -181,10 +181,12 @@ class ForwardProbe:
             values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)
 
-    def _pass_begins(self) -> None:
+    def _pass_begins(self, module: nn.Module, args: object) -> None:
         if self._passes:
             return
         sample = self._sample
+        if "objective" in self._wanted and sample.entered is None:
+            sample.entered, sample.inputs = id(module), statistics(args)
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
             if torch.is_autocast_enabled(device):
@@ -195,14 +197,14 @@ class ForwardProbe:
             self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
-    def _part_begins(self, key: int) -> None:
+    def _part_begins(self, module: nn.Module, args: object) -> None:
         """A part of the model is called by itself, as in `net.head(net.body(x))`: the calls together are the pass.
 
         A part that is called again begins another pass.
         """
-        self._passes += key in self._parts and not self._passes
-        self._parts.add(key)
-        self._pass_begins()
+        self._passes += id(module) in self._parts and not self._passes
+        self._parts.add(id(module))
+        self._pass_begins(module, args)
 
     def _part_ends(self, output: object) -> None:
         """The last part that gives scores gives those of the model."""
@@ -269,23 +271,6 @@ class ForwardProbe:
             sample.future[name] = share
 
         return looks_ahead
-
-
-def thinned(values: Tensor) -> Tensor:
-    """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
-    rows = values.reshape(-1, values.shape[-1])
-    return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
-
-
-def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
-    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
-    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor))
-    return (tensor for tensor in tensors if tensor.is_floating_point())
-
-
-def first_float(output: object) -> Tensor | None:
-    """The first floating tensor with elements."""
-    return next((tensor for tensor in floats_in(output) if tensor.numel() and tensor.dim()), None)
 
 
 def log_normaliser(output: object) -> Tensor | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from steadyrun.probes.activations import NAMES, ForwardSample
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.description import dtype_name
+from steadyrun.probes.model_inputs import STATISTICS
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
@@ -30,6 +31,8 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
             row.put(f"lowest_head_entropy/{name}", sample.own_entropies[name].min())
     for name, future in sample.future.items():
         row.put(f"future_attention/{name}", future)
+    if sample.inputs is not None:
+        row.put_many(sample.inputs, by_names([f"inputs/{name}" for name in STATISTICS]))
     row.put("log_z", sample.log_z)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

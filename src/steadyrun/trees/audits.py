@@ -28,6 +28,7 @@ from steadyrun.questions.audits import (
     a5_3_validation_data,
     a5_4_degenerate,
     a5_5_finite_batches,
+    a5_6_input_preparation,
     a6_1_scale_at_seam,
     a7_1_ending,
 )
@@ -61,6 +62,7 @@ TREE: tuple[Question, ...] = (
     node(a5_3_validation_data.QUESTION),
     node(a5_4_degenerate.QUESTION),
     node(a5_5_finite_batches.QUESTION),
+    node(a5_6_input_preparation.QUESTION),
     node(a6_1_scale_at_seam.QUESTION),
     node(a7_1_ending.QUESTION),
 )
