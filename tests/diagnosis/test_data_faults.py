@@ -129,7 +129,7 @@ def test_a_scale_that_only_validation_lacks_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_missing_normalisation_is_suspected(tmp_path: Path) -> None:
-    report = train(tmp_path, batch=raw, steps=600)
+    report = train(tmp_path, held_out=raw)
     assert headline(report) == ("A5.6", "differs")
     assert "training batch" in report.headline.answer.experiment  # type: ignore[union-attr]
 
