@@ -145,3 +145,57 @@ def test_the_same_preparation_on_both_sides_is_healthy(tmp_path: Path) -> None:
     report = train(tmp_path, batch=raw, held_out=raw, steps=600)
     assert answers(report)["A5.6"] == "pass"
     assert report.verdict == "healthy", report
+
+
+# -- labels that do not belong to their inputs ------------------------------------------------------
+
+
+class Labels:
+    """What a loop with a mistake hands over as labels."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._first = kind, None
+        self._draw = torch.Generator().manual_seed(2)
+
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self._kind == "first batch":
+            self._first = y if self._first is None else self._first
+            return x, self._first
+        if self._kind == "one class":
+            return x, torch.zeros_like(y)
+        return x, y[torch.randperm(len(y), generator=self._draw)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("first batch", "repeated"), ("shuffled", "reassigned"), ("one class", "repeated")],
+)
+def test_labels_of_other_inputs_are_named(tmp_path: Path, kind: str, named: str) -> None:
+    report = train(tmp_path, batch=Labels(kind), steps=400)
+    code, outcome = headline(report)
+    assert code == "A5.7"
+    assert outcome in (named, f"{named}-unrelated")
+
+
+def episode(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The same number of each class in the same order: every batch has the same labels."""
+    chosen = torch.cat([torch.nonzero(y == label)[:2, 0] for label in range(CLASSES)])
+    return x[chosen], y[chosen]
+
+
+def test_the_same_classes_in_every_batch_are_healthy(tmp_path: Path) -> None:
+    report = train(tmp_path, batch=episode)
+    assert answers(report)["A5.7"] == "meant"
+    assert report.verdict == "healthy", report
+
+
+def test_a_little_label_noise_is_healthy(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(4)
+
+    def disturbed(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        other = torch.randint(CLASSES, y.shape, generator=draw)
+        return x, torch.where(torch.rand(len(y), generator=draw) < 0.2, other, y)
+
+    report = train(tmp_path, batch=disturbed)
+    assert answers(report)["A5.7"] == "pass"
+    assert report.verdict == "healthy", report

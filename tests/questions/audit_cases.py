@@ -61,6 +61,16 @@ def stuck(loss: float = 2.08, **more: Any) -> Synthetic:
     return run(config={"num_classes": 8, "vocab_size": None}, **series)
 
 
+def labelled(**more: Any) -> Synthetic:
+    """The same, with what its batches show of labels: each batch has its own, and an input keeps its own."""
+    seen = {
+        "target_hash": np.random.default_rng(6).integers(1, 2**40, 600).astype(float),
+        "inputs_again": np.full(600, 32.0),
+        "targets_changed": np.zeros(600),
+    }
+    return stuck(**{"update_ratio/a": ([100, 200], [1e-3, 1e-3]), **seen, **more})
+
+
 def frozen(*names: str) -> dict[str, Any]:
     weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
@@ -255,4 +265,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.6", "differs", prepared(100.0, 70.0, end=5.0)),  # bad, and still better than untrained
     ("A5.6", "other-scale", prepared(100.0, 70.0, end=8.0)),
     ("A5.6", "not-applicable", prepared(100.0, 70.0, end=8.0, loss=np.linspace(6, 7, 600))),
+    ("A5.7", "not-applicable", run()),
+    ("A5.7", "missing", run(without=("batch_hash",))),
+    ("A5.7", "pass", labelled()),
+    ("A5.7", "missing", labelled(target_hash=([0, 1], [1.0, 2.0]))),
+    ("A5.7", "not-applicable", labelled(target_hash=np.ones(600), batch_hash=np.ones(600))),  # full batches
+    ("A5.7", "meant", labelled(target_hash=np.ones(600), loss=FALLING)),  # the same classes in each episode
+    ("A5.7", "repeated", labelled(target_hash=np.ones(600), **{"targets/entropy": None})),
+    ("A5.7", "repeated-unrelated", labelled(target_hash=np.ones(600))),
+    ("A5.7", "pass", labelled(targets_changed=np.full(600, 3.0))),
+    ("A5.7", "reassigned", labelled(targets_changed=np.full(600, 28.0), **{"targets/entropy": None})),
+    ("A5.7", "reassigned-unrelated", labelled(targets_changed=np.full(600, 28.0))),
 ]

@@ -29,6 +29,7 @@ from steadyrun.questions.audits import (
     a5_4_degenerate,
     a5_5_finite_batches,
     a5_6_input_preparation,
+    a5_7_labels_with_inputs,
     a6_1_scale_at_seam,
     a7_1_ending,
 )
@@ -63,6 +64,7 @@ TREE: tuple[Question, ...] = (
     node(a5_4_degenerate.QUESTION),
     node(a5_5_finite_batches.QUESTION),
     node(a5_6_input_preparation.QUESTION),
+    node(a5_7_labels_with_inputs.QUESTION),
     node(a6_1_scale_at_seam.QUESTION),
     node(a7_1_ending.QUESTION),
 )
