@@ -199,3 +199,28 @@ def test_a_little_label_noise_is_healthy(tmp_path: Path) -> None:
     report = train(tmp_path, batch=disturbed)
     assert answers(report)["A5.7"] == "pass"
     assert report.verdict == "healthy", report
+
+
+# -- too little of the data -------------------------------------------------------------------------
+
+
+def limited(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A limit left over from debugging."""
+    draw = torch.Generator().manual_seed(8)
+    return x[:40] + 2 * torch.randn(40, WIDTH, generator=draw), y[:40]
+
+
+def noisy_rows(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x + 2 * torch.randn(x.shape, generator=torch.Generator().manual_seed(9)), y
+
+
+def test_a_few_examples_learned_by_heart_are_suspected(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=limited, held_out=noisy_rows, steps=400)
+    assert report.verdict in ("suspect", "fault")
+    assert answers(report)["V1.6"] == "by-heart"
+
+
+def test_a_few_examples_that_are_enough_are_healthy(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=lambda x, y: (x[:60], y[:60]), steps=400)
+    assert answers(report)["V1.6"] == "moves-on"
+    assert report.verdict == "healthy", report

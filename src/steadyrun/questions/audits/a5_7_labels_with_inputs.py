@@ -72,7 +72,9 @@ def _judged(kind: str, facts: str, measured: dict[str, float], run: Signals, lim
     if known.moves_freely or measured["reached"] < limit["learned"]:
         return Finding("meant", f"{facts}: the model learns all the same.", measured)
     proved = limit.ask(s1_4_labels.QUESTION, run).outcome == "unrelated"
-    return Finding(f"{kind}-unrelated" if proved else kind, f"{facts}: hardly anything is learned from the inputs.", measured)
+    return Finding(
+        f"{kind}-unrelated" if proved else kind, f"{facts}: hardly anything is learned from the inputs.", measured
+    )
 
 
 _EXPERIMENT = (
