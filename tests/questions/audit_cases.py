@@ -276,4 +276,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.7", "pass", labelled(targets_changed=np.full(600, 3.0))),
     ("A5.7", "reassigned", labelled(targets_changed=np.full(600, 28.0), **{"targets/entropy": None})),
     ("A5.7", "reassigned-unrelated", labelled(targets_changed=np.full(600, 28.0))),
+    ("A3.9", "not-applicable", run()),
+    ("A3.9", "missing", run(manifest={"inferred": {}})),
+    ("A3.9", "pass", run(padding_counted=at(0.0), padding_declared=at(1.0))),
+    ("A3.9", "pass", run(padding_counted=(SAMPLED, [0.3, 0, 0, 0.3, 0, 0, 0, 0]), padding_declared=at(1.0))),
+    ("A3.9", "counted", run(padding_counted=at(0.3), padding_declared=at(1.0))),
+    ("A3.9", "zeros-counted", run(padding_counted=at(0.3), padding_declared=at(0.0))),
 ]

@@ -19,6 +19,7 @@ from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projectio
 from steadyrun.probes.dead_units import UnitsTap, dead_units, silent_rows
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
 from steadyrun.probes.model_inputs import statistics
+from steadyrun.probes.padding import Padding, padding_of, padding_token, when_differentiated
 from steadyrun.probes.problems import Problems
 from steadyrun.program.model_parts import Block
 
@@ -66,14 +67,24 @@ class ForwardSample:
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
     inputs: Tensor | None = None  # statistics of what the pass was given
+    padding: Padding | None = None  # which of its positions are padding
+    padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
     entered: int | None = None  # id of the module that the pass began with
 
 
 class ForwardProbe:
     """Watches the first training forward pass of a sampled step."""
 
-    def __init__(self, model: nn.Module, blocks: list[Block], units: list[UnitsTap], problems: Problems) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: list[Block],
+        units: list[UnitsTap],
+        problems: Problems,
+        pad_id: int | None = None,
+    ) -> None:
         self._model = model
+        self._pad_id = padding_token(model, pad_id)
         self._problems = problems
         self._outputs = {id(block.module): block for block in blocks if not block.input}
         self._inputs = {id(block.module): block for block in blocks if block.input}
@@ -159,6 +170,7 @@ class ForwardProbe:
                 return
             if module is self._model and "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
+                self._follow_padding(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
@@ -172,6 +184,17 @@ class ForwardProbe:
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
+
+    def _follow_padding(self, output: object) -> None:
+        """The first pass alone: of several the gradients would belong to other inputs."""
+        sample, scores = self._sample, first_float(output)
+        if sample.padding is None or scores is None or self._passes > 1:
+            return
+
+        def take(fraction: Tensor) -> None:
+            sample.padding_counted = fraction
+
+        when_differentiated(scores, sample.padding, take)
 
     def _note_turn(self, module: nn.Module, args: object) -> None:
         """Who runs after whom, and how many values a batch normalisation has for its statistics."""
@@ -187,6 +210,7 @@ class ForwardProbe:
         sample = self._sample
         if "objective" in self._wanted and sample.entered is None:
             sample.entered, sample.inputs = id(module), statistics(args)
+            sample.padding = padding_of(args, self._pad_id)
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
             if torch.is_autocast_enabled(device):

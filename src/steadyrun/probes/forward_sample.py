@@ -33,6 +33,9 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
         row.put(f"future_attention/{name}", future)
     if sample.inputs is not None:
         row.put_many(sample.inputs, by_names([f"inputs/{name}" for name in STATISTICS]))
+    if sample.padding is not None and sample.padding_counted is not None:
+        row.put("padding_counted", sample.padding_counted)
+        row.put("padding_declared", float(sample.padding.declared))
     row.put("log_z", sample.log_z)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

@@ -77,7 +77,7 @@ class Watcher:
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
-        self._forward = ForwardProbe(model, self.blocks, self.units, problems)
+        self._forward = ForwardProbe(model, self.blocks, self.units, problems, tokens.get("pad_id"))
         self._evaluation = EvaluationProbe(model)
         self._compiled = compiled
         self._on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)

@@ -119,6 +119,14 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("inputs/std", "their standard deviation", "", "objective"),
     CatalogueEntry("inputs/nonfinite", "fraction of them that is NaN or infinite", "", "objective"),
     CatalogueEntry("val_inputs/*", "the same three of the first passes of a validation", "", "run.val"),
+    CatalogueEntry(
+        "padding_counted",
+        "fraction of the positions with a gradient that are padding at the end of a sequence: the token that pads, or "
+        "steps of zeros",
+        "",
+        "objective",
+    ),
+    CatalogueEntry("padding_declared", "1 where the token that pads is known, 0 for steps of zeros", "", "objective"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
     CatalogueEntry("gpu/utilisation", "as the driver tells", "%", "system"),

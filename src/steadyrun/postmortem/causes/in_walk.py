@@ -70,6 +70,7 @@ _CHANGES = {
     "A3.6 sorted": "DataLoader(…, shuffle=True)",
     "A3.7 nothing-to-learn": "loss.sum() / max(1, (labels != -100).sum())",
     "A3.8 filtered": "logging_nan_inf_filter=False",
+    "A3.9 counted": "loss = (losses * mask).sum() / mask.sum()",
     "A4.1 stale": "optimizer = AdamW(model.parameters())   # after the last layer was replaced",
     "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
     "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
