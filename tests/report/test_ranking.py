@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import steadyrun
-from steadyrun.questions.form import FAULT, SUSPECT, NOTE, PASS, Answer, Finding, Outcome, Question
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Answer, Finding, Outcome, Question
 from steadyrun.report.kept_answers import as_data, preflighted, replayed
 from steadyrun.report.ranking import SAME, ranked
 from steadyrun.report.report import Report
