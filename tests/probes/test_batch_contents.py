@@ -123,6 +123,26 @@ def test_the_target_is_the_classes_wherever_they_stand() -> None:
     assert inputs_and_targets(example_sums([x])) is None
 
 
+def test_tensors_of_an_accelerator_say_what_arrays_say() -> None:
+    from steadyrun.probes.hash_samples import TargetMemory
+    from steadyrun.probes.row_queue import ProbeRow
+
+    x, y = torch.randn(6, 5), torch.arange(6) % 3
+    x[0, 0] = math.nan
+    rows = []
+    for arrays in ([x.numpy(), y.numpy()], [x, y], [x.numpy(), y]):  # as `arrays_of` gives them on each device
+        memory, row = TargetMemory(), ProbeRow("steps", 0, 0.0)
+        for labels in (arrays[1], (arrays[1] + 1) % 3):
+            pair = inputs_and_targets(example_sums([arrays[0], labels]))
+            assert pair is not None
+            memory.look(*pair, row)
+        fraction = nonfinite_values(arrays)
+        assert fraction is not None
+        rows.append({**row.values, "inputs": pair[0].tolist(), "nonfinite": pytest.approx(float(fraction))})
+    assert rows[0] == rows[1] == rows[2]
+    assert rows[0]["targets_changed"] == 6
+
+
 def test_padding_is_what_stands_at_the_end() -> None:
     ids = torch.tensor([[5, 0, 6, 0, 0, 0], [1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0]])
     padding = padding_of((ids,), 0)

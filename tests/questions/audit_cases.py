@@ -250,6 +250,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.5", "not-applicable", run()),
     ("A5.5", "missing", run(without=("batch_hash",))),
     ("A5.5", "pass", run(batch_nonfinite=np.zeros(600))),
+    ("A5.5", "non-finite", run(loss=broken_at(0), without=("batch_hash",), **{"inputs/nonfinite": at(0.2)})),
     ("A5.5", "handled", run(batch_nonfinite=np.full(600, 0.1))),
     ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS % 100 == 0, 0.1, 0.0))),
     ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 300, 0.01, 0.0))),

@@ -16,7 +16,7 @@ from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 
 _MOST_KEPT = 50_000
 _MOST_TARGETS = 20_000
-_PER_STEP = 32  # examples of a batch that are looked up: the rest costs time and tells no more
+_PER_STEP = 8  # examples of a batch that are looked up: the rest costs time and tells no more
 
 
 class HashSample:
@@ -55,7 +55,7 @@ class TargetMemory:
         import torch
 
         both = [torch.as_tensor(part) for part in (inputs, targets)]
-        device = next(part.device for part in both if part.device.type != "cpu")
+        device = next((part.device for part in both if part.device.type != "cpu"), both[0].device)
         row.put_many(torch.stack([part.to(device) for part in both]), lambda array: self._compare(*_halves(array)))
 
     def _compare(self, inputs: HostArray, targets: HostArray) -> Values:

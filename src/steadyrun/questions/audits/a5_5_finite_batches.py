@@ -27,8 +27,9 @@ def find(run: Signals, _limit: Limits) -> Finding:
 
 
 def _recorded(run: Signals) -> Series:
-    if run.has("batch_nonfinite"):
-        return run.raw("batch_nonfinite")
+    for name in ("batch_nonfinite", "inputs/nonfinite"):  # of every batch, or of what the model was given when sampled
+        if run.has(name):
+            return run.raw(name)
     if run.has("batch_hash"):
         raise NotApplicable("the batches hold no floating-point values")
     raise MissingSignal("batch_nonfinite", "the batches were not recorded", "give run.step(loss, batch=…) the batch")
