@@ -18,7 +18,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     same, steps = _same_targets(run, limit)
     again, changed = _changed_targets(run)
     measured = {"same": same, "again": again, "changed": changed / again if again else 0.0}
-    if same > limit["same"]:
+    if same >= (1.0 if _by_chance(run, limit) else limit["same"]):
         facts = f"{percent(same)} of {steps} batches have the same targets in the same order, while the inputs differ"
         return _judged("repeated", facts, measured, run, limit)
     if again >= limit["again"] and changed > limit["changed"] * again and _chooses(run, limit):
@@ -42,6 +42,15 @@ def _same_targets(run: Signals, limit: Limits) -> tuple[float, int]:
     if different < limit["different"]:
         raise NotApplicable(f"there are {different} different batches: labels that repeat prove nothing")
     return float(counts.max() / different), different
+
+
+def _by_chance(run: Signals, limit: Limits) -> bool:
+    """Whether batches may well have the same labels because they are small, or nearly all of one class."""
+    examples, alike = run.maybe("examples"), run.maybe("targets/alike_overall")
+    size = float(np.median(examples.values)) if examples is not None else 1.0
+    if alike is None:
+        return size < limit["small"]
+    return bool(float(alike.values[-1]) ** (size / 2) > limit["chance"])  # the most frequent class, in every example
 
 
 def _changed_targets(run: Signals) -> tuple[float, float]:
@@ -122,8 +131,24 @@ QUESTION = Question(
             unit="of the batches",
             meaning="how many may have the same targets in the same order",
             seed="",
-            decision="mixed classes give none; the last batch of an epoch may be shorter",
+            decision="healthy runs come to 0.18, in batches of one; the last batch of an epoch may be shorter",
             of="same",
+        ),
+        Threshold(
+            name="chance",
+            value=0.01,
+            unit="of the batches",
+            meaning="if more may have the same labels by chance, all of them must",
+            seed="",
+            decision="batches of one, and data of nearly one class",
+        ),
+        Threshold(
+            name="small",
+            value=8,
+            unit="examples",
+            meaning="batches so small may have the same labels by chance, if the classes are not known",
+            seed="",
+            decision="two equal classes: 1 of 256",
         ),
         Threshold(
             name="again",
@@ -139,7 +164,7 @@ QUESTION = Question(
             unit="of the examples that came again",
             meaning="how many may have another label",
             seed="",
-            decision="label noise that is drawn anew is at most 20%; two classes shuffled apart give 50%",
+            decision="healthy runs have none; label noise on purpose is about 20%, two classes shuffled apart give 50%",
             of="changed",
         ),
         Threshold(
