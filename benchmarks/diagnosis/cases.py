@@ -63,6 +63,11 @@ PROGRAMS_OF: dict[str, str] = {
     "C16": "char_gpt",
     "C18": "mlp",
     "C19": "mlp",
+    "E1": "mlp",
+    "E2": "mlp",
+    "E3": "mlp",
+    "E4": "mlp",
+    "E5": "mlp",
 }
 
 # What a program needs beside torch; where it is not installed, its cases are left out.

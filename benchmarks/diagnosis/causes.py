@@ -116,4 +116,9 @@ CAUSES: dict[str, Cause] = {
     "C16": Cause("the normaliser of the output drifts", ""),
     "C18": Cause("nearly all units of a layer are dead", "S6.1 silent, S4.2 dead"),
     "C19": Cause("gradients vanish on the way to the first layers", "A4.8 vanishing"),
+    "E1": Cause("a value in the data is NaN", "A5.5 non-finite", ("non-finite-input",)),
+    "E2": Cause("validation inputs are not standardised, training inputs are", "A5.6 other-scale, A5.6 differs"),
+    "E3": Cause("every step has the labels of the first batch", "A5.7 repeated, A5.7 repeated-unrelated"),
+    "E4": Cause("labels are shuffled apart from inputs in each epoch", "A5.7 reassigned, A5.7 reassigned-unrelated"),
+    "E5": Cause("training sees 64 of 3,200 rows", "V1.6 by-heart, C4.2 overfitting"),
 }

@@ -103,9 +103,9 @@ def test_what_a_run_records(tmp_path: Path) -> None:
 
 
 def test_the_sample_of_examples_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import batch_hashes as examples
+    from steadyrun.probes import hash_samples
 
-    monkeypatch.setattr(examples, "_MOST_KEPT", 200)
+    monkeypatch.setattr(hash_samples, "_MOST_KEPT", 200)
     with steadyrun.record(tmp_path) as run:
         for step in range(100):
             run.step(1.0, batch=torch.arange(step * 64, step * 64 + 64).view(64, 1))

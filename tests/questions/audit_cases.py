@@ -68,9 +68,39 @@ def stuck(loss: float = 2.08, **more: Any) -> Synthetic:
     return run(config={"num_classes": 8, "vocab_size": None}, **series)
 
 
+NEARLY_ONE = {"targets/alike_overall": at(0.85)}
+
+
+def labelled(**more: Any) -> Synthetic:
+    """The same, with what its batches show of labels: each batch has its own, and an input keeps its own."""
+    seen = {
+        "target_hash": np.random.default_rng(6).integers(1, 2**40, 600).astype(float),
+        "inputs_again": np.full(600, 32.0),
+        "targets_changed": np.zeros(600),
+    }
+    return stuck(**{"update_ratio/a": ([100, 200], [1e-3, 1e-3]), **seen, **more})
+
+
 def frozen(*names: str) -> dict[str, Any]:
     weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
+
+
+def broken_at(step: int) -> Any:
+    """A loss that is NaN from a step on."""
+    return np.where(step > STEPS, FALLING, NAN)
+
+
+def prepared(mean: float, std: float, end: float, **more: Any) -> Synthetic:
+    """A run trained on standardised inputs whose validation is given others, and ends at this loss."""
+    sides = {
+        "inputs/mean": (SAMPLED, np.linspace(-0.1, 0.1, len(SAMPLED))),
+        "inputs/std": (SAMPLED, np.linspace(0.9, 1.1, len(SAMPLED))),
+        "val_inputs/mean": ([199, 399, 599], [mean] * 3),
+        "val_inputs/std": ([199, 399, 599], [std] * 3),
+        "val_loss": ([199, 399, 599], [end] * 3),
+    }
+    return run(**sides, **more)
 
 
 def evaluated(first: int, last: int = 600) -> Any:
@@ -261,4 +291,41 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.4", "pass", stuck(loss=1.0)),
     ("S1.4", "not-applicable", run(without=("targets/entropy",))),
     ("S1.4", "missing", run(without=("loss",))),
+    ("A5.5", "not-applicable", run()),
+    ("A5.5", "missing", run(without=("batch_hash",))),
+    ("A5.5", "pass", run(batch_nonfinite=np.zeros(600))),
+    ("A5.5", "non-finite", run(loss=broken_at(0), without=("batch_hash",), **{"inputs/nonfinite": at(0.2)})),
+    ("A5.5", "handled", run(batch_nonfinite=np.full(600, 0.1))),
+    ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS % 100 == 0, 0.1, 0.0))),
+    ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 300, 0.01, 0.0))),
+    ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 299, 0.01, 0.0))),
+    ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 320, 0.01, 0.0))),
+    ("A5.6", "not-applicable", run()),
+    ("A5.6", "missing", run(manifest={"inferred": {}})),
+    ("A5.6", "missing", run(**{"inputs/mean": at(0.0), "inputs/std": at(1.0)})),
+    ("A5.6", "pass", prepared(0.1, 1.3, end=8.0)),
+    ("A5.6", "follows", prepared(0.1, 3.0, end=1.7)),  # noise in training alone
+    ("A5.6", "differs", prepared(0.1, 3.0, end=8.0)),
+    ("A5.6", "differs", prepared(1.5, 1.0, end=5.0)),
+    ("A5.6", "differs", prepared(100.0, 70.0, end=5.0)),  # bad, and still better than untrained
+    ("A5.6", "other-scale", prepared(100.0, 70.0, end=8.0)),
+    ("A5.6", "not-applicable", prepared(100.0, 70.0, end=8.0, loss=np.linspace(6, 7, 600))),
+    ("A5.7", "not-applicable", run()),
+    ("A5.7", "missing", run(without=("batch_hash",))),
+    ("A5.7", "pass", labelled()),
+    ("A5.7", "missing", labelled(target_hash=([0, 1], [1.0, 2.0]))),
+    ("A5.7", "not-applicable", labelled(target_hash=np.ones(600), batch_hash=np.ones(600))),  # full batches
+    ("A5.7", "meant", labelled(target_hash=np.ones(600), loss=FALLING)),  # the same classes in each episode
+    ("A5.7", "repeated", labelled(target_hash=np.ones(600), **{"targets/entropy": None})),
+    ("A5.7", "pass", labelled(target_hash=np.where(STEPS % 10 == 0, STEPS, 1.0), examples=np.ones(600), **NEARLY_ONE)),
+    ("A5.7", "repeated-unrelated", labelled(target_hash=np.ones(600))),
+    ("A5.7", "pass", labelled(targets_changed=np.full(600, 3.0))),
+    ("A5.7", "reassigned", labelled(targets_changed=np.full(600, 28.0), **{"targets/entropy": None})),
+    ("A5.7", "reassigned-unrelated", labelled(targets_changed=np.full(600, 28.0))),
+    ("A3.9", "not-applicable", run()),
+    ("A3.9", "missing", run(manifest={"inferred": {}})),
+    ("A3.9", "pass", run(padding_counted=at(0.0), padding_declared=at(1.0))),
+    ("A3.9", "pass", run(padding_counted=(SAMPLED, [0.3, 0, 0, 0.3, 0, 0, 0, 0]), padding_declared=at(1.0))),
+    ("A3.9", "counted", run(padding_counted=at(0.3), padding_declared=at(1.0))),
+    ("A3.9", "zeros-counted", run(padding_counted=at(0.3), padding_declared=at(0.0))),
 ]

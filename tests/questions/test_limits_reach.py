@@ -48,6 +48,7 @@ ASKED = [
     ("V1.7", "as-declared", "C2.1", "share", 5.0, "differs"),
     ("C4.1", "static", "F1.1", "near", 1e-6, "not-judged"),
     ("V1.2", "no-better", "F1.1", "near", 1e-6, "not-applicable"),
+    ("A5.7", "repeated-unrelated", "S1.4", "steps", 10_000.0, "repeated"),
 ]
 FACTS = "F1.1"  # most questions ask it; a few show that its limits reach them
 

@@ -44,6 +44,11 @@ def fit(ratio: float, *, guess: float = 2.0, samples: int = 12, name: str = "squ
     }
 
 
+SMALL = {
+    "example_hash/train": (np.arange(64), np.arange(64.0)),
+    "example_hash/val": (np.full(320, 1), np.arange(320.0)),
+}
+HALF = {"example_hash/val": (np.full(128, 1), np.arange(128.0))}
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
     ("F1.1", "missing", run(without=("loss",))),
@@ -100,6 +105,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "few-of-many", run(batch_hash=FEW, manifest=loaders(40))),
     ("V1.6", "moves-on", run(batch_hash=FEW, manifest=loaders(2))),
     ("V1.6", "stuck", run(batch_hash=STUCK)),
+    ("V1.6", "by-heart", run(**SMALL, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),
+    ("V1.6", "moves-on", run(**SMALL)),  # enough to learn from
+    ("V1.6", "moves-on", run(**SMALL | HALF, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),  # grokking is so
     ("V1.6", "missing", run(without=("batch_hash",))),
     ("V1.8", "rose", run(episodic_return=STEPS / 100 + NOISE)),
     ("V1.8", "fell", run(episodic_return=-STEPS / 100 + NOISE)),

@@ -30,6 +30,7 @@ from diagnosis.harness import (
 
 FEATURES, CLASSES, WIDTH = 20, 8, 64
 TRAIN_ROWS, VAL_ROWS, BATCH = 3200, 512, 32
+LEFT_OVER = 64  # rows, of a limit that was meant for debugging
 REGRESSIONS, BINARY = ("A8", "B10"), ("B9",)
 HALF = ("B1", "B4", "B5", "B20")
 
@@ -122,12 +123,16 @@ def make_loss(config: Config) -> Any:
 class Rows(TensorDataset):
     """The training table; in some bugs a few of its rows are strange."""
 
-    def __init__(self, data: TensorDataset, bug: str | None) -> None:
-        x, y = (part[:TRAIN_ROWS].clone() for part in data.tensors)
+    def __init__(self, data: TensorDataset, bug: str | None, order: torch.Generator) -> None:
+        x, y = (part[: LEFT_OVER if bug == "E5" else TRAIN_ROWS].clone() for part in data.tensors)
         if bug in ("B4", "B9"):  # one row in other units than the rest
             x[1700, :4] *= 3e5 if bug == "B4" else 200.0
         if bug == "B10":  # a row in which every measurement is missing
             x[1700] = 0.0
+        if bug == "E1":  # a logarithm of a negative measurement
+            x[1700, 3] = float("nan")
+        if bug == "E4":  # the labels have an order of their own in every epoch
+            y = y[torch.randperm(len(y), generator=order)]
         super().__init__(x, y)
 
 
@@ -137,7 +142,9 @@ def loaders(config: Config, epoch_seed: int = 0) -> tuple[DataLoader[Any], DataL
     size = config["batch_size"] // config["accumulation"]
     order = torch.Generator().manual_seed(config["seed"] + epoch_seed)
     shuffled = bug != "A10" and config["shuffle"]
-    train = DataLoader(Rows(data, bug), size, shuffle=shuffled, drop_last=True, generator=order)
+    train = DataLoader(Rows(data, bug, order), size, shuffle=shuffled, drop_last=True, generator=order)
+    if bug == "E2":  # the rows of validation are not standardised
+        data = TensorDataset(120 + 50 * data.tensors[0], data.tensors[1])
     return train, DataLoader(Subset(data, held_out), size if config["reduction"] == "sum" else VAL_ROWS)
 
 
@@ -257,10 +264,12 @@ def endless(config: Config, first: int) -> Any:
     per_epoch = TRAIN_ROWS // config["batch_size"]
     epoch, skip = divmod(first, per_epoch)
     skip *= config["accumulation"]
+    labels = None
     while True:
         for number, batch in enumerate(loaders(config, 1000 * epoch)[0]):
+            labels = batch[1] if labels is None else labels
             if number >= skip:
-                yield batch
+                yield [batch[0], labels] if config["bug"] == "E3" else batch  # labels taken before the loop
         epoch, skip = epoch + 1, 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from steadyrun.probes.activations import first_float
+from steadyrun.probes.float_tensors import first_float
 from steadyrun.probes.loss_graph import LossGraph
 
 Edit = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]

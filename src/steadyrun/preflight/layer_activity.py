@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from steadyrun.preflight.bench import Bench
-from steadyrun.probes.activations import first_float
 from steadyrun.probes.dead_units import SILENT_BELOW, UnitsTap, find_units
+from steadyrun.probes.float_tensors import first_float
 from steadyrun.program.model_parts import clean, find_blocks
 
 # The layers of a model as one forward pass calls them: in which order, and what they give.

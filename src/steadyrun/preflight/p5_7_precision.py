@@ -63,7 +63,7 @@ def _computed(bench: Bench, name: str | None) -> _Computed:
     """Loss and gradients of the first batch, in fp32 throughout (None) or under autocast."""
     import torch
 
-    from steadyrun.probes.activations import first_float
+    from steadyrun.probes.float_tensors import first_float
     from steadyrun.program.model_parts import clean
     from steadyrun.program.torch_compat import no_autocast
 

@@ -7,7 +7,7 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,9 @@ from torch.utils.hooks import RemovableHandle
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
 from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
 from steadyrun.probes.evaluation_mode import is_initial
+from steadyrun.probes.float_tensors import first_float, floats_in, thinned
+from steadyrun.probes.model_inputs import statistics
+from steadyrun.probes.padding import Padding, padding_of, padding_token, when_differentiated
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.targets import padding as runs_of_padding
 from steadyrun.program.containers import leaves
@@ -48,9 +51,6 @@ def magnitude_counts(values: Tensor) -> Tensor:
 _hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
 
 
-_MOST_ELEMENTS = 2**22
-
-
 @dataclass
 class ForwardSample:
     """What one forward pass showed."""
@@ -75,6 +75,10 @@ class ForwardSample:
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
+    inputs: Tensor | None = None  # statistics of what the pass was given
+    padding: Padding | None = None  # which of its positions are padding
+    padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
+    entered: int | None = None  # id of the module that the pass began with
 
 
 class ForwardProbe:
@@ -88,8 +92,9 @@ class ForwardProbe:
         problems: Problems,
         tokens: Mapping[str, int] | None = None,
     ) -> None:
-        self._model, self._pad_id = model, (tokens or {}).get("pad_id")
-        self._pad_ends_text = self._pad_id == (tokens or {}).get("eos_id")
+        self._model, declared = model, tokens or {}
+        self._pad_id = padding_token(model, declared.get("pad_id"))
+        self._pad_ends_text = self._pad_id == declared.get("eos_id")
         self._padding: list[Tensor] = []  # of the tokens that went through an embedding in this pass
         self._problems = problems
         self._outputs = {id(block.module): block for block in blocks if not block.input}
@@ -149,9 +154,9 @@ class ForwardProbe:
             if key in self._members:
                 self._open += 1
                 if module is self._model:
-                    self._pass_begins()
+                    self._pass_begins(module, args)
                 elif self._open == 1:
-                    self._part_begins(key)
+                    self._part_begins(module, args)
             if "objective" in self._wanted:
                 self._note_turn(module, args)
             if key in self._inputs:
@@ -180,6 +185,7 @@ class ForwardProbe:
             if module is self._model and "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
                 self.outputs += floats_in(output)
+                self._follow_padding(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
             if key in self._outputs:
@@ -194,6 +200,17 @@ class ForwardProbe:
         except Exception as problem:
             self._problems.report("forward probe", problem)
 
+    def _follow_padding(self, output: object) -> None:
+        """The first pass alone: of several the gradients would belong to other inputs."""
+        sample, scores = self._sample, first_float(output)
+        if sample.padding is None or scores is None or self._passes > 1:
+            return
+
+        def take(fraction: Tensor) -> None:
+            sample.padding_counted = fraction
+
+        when_differentiated(scores, sample.padding, take)
+
     def _note_turn(self, module: nn.Module, args: object) -> None:
         """Who runs after whom, and how many values a batch normalisation has for its statistics."""
         if id(module) in self._owners:
@@ -207,10 +224,13 @@ class ForwardProbe:
             tables = [ids for ids in leaves(args) if isinstance(ids, Tensor) and ids.dim() == 2 and ids.numel()]
             self._padding += [padded_text(ids, self._pad_id, ends_text=self._pad_ends_text) for ids in tables]
 
-    def _pass_begins(self) -> None:
+    def _pass_begins(self, module: nn.Module, args: object) -> None:
         if self._passes:
             return
         sample = self._sample
+        if "objective" in self._wanted and sample.entered is None:
+            sample.entered, sample.inputs = id(module), statistics(args)
+            sample.padding = padding_of(args, self._pad_id)
         with self._problems.contained("autocast dtype"):
             device = next((p.device.type for p in self._model.parameters()), "cpu")
             if torch.is_autocast_enabled(device):
@@ -221,14 +241,14 @@ class ForwardProbe:
             self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
-    def _part_begins(self, key: int) -> None:
+    def _part_begins(self, module: nn.Module, args: object) -> None:
         """A part of the model is called by itself, as in `net.head(net.body(x))`: the calls together are the pass.
 
         A part that is called again begins another pass.
         """
-        self._passes += key in self._parts and not self._passes
-        self._parts.add(key)
-        self._pass_begins()
+        self._passes += id(module) in self._parts and not self._passes
+        self._parts.add(id(module))
+        self._pass_begins(module, args)
 
     def _part_ends(self, output: object) -> None:
         """The last part that gives scores gives those of the model."""
@@ -304,27 +324,10 @@ class ForwardProbe:
         return looks_ahead
 
 
-def thinned(values: Tensor) -> Tensor:
-    """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
-    rows = values.reshape(-1, values.shape[-1])
-    return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
-
-
 def padded_text(ids: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:
     """Where rows of tokens are padded; nowhere if they are no text: positions, the same in all rows, or segments."""
     text = (ids != ids[:1]).any() & (ids.amax() > 1)
     return runs_of_padding(ids, pad_id, ends_text=ends_text) & text
-
-
-def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
-    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
-    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor))
-    return (tensor for tensor in tensors if tensor.is_floating_point())
-
-
-def first_float(output: object) -> Tensor | None:
-    """The first floating tensor with elements."""
-    return next((tensor for tensor in floats_in(output) if tensor.numel() and tensor.dim()), None)
 
 
 def log_normaliser(output: object) -> Tensor | None:

@@ -8,6 +8,7 @@ accelerator the hash is a reduction that moves to the host with everything else.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -15,8 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from steadyrun.probes.hash_samples import HashSample, TargetMemory
 from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
 from steadyrun.probes.scalars import is_tensor, untouched_random_states
@@ -49,19 +50,41 @@ def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array 
 
     Where `pad_id` is known, an example keeps its hash however far it is padded.
     """
+    sums = [total for _, total in example_sums(arrays, pad_id)]
+    return _fold(_added(sums)) if sums else None
+
+
+def example_sums(arrays: Sequence[Array], pad_id: int | None = None) -> list[tuple[Array, Array]]:
+    """The arrays with a row per example, each with the weighted sums of its rows: added and folded they are hashes."""
     sizes = [array.shape[0] if array.ndim else 1 for array in arrays]
-    parts = [_bits(array, sizes[0]) for array, size in zip(arrays, sizes, strict=True) if size == sizes[0] and size]
-    if not parts:
-        return None
-    rows = parts[0] if len(parts) == 1 else _side_by_side(parts)
+    kept = [array for array, size in zip(arrays, sizes, strict=True) if size == sizes[0] and size]
+    parts = [_bits(array, sizes[0]) for array in kept]
     if pad_id is not None:
-        rows = rows * ((rows != pad_id) & (rows != _IGNORED_LABEL))
-    return _fold((rows * _weights([part.shape[1] for part in parts], rows)).sum(1))
+        parts = [rows * ((rows != pad_id) & (rows != _IGNORED_LABEL)) for rows in parts]
+    sums = [(rows * _weights(index, rows.shape[1], rows)).sum(1) for index, rows in enumerate(parts)]
+    return list(zip(kept, sums, strict=True))
+
+
+def inputs_and_targets(summed: list[tuple[Array, Array]]) -> tuple[Array, Array] | None:
+    """A hash of each example's inputs and one of its target; None if there is one array alone.
+
+    The target is the last list of classes, else the last array.
+    """
+    last = len(summed) - 1
+    if last < 1:
+        return None
+    at = next((index for index in range(last, -1, -1) if _is_classes(summed[index][0])), last)
+    sums = [total for _, total in summed]
+    return _fold(_added(sums[:at] + sums[at + 1 :])), _fold(sums[at])
+
+
+def _is_classes(array: Array) -> bool:
+    return bool(array.ndim == 1 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[0] > 1)
 
 
 def batch_hash(examples: Array) -> Array:
     """One hash for the batch, from the hashes of its examples and their order."""
-    return _fold((examples * _weights([examples.shape[0]], examples)).sum())
+    return _fold((examples * _weights(0, examples.shape[0], examples)).sum())
 
 
 def input_hash(inputs: object) -> Array | None:
@@ -102,7 +125,7 @@ def repeated_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tens
 def label_hash(arrays: Sequence[Array]) -> Array | None:
     """A hash of the class labels alone: the order of examples shows in it, however their inputs are augmented."""
     for array in reversed(arrays):
-        if array.ndim == 1 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[0] > 1:
+        if _is_classes(array):
             wide = array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
             return batch_hash(wide)
     return None
@@ -118,6 +141,26 @@ def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
             share: Tensor = skipped.float().mean()
             return share
     return None
+
+
+def nonfinite_values(arrays: Sequence[Array]) -> float | Tensor | None:
+    """The fraction of the batch's floating-point values that are NaN or infinite; None if it holds no such array."""
+    floats = [array for array in arrays if _is_float(array) and all(array.shape)]
+    if all(isinstance(array, np.ndarray) for array in floats):
+        return sum(map(_count_nonfinite, floats)) / sum(array.size for array in floats) if floats else None
+    import torch
+
+    total = float(sum(math.prod(array.shape) for array in floats))
+
+    counts = [(~torch.isfinite(torch.as_tensor(array))).sum() for array in floats]
+    fraction: Tensor = _added(counts) / total
+    return fraction
+
+
+def _count_nonfinite(array: HostArray) -> int:
+    """A sum that is finite has finite terms: one quick pass for nearly every batch."""
+    with np.errstate(all="ignore"):
+        return 0 if np.isfinite(array.sum()) else int(array.size - np.isfinite(array).sum())
 
 
 def _fold(total: Array) -> Array:
@@ -156,29 +199,27 @@ def _bits(array: Array, rows: int) -> Array:
     return (flat.contiguous().view(views[flat.element_size()]) if flat.is_floating_point() else flat).long()
 
 
-def _side_by_side(parts: list[Array]) -> Array:
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return np.concatenate(parts, axis=1)
+def _added(sums: list[Array]) -> Array:
+    """The sum of equally long arrays, on the accelerator if one of them is there."""
+    if all(isinstance(part, np.ndarray) for part in sums):
+        return sum(sums[1:], start=sums[0])
     import torch
 
-    device = next(part.device for part in parts if not isinstance(part, np.ndarray))
-    return torch.cat([torch.as_tensor(part).to(device) for part in parts], 1)
+    tensors = [torch.as_tensor(part) for part in sums]
+    device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), tensors[0].device)
+    return sum(tensor.to(device) for tensor in tensors)
 
 
-def _weights(widths: list[int], like: Array) -> Array:
-    """Multipliers for columns that come from several arrays; each array has its own, whatever the others' width."""
-    device = None if isinstance(like, np.ndarray) else like.device
-    return _joined_weights(tuple(widths), device)
+def _weights(index: int, width: int, like: Array) -> Array:
+    """Multipliers for the columns of one array of the batch; each array has its own, whatever the others' width."""
+    return _drawn_weights(index, width, None if isinstance(like, np.ndarray) else like.device)
 
 
 @lru_cache(maxsize=64)
-def _joined_weights(widths: tuple[int, ...], device: torch.device | None) -> Array:
+def _drawn_weights(index: int, width: int, device: torch.device | None) -> Array:
     """Odd pseudo-random 64-bit integers, the same on every machine; no random state of the run is touched."""
-    per_array = [
-        np.random.Generator(np.random.PCG64(index)).integers(-(2**62), 2**62, size=width, dtype=np.int64) * 2 + 1
-        for index, width in enumerate(widths)
-    ]
-    weights = np.concatenate(per_array)
+    drawn = np.random.Generator(np.random.PCG64(index)).integers(-(2**62), 2**62, size=width, dtype=np.int64)
+    weights = drawn * 2 + 1
     if device is None:
         return weights
     import torch
@@ -187,13 +228,8 @@ def _joined_weights(widths: tuple[int, ...], device: torch.device | None) -> Arr
 
 
 # Batch hashes per step, and a bounded sample of example hashes from training and validation.
-#
-# Whether validation holds training examples can be told from hashes alone. To keep the sample bounded in a
-# long run, only hashes divisible by a modulus are kept, and the modulus doubles as the sample fills; the same
-# rule for both sides keeps the overlap measurable.
 
 
-_MOST_KEPT = 50_000
 _SMALL_BYTES = 16_384
 _MOST_BATCHES, _MOST_BYTES, _MOST_SECONDS = 10_000, 8 * 2**30, 60.0  # that are read of one validation
 
@@ -205,7 +241,8 @@ class ExampleProbe:
         self._writer = writer
         self._problems = problems
         self._pad_id = pad_id if isinstance(pad_id, int) else None
-        self._kept = {"train": _Sample(), "val": _Sample()}
+        self._kept = {"train": HashSample(), "val": HashSample()}
+        self._targets = TargetMemory()
 
     def training(self, batch: Any, row: ProbeRow) -> None:
         """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
@@ -219,7 +256,8 @@ class ExampleProbe:
         row.work.append(lambda _values: self._describe(copies, row))
 
     def _describe(self, parts: list[list[Array]], row: ProbeRow) -> None:
-        per_part = [hashes for part in parts if (hashes := example_hashes(part, self._pad_id)) is not None]
+        summed = [sums for part in parts if (sums := example_sums(part, self._pad_id))]
+        per_part = [_fold(_added([total for _, total in sums])) for sums in summed]
         if not per_part:
             self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
             return
@@ -228,14 +266,22 @@ class ExampleProbe:
         row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
         row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
         row.put("ignored_labels", ignored_labels(parts[0]))
+        row.put("batch_nonfinite", nonfinite_values([array for part in parts for array in part]))
         labels = label_hash(parts[0])
         row.put("label_hash", float(labels) if isinstance(labels, np.generic) else labels)
+        self._put_targets(summed[0], row)
         if isinstance(examples, np.ndarray):
             row.put("batch_hash", float(batch_hash(examples)))
             self._keep("train", examples, row.step)
         else:
             row.put("batch_hash", batch_hash(examples))
             row.put_many(examples, lambda array: self._keep("train", array, row.step))
+
+    def _put_targets(self, summed: list[tuple[Array, Array]], row: ProbeRow) -> None:
+        if (pair := inputs_and_targets(summed)) is not None:
+            together = batch_hash(pair[1])
+            row.put("target_hash", float(together) if isinstance(together, np.generic) else together)
+            self._targets.look(*pair, row)
 
     def validation(self, batches: Any, step: int) -> dict[str, float]:
         """Keep the example hashes of the validation batches, once per distinct example; what identifies the pass.
@@ -307,27 +353,6 @@ class _Bound:
         elif self.too_slow:
             self.why = f"{_MOST_SECONDS:g} seconds"
         return bool(self.why)
-
-
-class _Sample:
-    """Distinct hashes, thinned by a modulus that doubles."""
-
-    def __init__(self) -> None:
-        self._modulus = 1
-        self._hashes: set[int] = set()
-        self._new: list[tuple[float, int]] = []
-
-    def add(self, hashes: npt.NDArray[np.int64], step: int) -> None:
-        fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._hashes
-        self._hashes |= fresh
-        self._new += [(float(value), step) for value in sorted(fresh)]
-        while len(self._hashes) > _MOST_KEPT:
-            self._modulus *= 2
-            self._hashes = {value for value in self._hashes if value % self._modulus == 0}
-
-    def take_new(self) -> list[tuple[float, int]]:
-        taken, self._new = self._new, []
-        return taken
 
 
 def _batches(batches: Any) -> Generator[object, None, None]:

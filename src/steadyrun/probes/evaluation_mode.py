@@ -1,4 +1,4 @@
-"""In which mode the model was when it was validated: forward passes without gradients between two training steps.
+"""How the model was validated, in which mode and with which inputs: passes without gradients between two steps.
 
 The hook is global, sees nothing but calls of the watched model (or of its parts, where a program calls those) and of
 copies of it, such as an average of its weights, and takes itself off when training goes on.
@@ -16,8 +16,12 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from steadyrun.probes.model_inputs import pooled, statistics
 from steadyrun.program.model_parts import unwrapped
 from steadyrun.program.torch_compat import Dropout
+
+_MEASURED = 4  # passes of a validation whose inputs are looked at
+_MOST_IN_VAIN = 20  # steps whose passes without gradients were part of training, before their inputs cost no more time
 
 
 class EvaluationProbe:
@@ -33,9 +37,12 @@ class EvaluationProbe:
         self._user_model = unwrapped(model)
         self._copy: weakref.ref[nn.Module] | None = None  # the copy that ran in this validation
         self._kin: dict[int, bool] = {}  # modules of the model's class: whether they have its parameters
+        self._inputs: list[Tensor] = []  # statistics of the passes since the last training step
+        self._in_vain = 0
 
     def arm(self) -> None:
         """Training has made its step: what comes now may be validation."""
+        self._inputs = []
         if self._handle is None:
             self._handle = register_module_forward_pre_hook(self._entered)
 
@@ -54,11 +61,16 @@ class EvaluationProbe:
         self._begin_anew()
         return counts
 
+    def take_inputs(self, trained_with: int | None) -> dict[str, float]:
+        """Statistics of what the model was given since the last step, if training calls the same module first."""
+        taken, self._inputs = self._inputs, []
+        return pooled(taken) if taken and trained_with == id(self._first) else {}
+
     def _begin_anew(self) -> None:
         self._first = self._copy = None
         self._passes = self._in_training = 0
 
-    def _entered(self, module: nn.Module, _args: object) -> None:
+    def _entered(self, module: nn.Module, args: object) -> None:
         if torch.compiler.is_compiling():
             return
         if id(module) not in self._members:
@@ -67,6 +79,8 @@ class EvaluationProbe:
             return
         if torch.is_grad_enabled():
             self.disarm()
+            self._in_vain += bool(self._inputs)
+            self._inputs = []
             if (
                 self._first is not self._model
             ):  # a part that ran in a training step, such as a teacher, is no validation
@@ -77,6 +91,17 @@ class EvaluationProbe:
         if module is self._first:
             self._passes += 1
             self._in_training += any(layer.training for layer in self._sensitive)
+            if len(self._inputs) < _MEASURED and self._in_vain < _MOST_IN_VAIN:
+                self._measure(args)
+
+    def _measure(self, args: object) -> None:
+        """Nothing that goes wrong here may reach the pass: an input that cannot be measured is not tried again."""
+        try:
+            given = statistics(args)
+        except Exception:
+            given, self._in_vain = None, _MOST_IN_VAIN
+        if given is not None:
+            self._inputs.append(given)
 
     def _is_copy(self, module: nn.Module) -> bool:
         if id(module) not in self._kin:

@@ -9,6 +9,7 @@ import torch
 from steadyrun.probes.activations import NAMES, ForwardSample
 from steadyrun.probes.attention import LOW_SHARE
 from steadyrun.probes.description import dtype_name
+from steadyrun.probes.model_inputs import STATISTICS
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
@@ -39,6 +40,11 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
     if sample.untouched:
         untouched = torch.stack([still.float() for still in sample.untouched.values()])
         row.put_many(torch.stack([untouched.sum(), torch.ones_like(untouched).sum()]), by_names(_STATISTICS))
+    if sample.inputs is not None:
+        row.put_many(sample.inputs, by_names([f"inputs/{name}" for name in STATISTICS]))
+    if sample.padding is not None and sample.padding_counted is not None:
+        row.put("padding_counted", sample.padding_counted)
+        row.put("padding_declared", float(sample.padding.declared))
     row.put("log_z", sample.log_z)
     row.put("batchnorm_values", sample.batchnorm_values)
     if sample.modules_in_eval is not None:

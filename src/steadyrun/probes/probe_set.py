@@ -73,6 +73,7 @@ class Watcher:
         self._leftovers = LeftoverProbe(lambda: self._optimizer.optimizers)
         self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
         self._order: list[int] = []
+        self._entered: int | None = None  # id of the module that a training step calls first
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
@@ -98,6 +99,10 @@ class Watcher:
     def validated(self) -> dict[str, float]:
         """In which mode the model (or a copy of it) was when it was validated since the last time this was asked."""
         return self._evaluation.take()
+
+    def validation_inputs(self) -> dict[str, float]:
+        """Statistics of what the model was given in the validation that has just been; ask before `validated`."""
+        return {f"val_inputs/{name}": value for name, value in self._evaluation.take_inputs(self._entered).items()}
 
     def attach(self, step: int) -> None:
         if self._sharded:
@@ -259,6 +264,7 @@ class Watcher:
             )
             return
         self._order = list(sample.order)
+        self._entered = sample.entered if sample.entered is not None else self._entered
         self._contained("forward sample", put_forward, row, sample)
         if not self._forward_seen:
             self._forward_seen = True

@@ -132,7 +132,11 @@ class Run:
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
-            modes = {} if self._attachment.watcher is None else {"modes": self._attachment.watcher.validated()}
+            modes = {}
+            if (watcher := self._attachment.watcher) is not None:
+                with self._problems.contained("run.val inputs"):
+                    shown.update(watcher.validation_inputs())
+                modes = {"modes": watcher.validated()}
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from steadyrun.probes.activations import floats_in
 from steadyrun.probes.batch_hashes import arrays_of, batch_hash, example_hashes, input_hash, is_list_of_batches, joined
+from steadyrun.probes.float_tensors import floats_in
 from steadyrun.probes.scalars import untouched_random_states
 from steadyrun.program import snapshot as training
 from steadyrun.program.model_parts import clean, unwrapped

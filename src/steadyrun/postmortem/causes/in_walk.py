@@ -88,6 +88,8 @@ _CHANGES = {
     "A3.7 nothing-to-learn": "loss.sum() / max(1, (labels != -100).sum())",
     "A3.8 filtered": "logging_nan_inf_filter=False",
     "A8.1 attended": "attention(…, key_padding_mask=tokens == pad_id)",
+    "A3.9 counted": "loss = (losses * mask).sum() / mask.sum()",
+    "A3.9 zeros-counted": "loss = (losses * mask).sum() / mask.sum()",
     "A4.1 stale": "optimizer = AdamW(model.parameters())   # after the last layer was replaced",
     "A4.1 left-out": "optimizer = AdamW(model.parameters())   # all of them",
     "A4.2 unregistered": "self.layers = nn.ModuleList(layers)",
@@ -103,6 +105,13 @@ _CHANGES = {
     "A5.2 from-the-start": 'loader.load_state_dict(checkpoint["loader"])   # or skip the batches that were used',
     "A5.3 changed": "validation transform: without randomness",
     "A5.4 degenerate": "filter documents of one repeated token",
+    "A5.5 non-finite": "assert torch.isfinite(x).all()   # in the data set, for every example",
+    "A5.6 differs": "validation transform: the scaling of the training transform",
+    "A5.6 other-scale": "validation transform: the scaling of the training transform",
+    "A5.7 repeated": "inputs, labels = batch   # in every step",
+    "A5.7 reassigned": "order = torch.randperm(n); inputs, labels = inputs[order], labels[order]",
+    "A5.7 repeated-unrelated": "inputs, labels = batch   # in every step",
+    "A5.7 reassigned-unrelated": "order = torch.randperm(n); inputs, labels = inputs[order], labels[order]",
     "A6.1 lost": 'scaler.load_state_dict(checkpoint["scaler"])',
     "A6.2 set-back": 'model.load_state_dict(checkpoint["model"])   # with buffers; optimizer and scheduler beside it',
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
@@ -114,6 +123,7 @@ _CHANGES = {
     "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
     "V1.2 term-left-behind": "loss = main + weight * term   # with a larger weight",
     "V1.6 few-of-many": "for batch in loader: …   # all of it, not a list of the first batches",
+    "V1.6 by-heart": "the whole data set, not a part of it",
     "V1.6 stuck": "next(batches)   # in every step",
     "S6.1 silent": "nn.init.zeros_(bias)   # of the layer before the activation",
     "S6.3 no-slope": "smaller weights before tanh or sigmoid, or a norm before it",
@@ -148,12 +158,12 @@ _SYMPTOM_OUTCOMES = frozenset(
 _OWN_ENTRY = frozenset({"D2.3", "D3.1", "D3.2"})  # weighed by name elsewhere in the catalogue
 # What the walk calls a fault and experiments or a replay call by the name of the group: the fault is the sharper word.
 _SHARPER = {
-    "unusual-batch": ("A5.4", "A7.1", "A3.7"),
+    "unusual-batch": ("A5.4", "A5.5", "A7.1", "A3.7"),
     "exception": ("A7.1",),
     "learning-rate": ("C2.1", "C2.2", "D4.2"),
     "optimizer-state": ("C6.2",),
     "precision": ("A4.5", "A6.1"),
-    "model-numerics": ("A3.1", "A3.7", "C5.1", "C5.2"),
+    "model-numerics": ("A3.1", "A3.7", "A5.5", "C5.1", "C5.2"),
 }
 
 

@@ -76,7 +76,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="the loss counts padding",
             fix="Set the labels of padding to -100 (or ignore_index=pad_id in the loss).",
-            explains=("C1", "C4", "S1"),
+            explains=("C1", "C4", "S1", "A3.9"),
         ),
         Outcome(name="a-little", answer=NOTE, meaning="a few padded positions are supervised"),
     ),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -25,6 +29,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if different > 1 and longest >= limit["in_a_row"] and different > limit["few"]:
         message = f"{words}; one batch came {longest} times in a row (limit {limit['in_a_row']:g})."
         return Finding("stuck", message, measured, int(np.argmax(again)))
+    if (learned := _by_heart(run, limit, max(expected, default=0.0))) is not None:
+        return Finding("by-heart", learned, measured)
     if different <= limit["few"] and len(hashes) > limit["rounds"] * different and not expected:
         return Finding("few", f"{words}: everything is trained on again and again.", measured)
     return Finding("moves-on", f"{words}.", measured)
@@ -34,6 +40,26 @@ def _longest(flags: np.ndarray) -> int:
     """The longest stretch of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     return int(np.max(edges[1::2] - edges[::2])) if len(edges) else 0
+
+
+def _by_heart(run: Signals, limit: Limits, loaded: float) -> str | None:
+    """Words for training examples that are few beside what there is, and are all that is learned; else None."""
+    examples, val = run.maybe("examples"), run.maybe("val_loss")
+    if examples is None or val is None or not run.has("example_hash/train"):
+        return None
+    there_are = len(run.distinct("example_hash/train"))
+    held_out = len(run.distinct("example_hash/val")) if run.has("example_hash/val") else 0
+    rounds = float(np.sum(examples.values)) / max(1, there_are)
+    beside = max(held_out, loaded * float(np.median(examples.values)))
+    if rounds < limit["rounds"] or beside < limit["larger"] * there_are:
+        return None
+    loss = levels(run, "loss", limit["losses"])
+    end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
+    if end - loss.end <= limit["lost"] * (loss.start - loss.end) or known_facts(run, limit).moves_freely:
+        return None
+    where = "validation" if held_out >= beside else "the loader"
+    words = f"{there_are} different examples were trained on, {rounds:.0f} times each, while {where} has {beside:.0f}"
+    return f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
 
 
 _EXPERIMENT = "Print the indices of the examples in ten batches in a row: they must differ."
@@ -46,6 +72,7 @@ QUESTION = Question(
     needs=("batch_hash",),
     panel=1,
     thresholds=(
+        LOSSES,
         Threshold(
             name="fewest",
             value=20,
@@ -80,6 +107,30 @@ QUESTION = Question(
             decision="a short trial on a few batches goes through them less often",
         ),
         Threshold(
+            name="larger",
+            value=4,
+            unit="times the training examples",
+            meaning="what validation or the loader has, if training sees too little of its data",
+            seed="",
+            decision="data sets are split in favour of training; a task of which 30% is trained on has 2.3 times",
+        ),
+        Threshold(
+            name="lost",
+            value=0.5,
+            unit="of the fall of the training loss",
+            meaning="validation above this shows that training is learned by heart",
+            seed="",
+            decision="small data that is enough is followed by validation",
+        ),
+        Threshold(
+            name="last",
+            value=5,
+            unit="th part of the validations",
+            meaning="whose median is the end",
+            seed="",
+            decision="as in V1.3",
+        ),
+        Threshold(
             name="missed",
             value=3,
             unit="times",
@@ -102,6 +153,17 @@ QUESTION = Question(
             fix="Take the batch from the loader inside the loop, not before it.",
             experiment=_EXPERIMENT,
             may_pass=True,
+        ),
+        Outcome(
+            name="by-heart",
+            answer=SUSPECT,
+            meaning="a few examples are learned by heart while there are many more",
+            fix="Look for a limit left over from debugging, a batch taken before the loop, or a sampler over a part of "
+            "the data.",
+            experiment="Print the length of the training set and the indices of ten batches: both must be as large as "
+            "the data. Train for as many steps on all of it: validation must follow.",
+            may_pass=True,
+            explains=("C4.2", "S1.3", "V1.3"),
         ),
         Outcome(
             name="stuck",

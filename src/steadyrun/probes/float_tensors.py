@@ -1,0 +1,28 @@
+"""The floating tensors in what a module takes or returns, and how much of a huge one is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from steadyrun.program.containers import leaves
+
+_MOST_ELEMENTS = 2**22
+
+
+def thinned(values: Tensor) -> Tensor:
+    """All of an ordinary activation; of a huge one evenly spaced rows, so that measuring it needs little memory."""
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[:: -(-rows.numel() // _MOST_ELEMENTS)]
+
+
+def floats_in(output: object, depth: int = 3) -> Iterator[Tensor]:
+    """The floating tensors in what a module takes or returns: tensors, tuples, mappings, output objects."""
+    tensors = (leaf for leaf in leaves(output, depth) if isinstance(leaf, Tensor))
+    return (tensor for tensor in tensors if tensor.is_floating_point())
+
+
+def first_float(output: object) -> Tensor | None:
+    """The first floating tensor with elements."""
+    return next((tensor for tensor in floats_in(output) if tensor.numel() and tensor.dim()), None)

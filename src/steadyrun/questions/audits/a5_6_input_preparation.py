@@ -1,0 +1,178 @@
+"""A5.6: are the inputs of validation prepared like those of training?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.curves import Floats
+from steadyrun.signals.intent import sampled
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.progress import levels
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import shown
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Mean and standard deviation of what the model was given: in each sampled step, and in validation."""
+
+    means: Floats
+    stds: Floats
+    mean: float
+    std: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times the wider side is as wide as the other; 1 if one batch of training is as wide."""
+        usual = float(np.median(self.stds))
+        if min(self.stds) <= self.std <= max(self.stds):
+            return 1.0
+        narrow, wide = sorted([usual, self.std])
+        return wide / narrow if narrow > 0 else np.inf
+
+    @property
+    def shift(self) -> float:
+        """How far the means lie apart, in standard deviations of the narrower side; 0 if a batch of training does."""
+        if min(self.means) <= self.mean <= max(self.means):
+            return 0.0
+        distance = abs(self.mean - float(np.median(self.means)))
+        narrow = min(float(np.median(self.stds)), self.std)
+        return distance / narrow if narrow > 0 else np.inf
+
+    def __str__(self) -> str:
+        train = f"{shown(float(np.median(self.means)))} ± {shown(float(np.median(self.stds)))}"
+        return f"the model is given {train} in training and {shown(self.mean)} ± {shown(self.std)} in validation"
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    sides = _sides(run, limit)
+    apart = max(sides.ratio / limit["ratio"], sides.shift / limit["shift"])
+    measured = {"ratio": sides.ratio, "shift": sides.shift}
+    if apart <= 1:
+        return Finding("pass", f"{sides}.", measured)
+    loss, val = levels(run, "loss", limit["losses"]), run.points("val_loss")
+    if known_facts(run, limit).moves_freely or loss.end >= loss.start:
+        raise NotApplicable("the training loss does not fall: validation cannot be compared with it")
+    end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
+    measured["lost"] = lost = (end - loss.end) / (loss.start - loss.end)
+    facts = f"{sides}; the validation loss is {shown(end)}, the training loss fell from {shown(loss.start)} to "
+    facts += shown(loss.end)
+    if lost <= limit["lost"]:
+        return Finding("follows", f"{facts}: what is learned holds in validation.", measured)
+    if lost >= 1 and apart > limit["far"]:
+        return Finding("other-scale", f"{facts}.", measured, val.step_at(-1))
+    return Finding("differs", f"{facts}.", measured, val.step_at(-1))
+
+
+def _sides(run: Signals, limit: Limits) -> _Sides:
+    if not run.has("inputs/mean") and isinstance(run.inferred.get("objective"), dict):
+        raise NotApplicable("the model is given no floating-point values")
+    means, stds = sampled(run, "inputs/mean"), sampled(run, "inputs/std")
+    if run.maybe("val_inputs/mean") is None:
+        raise MissingSignal("val_inputs/mean", "no validation of the watched model was seen", _HOW)
+    if len(means) < limit["samples"]:
+        raise MissingSignal("inputs/mean", f"only {len(means)} training steps were sampled")
+    mean, std = (float(np.median(run.points(f"val_inputs/{name}").values)) for name in ("mean", "std"))
+    return _Sides(means.values, stds.values, mean, std)
+
+
+_HOW = "validate the watched model under torch.no_grad() between run.step(…) and run.val(…)"
+_FIX = (
+    "Give validation the transform of training without its random parts: the same scaling, the same mean and standard "
+    "deviation, computed on the training data."
+)
+
+QUESTION = Question(
+    code="A5.6",
+    name="same preparation",
+    asks="Are the inputs of validation prepared like those of training?",
+    why="A normalisation that only one side gets shows the model inputs it has never seen: training looks well and "
+    "validation is bad from the first time on.",
+    needs=("objective", "val_loss"),
+    panel=1,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="samples",
+            value=3,
+            unit="sampled steps",
+            meaning="fewer do not show how batches vary",
+            seed="",
+            decision="the first three steps are sampled",
+        ),
+        Threshold(
+            name="ratio",
+            value=2,
+            unit="times",
+            meaning="how much wider the inputs of one side may be",
+            seed="",
+            decision="healthy runs come to 1.12, with mixup; a missing normalisation gives 3 to 255",
+            of="ratio",
+        ),
+        Threshold(
+            name="shift",
+            value=1,
+            unit="standard deviations",
+            meaning="how far apart the means may be",
+            seed="",
+            decision="healthy runs come to 0.002; images in [0, 1] and standardised ones are 1.7 apart",
+            of="shift",
+        ),
+        Threshold(
+            name="lost",
+            value=0.2,
+            unit="of the fall of the training loss",
+            meaning="validation above this does not follow",
+            seed="",
+            decision="noise in training alone makes validation better; a missing normalisation cost 0.46 and more",
+            of="lost",
+        ),
+        Threshold(
+            name="far",
+            value=5,
+            unit="times the limits",
+            meaning="no choice of data is so far apart",
+            seed="",
+            decision="[0, 255] beside [0, 1] is 50 times the limits or more",
+        ),
+        Threshold(
+            name="last",
+            value=5,
+            unit="th part of the validations",
+            meaning="whose median is the end",
+            seed="",
+            decision="as in V1.3",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="pass", answer=PASS, meaning="both sides are alike"),
+        Outcome(
+            name="follows",
+            answer=PASS,
+            meaning="the two sides differ, and validation follows training all the same: augmentation, another domain",
+        ),
+        Outcome(
+            name="differs",
+            answer=SUSPECT,
+            meaning="validation inputs have another scale or offset, and validation does not follow training",
+            fix=_FIX,
+            experiment="Validate on one training batch, prepared as validation prepares its data. If its loss is far "
+            "above its training loss, the preparation is the cause; if not, the data are different.",
+            explains=("C4.2", "S1.3", "V1.3"),
+        ),
+        Outcome(
+            name="other-scale",
+            answer=FAULT,
+            meaning="validation inputs have a wholly different scale, and validation is worse than an untrained model",
+            fix=_FIX,
+            explains=("C4.2", "S1.3", "V1.3"),
+        ),
+    ),
+    find=find,
+    always=True,
+)
