@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import steadyrun
-from steadyrun.preflight.p3_4_smoothing import floor
+from steadyrun.signals.smoothed_targets import floor
 from steadyrun.questions.form import Answer
 from steadyrun.report.preflight import run
 

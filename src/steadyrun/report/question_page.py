@@ -94,6 +94,7 @@ SECTIONS = {
     "C4": "losses",
     "C5": "weights and activations",
     "C6": "the optimizer",
+    "C7": "sizes",
     "D1": "NaN and infinity",
     "D2": "loss spikes",
     "D3": "mixed precision",

@@ -14,6 +14,12 @@ from steadyrun.questions.configuration import (
     c6_1_decay_groups,
     c6_2_moments,
     c6_3_accumulation,
+    c7_1_travel,
+    c7_2_large_steps,
+    c7_3_decay,
+    c7_4_adam,
+    c7_5_dropout,
+    c7_6_smoothing,
 )
 from steadyrun.questions.form import Question, node
 
@@ -43,4 +49,10 @@ TREE: tuple[Question, ...] = (
     node(c6_1_decay_groups.QUESTION),
     node(c6_2_moments.QUESTION),
     node(c6_3_accumulation.QUESTION),
+    node(c7_1_travel.QUESTION),
+    node(c7_2_large_steps.QUESTION),
+    node(c7_3_decay.QUESTION),
+    node(c7_4_adam.QUESTION),
+    node(c7_5_dropout.QUESTION),
+    node(c7_6_smoothing.QUESTION),
 )
