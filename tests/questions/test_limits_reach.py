@@ -48,6 +48,15 @@ ASKED = [
     ("V1.7", "as-declared", "C2.1", "share", 5.0, "differs"),
     ("C4.1", "static", "F1.1", "near", 1e-6, "not-judged"),
     ("V1.2", "no-better", "F1.1", "near", 1e-6, "not-applicable"),
+    ("S1.4", "nothing-yet", "C7.1", "travel", 1e-6, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.2", "move", 10.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.3", "share", 1e6, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.4", "epsilon", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.5", "rate", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.6", "large", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C5.1", "rather_wide", 100.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C1.1", "high", 1000.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C1.2", "high", 1000.0, "unrelated"),
 ]
 FACTS = "F1.1"  # most questions ask it; a few show that its limits reach them
 

@@ -38,7 +38,7 @@ def growth(run: Signals) -> float:
 
 
 def shrinking(run: Signals) -> float:
-    """The same, of blocks or of matrices alone, whichever shrank more: the scales of norm layers hide a block's fall."""
+    """The same of blocks or of matrices, whichever shrank more: the scales of norm layers hide what matrices do."""
     return min(growth(run), _end_over_start(run, "spectral_norm/*"))
 
 

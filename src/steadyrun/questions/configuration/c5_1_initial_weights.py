@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
-from steadyrun.questions.facts import known_facts
 from steadyrun.questions.configuration.sizes import fall_in_words, fallen
+from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.intent import untrained_start
@@ -275,7 +275,7 @@ QUESTION = Question(
         Outcome(
             name="perhaps-too-wide",
             answer=SUSPECT,
-            meaning="all weights are drawn rather wide, the first loss is far above a guess, and training only undoes it",
+            meaning="all weights are drawn wide: the loss starts far above a guess, and training only undoes that",
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
             experiment="Train 200 steps from weights divided by their factor over sqrt(2 / fan-in). If the loss gets "
             "lower, the start was too wide.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import fall_in_words, fallen, judged, part
+from steadyrun.questions.configuration.sizes import fall_in_words, fallen, judged
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import RANDOM
@@ -12,7 +12,7 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.optimizer_settings import groups
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import travel
-from steadyrun.text import shown
+from steadyrun.text import fine_percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -21,8 +21,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("only weights that start at random must move far, and this start is not known to be random")
     way, gone = travel(run), fallen(run, limit)
     measured = {"travel": way, "fallen": gone, "steps": steps}
-    words = f"all {steps:.0f} steps together moved the median block by {part(way)} of its size"
-    words = f"{words} (limit {part(limit['travel'])}); {fall_in_words(run, limit)}"
+    words = f"all {steps:.0f} steps together moved the median block by {fine_percent(way)} of its size"
+    words = f"{words} (limit {fine_percent(limit['travel'])}); {fall_in_words(run, limit)}"
     if way >= limit["travel"] or gone >= limit["fallen"]:
         return Finding("far-enough", f"{words}.", measured)
     if steps < limit["steps"] or run.running or _rising(run, limit):

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged, part
+from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import growth, typical_move
-from steadyrun.text import shown
+from steadyrun.text import fine_percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     loss = judged(run, limit)
     move, times, memory = typical_move(run), growth(run), _memory(run)
     measured = {"move": move, "growth": times, "memory": memory, "fallen": fallen(run, limit), "lost": loss.lost}
-    facts = f"the median block moves by {part(move)} of its size per step and ends at {shown(times)} times its size"
+    facts = f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size"
     words = fall_in_words(run, limit)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
-    if move > limit["move"] and times > limit["growth"]:
-        limits = f"limits {part(limit['move'])} and {shown(limit['growth'])}"
-        return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     if memory > limit["memory"] and memory > limit["of_the_run"] * loss.steps:
         message = f"momentum averages over {shown(memory)} steps, in a run of {loss.steps:.0f} steps"
         return Finding("momentum-too-long", f"{message}; {words}.", measured)
+    if (move > limit["move"] and times > limit["growth"]) or times > limit["far"]:
+        limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
+        return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
 
 
@@ -60,6 +60,14 @@ QUESTION = Question(
             meaning="weights that grow more walk away",
             seed="",
             decision="healthy runs with such steps: up to 3.1, and that one learns everything",
+        ),
+        Threshold(
+            name="far",
+            value=8,
+            unit="times the first size of the median block",
+            meaning="weights that grow more have walked away, whatever their last steps were",
+            seed="",
+            decision="healthy runs: up to 6.8",
         ),
         LEARNED,
         Threshold(

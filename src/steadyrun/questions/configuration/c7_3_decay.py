@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import fall_in_words, fallen, part
+from steadyrun.questions.configuration.sizes import fall_in_words, fallen
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.optimizer_settings import GroupSettings, groups
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.step_sizes import moving, shrinking
-from steadyrun.text import shown
+from steadyrun.text import fine_percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -22,7 +22,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"share": share, "left": left, "fallen": gone}
     of = "the whole update" if group.decoupled else "the gradient"
     words = f"weight decay {shown(group.decay)} {_per_step(run, group)}: {shown(share)} times {of} of the median block"
-    words = f"{words}; weights are at {part(left)} of their first size; {fall_in_words(run, limit)}"
+    words = f"{words}; weights are at {fine_percent(left)} of their first size; {fall_in_words(run, limit)}"
     if share > limit["share"] and left < limit["left"] and gone < limit["learned"]:
         return Finding("too-strong", f"{words}.", measured)
     return Finding("weaker", f"{words}.", measured)
@@ -32,7 +32,7 @@ def _per_step(run: Signals, group: GroupSettings) -> str:
     rates = run.maybe(f"lr/{group.number}")
     if rates is None:
         return "acts on every step"
-    return f"takes {part(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
+    return f"takes {fine_percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
 
 
 def _share(run: Signals, group: GroupSettings) -> float:

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged, part
+from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.optimizer_settings import GroupSettings, groups
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import growth
-from steadyrun.text import shown
+from steadyrun.text import fine_percent, shown
 
 _HOW = "call run.watch(model, optimizer) before training, with the probe `moments` on"
 
@@ -27,17 +27,17 @@ def find(run: Signals, limit: Limits) -> Finding:
     unstable = next((group for group in adams if _unstable(group)), None)
     if unstable is not None and unstable.betas and (gone < limit["learned"] or growth(run) > limit["growth"]):
         first, second = unstable.betas
-        facts = f"betas ({first:g}, {second:g}): beta1 {first:g} is above the square root of beta2, {shown(second**0.5)}"
+        facts = f"betas ({first:g}, {second:g}): beta1 {first:g} is above the square root of beta2, {shown(math.sqrt(second))}"
         message = f"{facts}; the median block ends at {shown(growth(run))} times its size; {words}."
         return Finding("betas", message, {"growth": growth(run), "fallen": gone})
     share, group = max((_epsilon(run, group), group.number) for group in adams)
     if math.isnan(share):
         raise MissingSignal("epsilon_share/*", "how large epsilon is beside the gradients was not recorded", _HOW)
     epsilon = shown(next(adam for adam in adams if adam.number == group).settings["eps"])
-    facts = f"epsilon {epsilon} is {part(share)} of Adam's denominator on average"
+    facts = f"epsilon {epsilon} is {fine_percent(share)} of Adam's denominator on average"
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
-        return Finding("epsilon", f"{facts} (limit {part(limit['epsilon'])}); {words}.", measured)
+        return Finding("epsilon", f"{facts} (limit {fine_percent(limit['epsilon'])}); {words}.", measured)
     return Finding("in-range", f"{facts}; {words}.", measured)
 
 

@@ -38,11 +38,6 @@ def fallen(run: Signals, limit: Limits) -> float:
     return (start - loss.end) / abs(start) if start else 0.0
 
 
-def part(fraction: float) -> str:
-    """A fraction in percent with three digits that count: sizes of steps are small numbers."""
-    return f"{100 * fraction:.3g}%"
-
-
 def _summed(run: Signals) -> bool:
     seen = run.inferred.get("objective")
     return run.config.get("reduction") == "sum" or (isinstance(seen, dict) and seen.get("reduction") == "sum")
