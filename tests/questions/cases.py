@@ -335,6 +335,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C3.1", "high", run(grad_norm=NORMS + 4)),
     ("C3.1", "pass", run(grad_norm=NORMS + 2, without=("clipped",))),
     ("C3.1", "always-clipping", run(grad_norm=NORMS + 4, loss=FLAT)),
+    ("C3.1", "high", run(grad_norm=NORMS + 98, loss=FLAT, manifest=with_settings(**SGD), **grown(1.0, 1e-4))),
     ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, config={"init": "pretrained"})),
     ("C3.1", "dead", run(grad_norm=np.full(600, 0.009), loss=FLAT)),
     ("C3.1", "pass", run(grad_norm=np.full(600, 0.011), loss=FLAT, without=("clipped",))),
@@ -559,6 +560,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C7.2", "momentum-too-long", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.999}))),
     ("C7.2", "small-enough", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.99}))),
     ("C7.2", "not-applicable", run(loss=FALLING - 5)),
+    ("C7.2", "not-applicable", run(loss=SLOW[:150], **grown(20.0, 1e-3))),
     ("C7.2", "missing", run(without=("update_ratio/a",))),
     # C7.3
     ("C7.3", "weaker", run()),

@@ -48,6 +48,7 @@ ASKED = [
     ("V1.7", "as-declared", "C2.1", "share", 5.0, "differs"),
     ("C4.1", "static", "F1.1", "near", 1e-6, "not-judged"),
     ("V1.2", "no-better", "F1.1", "near", 1e-6, "not-applicable"),
+    ("C3.1", "high", "C7.1", "clipped", 1000.0, "always-clipping"),
     ("S1.4", "nothing-yet", "C7.1", "travel", 1e-6, "unrelated"),
     ("S1.4", "nothing-yet", "C7.2", "move", 10.0, "unrelated"),
     ("S1.4", "nothing-yet", "C7.3", "share", 1e6, "unrelated"),

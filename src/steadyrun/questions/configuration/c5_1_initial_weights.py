@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
-from steadyrun.questions.configuration.sizes import fall_in_words, fallen
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
@@ -249,6 +249,7 @@ QUESTION = Question(
             seed="",
             decision="chance alone gives two or three",
         ),
+        STEPS,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the initial weights are of a usual kind"),
@@ -279,6 +280,7 @@ QUESTION = Question(
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
             experiment="Train 200 steps from weights divided by their factor over sqrt(2 / fan-in). If the loss gets "
             "lower, the start was too wide.",
+            may_pass=True,
             explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4", "S4"),
         ),
         Outcome(
@@ -288,6 +290,7 @@ QUESTION = Question(
             fix="Initialise matrices by Kaiming's or Xavier's rule.",
             experiment="Train 200 steps from torch's default initialisation. If the loss falls faster, the start was "
             "too narrow.",
+            may_pass=True,
             explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4"),
         ),
     ),

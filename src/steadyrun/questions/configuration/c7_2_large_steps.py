@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged
+from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_words, fallen, judged
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
@@ -70,6 +70,7 @@ QUESTION = Question(
             decision="healthy runs: up to 6.8",
         ),
         LEARNED,
+        STEPS,
         Threshold(
             name="lost",
             value=0.3,
@@ -104,6 +105,7 @@ QUESTION = Question(
             fix="Divide the learning rate by ten, and start again from fresh weights.",
             experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss gets lower, "
             "the rate was too high.",
+            may_pass=True,
             explains=("V1", "C3", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
         ),
         Outcome(
@@ -112,6 +114,7 @@ QUESTION = Question(
             meaning="momentum is so close to 1 that the first gradients still steer the last steps",
             fix="Use momentum 0.9 (Adam: betas=(0.9, 0.999)).",
             experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too long.",
+            may_pass=True,
             explains=("V1", "C4.1", "S1.4", "S1.5"),
         ),
     ),

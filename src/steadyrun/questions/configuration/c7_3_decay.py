@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import fall_in_words, fallen
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.missing import MissingSignal, NotApplicable
@@ -108,6 +108,7 @@ QUESTION = Question(
             seed="",
             decision="strong decay on purpose, as for grokking, still fits the training data",
         ),
+        STEPS,
     ),
     outcomes=(
         Outcome(name="weaker", answer=PASS, meaning="the gradient is stronger than decay, or decay does no harm"),
@@ -117,6 +118,7 @@ QUESTION = Question(
             meaning="weight decay is stronger than the gradient, and weights shrink",
             fix="Use a weight decay of 0.01 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD.",
             experiment="Train 200 steps with weight decay 0. If the loss gets lower, decay was too strong.",
+            may_pass=True,
             explains=("V1", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
         ),
     ),

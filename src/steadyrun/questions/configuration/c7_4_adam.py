@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import LEARNED, fall_in_words, fallen, judged
+from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_words, fallen, judged
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
@@ -27,7 +27,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     unstable = next((group for group in adams if _unstable(group)), None)
     if unstable is not None and unstable.betas and (gone < limit["learned"] or growth(run) > limit["growth"]):
         first, second = unstable.betas
-        facts = f"betas ({first:g}, {second:g}): beta1 {first:g} is above the square root of beta2, {shown(math.sqrt(second))}"
+        facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
         message = f"{facts}; the median block ends at {shown(growth(run))} times its size; {words}."
         return Finding("betas", message, {"growth": growth(run), "fallen": gone})
     share, group = max((_epsilon(run, group), group.number) for group in adams)
@@ -83,6 +83,7 @@ QUESTION = Question(
             decision="as in C7.2",
         ),
         LEARNED,
+        STEPS,
         Threshold(
             name="solved",
             value=0.75,
@@ -100,6 +101,7 @@ QUESTION = Question(
             meaning="Adam's epsilon is larger than the gradients: updates lose their scaling and become tiny",
             fix="Use eps=1e-8.",
             experiment="Train 200 steps with eps=1e-8. If the loss falls faster, epsilon was too large.",
+            may_pass=True,
             explains=("V1", "C4.1", "C7.1", "S1.4", "S1.5"),
         ),
         Outcome(
@@ -109,6 +111,7 @@ QUESTION = Question(
             fix="Use betas=(0.9, 0.999).",
             experiment="Train 200 steps with betas=(0.9, 0.999). If the loss gets lower and weights stop growing, the "
             "betas were wrong.",
+            may_pass=True,
             explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4", "S5"),
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import fall_in_words, fallen
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal, NotApplicable
@@ -55,6 +55,7 @@ QUESTION = Question(
             seed="",
             decision="no rate like this is in common use, so the run has to show that it works",
         ),
+        STEPS,
     ),
     outcomes=(
         Outcome(name="enough-left", answer=PASS, meaning="dropout is in the usual range, or the run learned with it"),
@@ -64,6 +65,7 @@ QUESTION = Question(
             meaning="dropout removes most of the activations, and the loss stays high",
             fix="Use dropout 0.1 to 0.5. nn.Dropout takes the fraction to drop, not the fraction to keep.",
             experiment="Train 200 steps with dropout 0.1. If the loss gets lower, dropout was too high.",
+            may_pass=True,
             explains=("V1", "C1.1", "C4", "S1.4", "S1.5"),
         ),
     ),

@@ -19,13 +19,24 @@ LEARNED = Threshold(
     seed="",
     decision="what learns is not broken",
 )
+STEPS = Threshold(
+    name="steps",
+    value=200,
+    unit="steps",
+    meaning="a shorter run is not judged",
+    seed="",
+    decision="as in C4.1",
+)
 
 
 def judged(run: Signals, limit: Limits) -> Levels:
-    """The levels of a loss that has to fall; the question does not arise for one that may go anywhere."""
+    """The levels of a loss that had time to fall; the question does not arise for one that may go anywhere."""
     if free := known_facts(run, limit).moves_freely:
         raise NotApplicable(f"this loss may move freely: {free}")
-    return levels(run)
+    loss = levels(run)
+    if loss.steps < limit["steps"]:
+        raise NotApplicable(f"after {loss.steps:.0f} steps it is too early ({limit['steps']:g} are needed)")
+    return loss
 
 
 def fallen(run: Signals, limit: Limits) -> float:
