@@ -581,6 +581,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C7.4", "in-range", run()),
     ("C7.4", "in-range", run(loss=SOLVED, **{"epsilon_share/0": (SAMPLED, np.full(8, 0.95))})),
     ("C7.4", "epsilon", run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, np.full(8, 0.95))})),
+    # the other group has gradients
+    (
+        "C7.4",
+        "in-range",
+        run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, np.full(8, 1e-5)), "epsilon_share/1": (SAMPLED, np.ones(8))}),
+    ),
     # gradients that have become small
     ("C7.4", "in-range", run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, [0.0] * 4 + [0.95] * 4)})),
     ("C7.4", "betas", run(loss=SLOW, manifest=with_settings(betas=[0.9, 0.5]))),

@@ -339,7 +339,7 @@ def _solved(group: int) -> Unpack:
     def unpack(array: HostArray) -> Values:
         products, rate = array[:9].reshape(3, 3).astype(float), float(array[9])
         moved, known, target = products[0, 0], products[1:, 1:], products[0, 1:]
-        epsilon = {f"epsilon_share/{group}": float(array[10])} if np.isfinite(array[10]) else {}
+        epsilon: Values = {f"epsilon_share/{group}": float(array[10])} if np.isfinite(array[10]) else {}
         drowned = moved < (_ROUNDING**2) * products[2, 2]  # a change this small is mostly rounding
         if not np.isfinite(products).all() or rate <= 0 or known[0, 0] == 0 or moved == 0 or drowned:
             return epsilon

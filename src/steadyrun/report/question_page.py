@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from steadyrun.questions.form import GRADES, STANDING, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, GRADES, STANDING, Outcome, Question, Threshold
 from steadyrun.report.limits import everything
 from steadyrun.report.phrases import SYMBOLS, word
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -282,7 +282,8 @@ def _outcome(question: Question, outcome: Outcome) -> Item:
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
         )
     if outcome.explains:
-        details.append(f"explains faults of: {', '.join(outcome.explains)}")
+        which = "faults" if outcome.answer == FAULT else "suspects"
+        details.append(f"explains {which} of: {', '.join(outcome.explains)}")
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"
