@@ -238,7 +238,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
     # a size that is off explains it as well
     ("S1.4", "nothing-yet", stuck(**grown(1.0, 3e-4))),
     ("S1.4", "nothing-yet", stuck(**grown(5.0, 0.1))),
-    ("S1.4", "nothing-yet", stuck(manifest=with_settings(weight_decay=100.0), **SHRINKING)),
+    (
+        "S1.4",
+        "nothing-yet",
+        stuck(
+            manifest=with_settings(weight_decay=100.0), **{**SHRINKING, "block_param_norm/a": ([0, 599], [10.0, 6.0])}
+        ),
+    ),
     ("S1.4", "nothing-yet", stuck(**{"epsilon_share/0": at(0.95)})),
     ("S1.4", "nothing-yet", stuck(manifest={"model": {"dropout": {"drop": 0.9}}})),
     ("S1.4", "nothing-yet", stuck(manifest=objective(smoothing=0.9))),

@@ -34,12 +34,17 @@ def travel(run: Signals) -> float:
 
 def growth(run: Signals) -> float:
     """The size of the median block at the end, as a multiple of that at the start."""
-    return _end_over_start(run, "block_param_norm/*")
+    return float(np.median(_ends_over_starts(run, "block_param_norm/*")))
+
+
+def largest_growth(run: Signals) -> float:
+    """The same of the block that grew most: a large embedding or a norm layer hides what other blocks do."""
+    return max(_ends_over_starts(run, "block_param_norm/*"))
 
 
 def shrinking(run: Signals) -> float:
     """The same of blocks or of matrices, whichever shrank more: the scales of norm layers hide what matrices do."""
-    return min(growth(run), _end_over_start(run, "spectral_norm/*"))
+    return min(growth(run), float(np.median(_ends_over_starts(run, "spectral_norm/*"))))
 
 
 def _sum(points: Points) -> float:
@@ -48,8 +53,7 @@ def _sum(points: Points) -> float:
     return float(np.sum(means * np.diff(points.steps)) + points.values[0])
 
 
-def _end_over_start(run: Signals, pattern: str) -> float:
-    """The median over a family of series; 1 if nothing is known."""
+def _ends_over_starts(run: Signals, pattern: str) -> list[float]:
+    """Of each series of a family; 1 if nothing is known."""
     series = [points for name in run.matching(pattern) if (points := run.maybe(name)) is not None]
-    ratios = [float(points.values[-1] / points.values[0]) for points in series if points.values[0] > 0]
-    return float(np.median(ratios)) if ratios else 1.0
+    return [float(points.values[-1] / points.values[0]) for points in series if points.values[0] > 0] or [1.0]

@@ -41,7 +41,12 @@ TREE: tuple[Question, ...] = (
     node(c3_2_gradient_spikes.QUESTION, {"many": ("D2",)}),
     node(
         c4_1_loss_falls.QUESTION,
-        {"diverging": ("C6.2",), "not-learning": ("C6.2",), "static": ("C6.2",), "too-slow": ("C6.2",)},
+        {
+            "diverging": ("C6.2", "C7"),
+            "not-learning": ("C6.2", "C7"),
+            "static": ("C6.2",),
+            "too-slow": ("C6.2", "C7"),
+        },
     ),
     node(c4_2_generalisation.QUESTION),
     node(c5_1_initial_weights.QUESTION),

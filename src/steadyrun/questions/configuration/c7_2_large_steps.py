@@ -7,22 +7,32 @@ from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Qu
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.step_sizes import growth, typical_move
+from steadyrun.signals.step_sizes import growth, largest_growth, typical_move
 from steadyrun.text import fine_percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     loss = judged(run, limit)
-    move, times, memory = typical_move(run), growth(run), _memory(run)
-    measured = {"move": move, "growth": times, "memory": memory, "fallen": fallen(run, limit), "lost": loss.lost}
-    facts = f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size"
+    move, times, most, memory = typical_move(run), growth(run), largest_growth(run), _memory(run)
+    measured = {
+        "move": move,
+        "growth": times,
+        "largest": most,
+        "memory": memory,
+        "fallen": fallen(run, limit),
+        "lost": loss.lost,
+    }
+    facts = (
+        f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size, "
+        f"the one that grew most at {shown(most)} times"
+    )
     words = fall_in_words(run, limit)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
     if memory > limit["memory"] and memory > limit["of_the_run"] * loss.steps:
         message = f"momentum averages over {shown(memory)} steps, in a run of {loss.steps:.0f} steps"
         return Finding("momentum-too-long", f"{message}; {words}.", measured)
-    if (move > limit["move"] and times > limit["growth"]) or times > limit["far"]:
+    if (move > limit["move"] and most > limit["growth"]) or times > limit["far"]:
         limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
@@ -51,15 +61,15 @@ QUESTION = Question(
             unit="of the median block's size per step",
             meaning="larger steps overwrite what was learned, if weights also grow",
             seed="",
-            decision="healthy runs whose weights more than double: up to 0.041, and all of them learn",
+            decision="healthy runs whose loss falls by less than half: up to 0.02, and one of 0.06 that does not grow",
         ),
         Threshold(
             name="growth",
             value=3,
-            unit="times the first size of the median block",
+            unit="times the first size, of the block that grew most",
             meaning="weights that grow more walk away",
             seed="",
-            decision="healthy runs with such steps: up to 3.1, and that one learns everything",
+            decision="healthy runs whose loss falls by less than half: up to 1.8",
         ),
         Threshold(
             name="far",

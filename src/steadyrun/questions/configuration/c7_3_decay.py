@@ -23,7 +23,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     of = "the whole update" if group.decoupled else "the gradient"
     words = f"weight decay {shown(group.decay)} {_per_step(run, group)}: {shown(share)} times {of} of the median block"
     words = f"{words}; weights are at {fine_percent(left)} of their first size; {fall_in_words(run, limit)}"
-    if share > limit["share"] and left < limit["left"] and gone < limit["learned"]:
+    stronger = share > limit["share"] and left < limit["left"] and gone < limit["learned"]
+    if stronger or (left < limit["collapsed"] and gone < limit["half"]):
         return Finding("too-strong", f"{words}.", measured)
     return Finding("weaker", f"{words}.", measured)
 
@@ -107,6 +108,23 @@ QUESTION = Question(
             meaning="with a larger fall, decay is a choice that works",
             seed="",
             decision="strong decay on purpose, as for grokking, still fits the training data",
+        ),
+        Threshold(
+            name="collapsed",
+            value=0.4,
+            unit="of the first size",
+            meaning="weights that shrink further hold only noise, even if the gradient is larger than decay",
+            seed="",
+            decision="healthy runs: 0.7 and more",
+            of="-left",
+        ),
+        Threshold(
+            name="half",
+            value=0.5,
+            unit="fraction of the first loss",
+            meaning="with a larger fall, weights may be as small as they like",
+            seed="",
+            decision="what learns is not broken",
         ),
         STEPS,
     ),

@@ -25,7 +25,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("no optimizer has Adam's settings")
     gone, words = fallen(run, limit), fall_in_words(run, limit)
     unstable = next((group for group in adams if _unstable(group)), None)
-    if unstable is not None and unstable.betas and (gone < limit["learned"] or growth(run) > limit["growth"]):
+    if unstable is not None and unstable.betas and gone < limit["learned"]:
         first, second = unstable.betas
         facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
         message = f"{facts}; the median block ends at {shown(growth(run))} times its size; {words}."
@@ -81,14 +81,6 @@ QUESTION = Question(
             seed="",
             decision="healthy runs: up to 0.01; 0.36 did no harm",
             of="epsilon",
-        ),
-        Threshold(
-            name="growth",
-            value=3,
-            unit="times the first size of the median block",
-            meaning="betas out of range show in weights that grow more",
-            seed="",
-            decision="as in C7.2",
         ),
         LEARNED,
         STEPS,
