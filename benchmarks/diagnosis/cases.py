@@ -68,6 +68,11 @@ PROGRAMS_OF: dict[str, str] = {
     "E3": "mlp",
     "E4": "mlp",
     "E5": "mlp",
+    "C71": "char_gpt mlp resnet",
+    "C73": "char_gpt mlp resnet",
+    "C74": "mlp resnet",
+    "C75": "char_gpt mlp",
+    "C76": "resnet",
 }
 
 # What a program needs beside torch; where it is not installed, its cases are left out.

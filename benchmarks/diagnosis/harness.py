@@ -26,6 +26,8 @@ from torch.optim.lr_scheduler import (
 import steadyrun
 
 Config = dict[str, Any]
+RATES = {"A6": 50, "A7": 1 / 1000, "C71": 1 / 100}
+SIZES: dict[str, Config] = {"C73": {"weight_decay": 50.0}, "C75": {"dropout": 0.9}, "C76": {"smoothing": 0.9}}
 Record = Callable[..., Any]
 """`steadyrun.record`, or something that is called like it."""
 
@@ -144,9 +146,10 @@ def intended(program: str, bug: str | None, seed: int, steps: int, **own: Any) -
     config: Config = {"program": program, "bug": bug, "seed": seed, "total_steps": steps, "optimizer": "adamw"}
     config |= {"warmup_steps": 0, "lr_min": 0.0, "schedule": "cosine", "accumulation": 1, "clip": 1.0}
     config |= {"no_decay": ["bias", "norm"], "dtype": "fp32", "shuffle": True, "val_every": 50} | own
-    if bug in ("A6", "A7"):
-        factor = 50 if bug == "A6" else 1 / 1000
+    if bug in RATES:
+        factor = RATES[bug]
         config |= {name: config[name] * factor for name in ("lr_max", "lr_min")}
+    config |= SIZES.get(bug or "", {})
     if bug == "A19":
         config["accumulation"] = 4
     if bug in ("B18", "B19", "B20", "B21"):

@@ -19,6 +19,11 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if abs(share) < _READABLE else f"{share * 100:.3g}%"
 
 
+def fine_percent(share: float) -> str:
+    """A share with three digits that count, however small it is."""
+    return f"{100 * share:.3g}%"
+
+
 def listed(names: Sequence[str], total: int | None = None) -> str:
     """A few of the names, and how many more there are."""
     more = (len(names) if total is None else total) - _SHOWN

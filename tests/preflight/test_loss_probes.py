@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import steadyrun
-from steadyrun.preflight.p3_4_smoothing import floor
 from steadyrun.questions.form import Answer
 from steadyrun.report.preflight import run
+from steadyrun.signals.smoothed_targets import floor
 
 
 @pytest.fixture(autouse=True)

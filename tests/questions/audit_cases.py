@@ -5,7 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cases import FALLING, MANIFEST, NORMS, OBJECTIVE, SAMPLED, STEPS, run, weight
+from cases import (
+    BIAS,
+    FALLING,
+    MANIFEST,
+    NORMS,
+    OBJECTIVE,
+    SAMPLED,
+    SHRINKING,
+    STEPS,
+    WIDE,
+    first_loss_of,
+    grown,
+    run,
+    weight,
+    with_settings,
+)
 from synthetic import Synthetic
 
 from steadyrun.records import Event
@@ -55,14 +70,18 @@ def with_blocks(*norms: float) -> Synthetic:
     return run(manifest=chain, **{f"block_grad_norm/{n}": at(size) for n, size in zip(names, norms, strict=True)})
 
 
-def stuck(loss: float = 2.08, **more: Any) -> Synthetic:
+STUCK = 2.08 + 0.01 * np.random.default_rng(1).normal(0, 1, 600)
+
+
+def stuck(loss: Any = STUCK, **more: Any) -> Synthetic:
     """A classifier that never gets below the entropy of its labels."""
     series = {
-        "loss": loss + 0.01 * np.random.default_rng(1).normal(0, 1, 600),
+        "loss": loss,
         "examples": np.full(600, 32.0),
         "example_hash/train": (np.arange(640) // 2, np.arange(640.0)),
         "targets/entropy": at(2.07),
         "val_loss": None,
+        **grown(1.0, 1e-2),
         **more,
     }
     return run(config={"num_classes": 8, "vocab_size": None}, **series)
@@ -78,7 +97,7 @@ def labelled(**more: Any) -> Synthetic:
         "inputs_again": np.full(600, 32.0),
         "targets_changed": np.zeros(600),
     }
-    return stuck(**{"update_ratio/a": ([100, 200], [1e-3, 1e-3]), **seen, **more})
+    return stuck(**{**seen, **more})
 
 
 def frozen(*names: str) -> dict[str, Any]:
@@ -287,8 +306,23 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(manifest={"failure": {**CRASH, "shown": {"what": "label", "smallest": -1, "largest": 5, "size": 10}}}),
     ),
     ("S1.4", "unrelated", stuck()),
-    ("S1.4", "nothing-yet", stuck(loss=3.5)),
-    ("S1.4", "pass", stuck(loss=1.0)),
+    ("S1.4", "nothing-yet", stuck(loss=STUCK + 1.42)),
+    # a size that is off explains it as well
+    ("S1.4", "nothing-yet", stuck(**grown(1.0, 3e-4))),
+    ("S1.4", "nothing-yet", stuck(**grown(5.0, 0.1))),
+    (
+        "S1.4",
+        "nothing-yet",
+        stuck(
+            manifest=with_settings(weight_decay=100.0), **{**SHRINKING, "block_param_norm/a": ([0, 599], [10.0, 6.0])}
+        ),
+    ),
+    ("S1.4", "nothing-yet", stuck(**{"epsilon_share/0": at(0.95)})),
+    ("S1.4", "nothing-yet", stuck(manifest={"model": {"dropout": {"drop": 0.9}}})),
+    ("S1.4", "nothing-yet", stuck(manifest=objective(smoothing=0.9))),
+    ("S1.4", "nothing-yet", stuck(loss=first_loss_of(STUCK, 20.0), manifest={"initial_weights": [WIDE, BIAS]})),
+    ("S1.4", "nothing-yet", stuck(grad_norm=first_loss_of(NORMS, 200.0), manifest={"initial_weights": [WIDE, BIAS]})),
+    ("S1.4", "pass", stuck(loss=STUCK - 1.08)),
     ("S1.4", "not-applicable", run(without=("targets/entropy",))),
     ("S1.4", "missing", run(without=("loss",))),
     ("A5.5", "not-applicable", run()),

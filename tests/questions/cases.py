@@ -29,6 +29,8 @@ NOISE = np.random.default_rng(3).normal(0, 1, 600)
 FALLING = 1.5 + (math.log(512) - 1.5) * np.exp(-STEPS / 100) + 0.05 * NOISE
 FALLING[0] = math.log(512)
 FLAT = math.log(512) + 0.02 * NOISE
+SLOW = math.log(512) * (1 - 0.1 * STEPS / 600) + 0.01 * NOISE
+SOLVED = 0.01 + 6 * np.exp(-STEPS / 50)
 EXPLODES = np.where(STEPS < 2, math.log(512), 50.0 + NOISE)
 UNMOVED = math.log(512) + 0.05 * NOISE
 NORMS = 2.5 + 0.3 * NOISE
@@ -77,6 +79,7 @@ def run(*, without: tuple[str, ...] = (), config: Any = None, manifest: Any = No
         "moment2_norm/0": ([0, 10, 20, 100], [1e-3, 1e-2, 2e-2, 1e-1]),
         "step_count/0": ([0, 10, 20, 100], [1, 11, 21, 101]),
         "update_ratio/a": ([100, 200, 300], [1e-3, 1e-3, 1e-3]),
+        "epsilon_share/0": ([0, 10, 20, 100], [1e-6, 1e-5, 1e-5, 1e-5]),
         "spectral_norm/a.weight": ([0, 100, 500], [0.5, 0.7, 1.2]),
         "dead_units/a": ([0, 1, 10, 100, 500], [0, 0, 1, 2, 2]),
         "dead_heads/a": ([0, 1, 10, 100, 500], [0, 0, 0, 0, 0]),
@@ -111,7 +114,7 @@ MANIFEST = {
         "attention_heads": {"a": 4},
         "objective": OBJECTIVE,
     },
-    "model": {"parameters": 1000, "trainable": 1000, "tied": []},
+    "model": {"parameters": 1000, "trainable": 1000, "tied": [], "dropout": {"drop": 0.1}},
 }
 NO_CLASSES = {"inferred": {**MANIFEST["inferred"], "objective": {**OBJECTIVE, "classes": None}}}
 """The graph of the loss was read, and it is not a cross-entropy."""
@@ -129,10 +132,37 @@ SKIPPING = {
 }
 
 
+def with_settings(kind: str = "AdamW", *, without: tuple[str, ...] = (), **changes: Any) -> Any:
+    """A manifest whose only param group has these settings."""
+    settings = {name: value for name, value in {**SETTINGS, **changes}.items() if name not in without}
+    return {"param_groups": [{**ONE_GROUP, "class": kind, "settings": settings}]}
+
+
+SGD = {"kind": "SGD", "without": ("betas", "eps"), "momentum": 0.9}
+SHRINKING = {
+    "update_ratio/a": ([0, 300, 599], [0.05] * 3),
+    "block_param_norm/a": ([0, 300, 599], [10.0, 2.0, 1.0]),
+    "block_grad_norm/a": ([0, 300, 599], [0.1, 0.01, 0.01]),
+}
+
+
+def grown(times: float, move: float) -> Any:
+    """Weights that grow so many times, in steps of this size."""
+    return {"update_ratio/a": ([0, 300, 599], [move] * 3), "block_param_norm/a": ([0, 599], [1.0, times])}
+
+
 def first_loss(value: float) -> Any:
-    changed = FALLING.copy()
+    return first_loss_of(FALLING, value)
+
+
+def first_loss_of(loss: Any, value: float) -> Any:
+    changed = loss.copy()
     changed[0] = value
     return changed
+
+
+WIDE = weight("a.weight", "Linear", [128, 128], 0.25, fan_in=128)
+NARROW = weight("a.weight", "Linear", [128, 128], 0.004, fan_in=128)
 
 
 def first_norm(value: float) -> Any:
@@ -312,6 +342,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C3.1", "high", run(grad_norm=NORMS + 4)),
     ("C3.1", "pass", run(grad_norm=NORMS + 2, without=("clipped",))),
     ("C3.1", "always-clipping", run(grad_norm=NORMS + 4, loss=FLAT)),
+    ("C3.1", "high", run(grad_norm=NORMS + 98, loss=FLAT, manifest=with_settings(**SGD), **grown(1.0, 1e-4))),
     ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, config={"init": "pretrained"})),
     ("C3.1", "dead", run(grad_norm=np.full(600, 0.009), loss=FLAT)),
     ("C3.1", "pass", run(grad_norm=np.full(600, 0.011), loss=FLAT, without=("clipped",))),
@@ -509,4 +540,84 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("C6.3", "not-applicable", run(config={"accumulation": 4, "reduction": "sum"}, backward_loss=4 * FALLING)),
     ("C6.3", "missing", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), without=("backward_loss",))),
+    # C7.1
+    ("C7.1", "far-enough", run()),
+    ("C7.1", "far-enough", run(loss=SLOW, **grown(1.0, 1e-2))),
+    ("C7.1", "rate-too-low", run(loss=SLOW, **grown(1.0, 1e-4))),
+    (
+        "C7.1",
+        "clip-too-tight",
+        run(loss=SLOW, grad_norm=np.full(600, 100.0), manifest=with_settings(**SGD), **grown(1.0, 1e-4)),
+    ),
+    # Adam's steps do not depend on the size of a gradient
+    ("C7.1", "rate-too-low", run(loss=SLOW, grad_norm=np.full(600, 100.0), **grown(1.0, 1e-4))),
+    ("C7.1", "not-applicable", run(loss=SLOW, config={"init": "pretrained"}, **grown(1.0, 1e-4))),
+    ("C7.1", "not-applicable", run(loss=SLOW, state="running", **grown(1.0, 1e-4))),
+    ("C7.1", "not-applicable", run(loss=SLOW, **{"lr/0": STEPS / 600 * 1e-3}, **grown(1.0, 1e-4))),
+    ("C7.1", "not-applicable", run(loss=SLOW, **grown(1.0, 0.0))),
+    ("C7.1", "missing", run(without=("update_ratio/a",))),
+    # C7.2
+    ("C7.2", "small-enough", run()),
+    ("C7.2", "small-enough", run(**grown(5.0, 0.1))),
+    ("C7.2", "small-enough", run(loss=SLOW, **grown(5.0, 1e-3))),
+    ("C7.2", "small-enough", run(loss=SLOW, **grown(1.0, 0.1))),
+    ("C7.2", "rate-too-high", run(loss=SLOW, **grown(5.0, 0.1))),
+    ("C7.2", "rate-too-high", run(loss=SLOW, **grown(20.0, 1e-3))),
+    ("C7.2", "momentum-too-long", run(loss=SLOW, manifest=with_settings(betas=[0.999, 0.999]))),
+    ("C7.2", "momentum-too-long", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.999}))),
+    ("C7.2", "small-enough", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.99}))),
+    ("C7.2", "not-applicable", run(loss=FALLING - 5)),
+    ("C7.2", "not-applicable", run(loss=SLOW[:150], **grown(20.0, 1e-3))),
+    ("C7.2", "missing", run(without=("update_ratio/a",))),
+    # C7.3
+    ("C7.3", "weaker", run()),
+    ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(weight_decay=100.0), **SHRINKING)),
+    ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings("Adam", weight_decay=1.0), **SHRINKING)),
+    ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(**SGD, weight_decay=0.1), **SHRINKING)),
+    ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(**SGD, weight_decay=1e-4), **SHRINKING)),
+    ("C7.3", "weaker", run(manifest=with_settings(**SGD, weight_decay=1e-4), **SHRINKING)),
+    ("C7.3", "weaker", run(loss=SLOW, manifest=with_settings(weight_decay=100.0), **grown(2.0, 0.05))),
+    (
+        "C7.3",
+        "weaker",
+        run(loss=SOLVED, manifest=with_settings(weight_decay=100.0), **SHRINKING),
+    ),
+    ("C7.3", "not-applicable", run(manifest=with_settings(weight_decay=0.0))),
+    ("C7.3", "missing", run(manifest=with_settings("Adam"))),
+    ("C7.3", "missing", run(manifest={"param_groups": []})),
+    # C7.4
+    ("C7.4", "in-range", run()),
+    ("C7.4", "in-range", run(loss=SOLVED, **{"epsilon_share/0": (SAMPLED, np.full(8, 0.95))})),
+    ("C7.4", "epsilon", run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, np.full(8, 0.95))})),
+    # the other group has gradients
+    (
+        "C7.4",
+        "in-range",
+        run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, np.full(8, 1e-5)), "epsilon_share/1": (SAMPLED, np.ones(8))}),
+    ),
+    # gradients that have become small
+    ("C7.4", "in-range", run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, [0.0] * 4 + [0.95] * 4)})),
+    ("C7.4", "betas", run(loss=SLOW, manifest=with_settings(betas=[0.9, 0.5]))),
+    ("C7.4", "in-range", run(manifest=with_settings(betas=[0.9, 0.5]))),
+    ("C7.4", "not-applicable", run(manifest=with_settings(**SGD))),
+    ("C7.4", "missing", run(without=("epsilon_share/0",))),
+    # C7.5
+    ("C7.5", "enough-left", run()),
+    ("C7.5", "enough-left", run(loss=SLOW, manifest={"model": {"dropout": {"a": 0.5, "b": 0.9, "c": 0.1}}})),
+    ("C7.5", "too-high", run(manifest={"model": {"dropout": {"a": 0.8, "b": 0.9}}})),
+    ("C7.5", "enough-left", run(loss=SOLVED, manifest={"model": {"dropout": {"a": 0.8}}})),
+    ("C7.5", "not-applicable", run(manifest={"model": {"dropout": {}}})),
+    ("C7.5", "missing", run(manifest={"model": {}})),
+    # C7.6
+    ("C7.6", "pass", run(manifest={"inferred": {"objective": {**OBJECTIVE, "smoothing": 0.1}}})),
+    ("C7.6", "hides-learning", run(manifest={"inferred": {"objective": {**OBJECTIVE, "smoothing": 0.9}}})),
+    ("C7.6", "not-applicable", run()),
+    ("C7.6", "missing", run(manifest={"inferred": {}})),
+    # C5.1, all matrices together
+    ("C5.1", "perhaps-too-wide", run(loss=first_loss_of(FLAT, 20.0), manifest={"initial_weights": [WIDE, BIAS]})),
+    ("C5.1", "pass", run(loss=first_loss(20.0), manifest={"initial_weights": [WIDE, BIAS]})),
+    ("C5.1", "pass", run(loss=FLAT, manifest={"initial_weights": [WIDE, BIAS]})),
+    ("C5.1", "perhaps-too-narrow", run(loss=SLOW, manifest={"initial_weights": [NARROW, BIAS]})),
+    ("C5.1", "pass", run(loss=SLOW, manifest={"initial_weights": [NARROW, NORM, BIAS]})),
+    ("C5.1", "pass", run(manifest={"initial_weights": [NARROW, BIAS]})),
 ]

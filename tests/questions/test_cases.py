@@ -134,7 +134,7 @@ NAMES = [
     "update_decay/0", "activation/embed", "grad_norm_left", "grad_norm_used", "training", "stalled", "modules_in_eval",
     "targets/same", "targets/next", "targets/second", "targets/supervised", "targets/padding", "targets/ends_given",
     "targets/ends_asked", "targets/alike", "targets/alike_overall", "targets/entropy", "targets/count", "log_z",
-    "ignored_labels", "repeated_tokens", "batchnorm_values",
+    "ignored_labels", "repeated_tokens", "batchnorm_values", "epsilon_share/0",
 ]  # fmt: skip
 
 

@@ -49,6 +49,16 @@ ASKED = [
     ("C4.1", "static", "F1.1", "near", 1e-6, "not-judged"),
     ("V1.2", "no-better", "F1.1", "near", 1e-6, "not-applicable"),
     ("A5.7", "repeated-unrelated", "S1.4", "steps", 10_000.0, "repeated"),
+    ("C3.1", "high", "C7.1", "clipped", 1000.0, "always-clipping"),
+    ("S1.4", "nothing-yet", "C7.1", "travel", 1e-6, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.2", "move", 10.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.3", "share", 1e6, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.4", "epsilon", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.5", "rate", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C7.6", "large", 1.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C5.1", "rather_wide", 100.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C1.1", "high", 1000.0, "unrelated"),
+    ("S1.4", "nothing-yet", "C1.2", "high", 1000.0, "unrelated"),
 ]
 FACTS = "F1.1"  # most questions ask it; a few show that its limits reach them
 
@@ -67,12 +77,16 @@ def test_every_asker_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Limits.of
 
     def of(self: Limits, question: Question) -> Limits:
-        asker_asked.add((current[0], question.code))
+        asker_asked.add((current[-1], question.code))
         return plain(self, question)
 
     def ask(self: Limits, question: Question, run: Any) -> Any:
-        asker_asked.add((current[0], question.code))
-        return question.ask(run, self.everywhere.get(question.code), self.everywhere)
+        asker_asked.add((current[-1], question.code))
+        current.append(question.code)  # what it asks in turn, it asks itself
+        try:
+            return question.ask(run, self.everywhere.get(question.code), self.everywhere)
+        finally:
+            current.pop()
 
     monkeypatch.setattr(Limits, "of", of)
     monkeypatch.setattr(Limits, "ask", ask)

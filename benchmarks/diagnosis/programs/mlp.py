@@ -193,6 +193,9 @@ def task(config: Config) -> steadyrun.Task:
     if bug == "B30":
         groups = model.parameters()
     optimizer = make_optimizer(config["optimizer"], groups, config["lr_max"], config["weight_decay"])
+    if bug == "C74":  # meant to be 1e-8
+        for group in optimizer.param_groups:
+            group["eps"] = 0.1
     if bug == "A27":
         model.head = nn.Linear(WIDTH, CLASSES)
     if bug == "A16":

@@ -200,6 +200,9 @@ def task(config: Config) -> steadyrun.Task:
     if bug == "A29":
         groups = model.blocks.parameters()
     optimizer = make_optimizer(config["optimizer"], groups, config["lr_max"], config["weight_decay"])
+    if bug == "C74":  # meant to be 1e-8
+        for group in optimizer.param_groups:
+            group["eps"] = 0.1
     if bug == "A27":
         model.head = nn.Linear(2 * CHANNELS, CLASSES)
     scheduler: Any = make_scheduler(optimizer, config)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.smoothed_targets import floor
 from steadyrun.text import percent, shown
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ def find(bench: Bench, limit: Limits) -> Finding:
     if share >= limit["large"]:
         return Finding("large", f"{facts}; more than {percent(limit['large'])}.", measured)
     return Finding("pass", f"{facts}.", measured)
-
-
-def floor(smoothing: float, classes: int) -> float:
-    """The least cross-entropy that there is: the entropy of the smoothed target."""
-    rest = smoothing / classes
-    top = 1 - smoothing + rest
-    return sum(-count * p * math.log(p) for count, p in ((1, top), (classes - 1, rest)) if p > 0)
 
 
 QUESTION = Question(

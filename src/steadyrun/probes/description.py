@@ -40,7 +40,24 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
         "modules_left_out": max(0, len(modules) - _MOST_MODULES),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for _, p in parameters}),
         "devices": sorted({str(p.device) for _, p in parameters}),
+        "dropout": dropout_rates(model),
     }
+
+
+def dropout_rates(model: nn.Module) -> dict[str, float]:
+    """The fraction that each dropping module sets to zero, by its path; those that drop nothing are left out."""
+    rates = {clean(path): _dropped(module) for path, module in model.named_modules()}
+    return dict([(path, rate) for path, rate in rates.items() if rate > 0][:_MOST_MODULES])
+
+
+def _dropped(module: nn.Module) -> float:
+    """Dropout layers call it `p`; attention and recurrent layers drop inside and call it `dropout`."""
+    rate: object = 0.0
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        rate = module.p
+    elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+        rate = module.dropout
+    return float(rate) if isinstance(rate, int | float) else 0.0
 
 
 def is_compiled(model: nn.Module) -> bool:

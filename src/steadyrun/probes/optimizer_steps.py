@@ -326,23 +326,28 @@ def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: Param
     beta1, beta2 = group["betas"]
     count = torch.as_tensor(state["step"], device=before.device).to(wide)
     first, second = state["exp_avg"].to(wide), state["exp_avg_sq"].to(wide)
-    direction = first / (1 - beta1**count) / ((second / (1 - beta2**count)).sqrt() + group["eps"])
+    spread = (second / (1 - beta2**count)).sqrt()
+    direction = first / (1 - beta1**count) / (spread + group["eps"])
+    reached = spread > 0  # rows of a table without a gradient so far have no part in it
+    epsilon = (group["eps"] / (spread + group["eps"]) * reached).sum() / reached.sum()
     rate = torch.as_tensor(group["lr"], device=before.device).to(wide)
     rows = torch.stack([(before.to(wide) - after.to(wide)).flatten(), direction.flatten(), before.to(wide).flatten()])
-    return torch.cat([(rows @ rows.T).flatten(), rate.reshape(1)])
+    return torch.cat([(rows @ rows.T).flatten(), rate.reshape(1), epsilon.reshape(1)])
 
 
 def _solved(group: int) -> Unpack:
     def unpack(array: HostArray) -> Values:
         products, rate = array[:9].reshape(3, 3).astype(float), float(array[9])
         moved, known, target = products[0, 0], products[1:, 1:], products[0, 1:]
+        epsilon: Values = {f"epsilon_share/{group}": float(array[10])} if np.isfinite(array[10]) else {}
         drowned = moved < (_ROUNDING**2) * products[2, 2]  # a change this small is mostly rounding
         if not np.isfinite(products).all() or rate <= 0 or known[0, 0] == 0 or moved == 0 or drowned:
-            return {}
+            return epsilon
         scale, decay = np.linalg.lstsq(known, target, rcond=1e-9)[0]
         left = moved - np.dot(target, (scale, decay))
         misfit = np.sqrt(max(0.0, left) / moved)
         return {
+            **epsilon,
             f"update_scale/{group}": float(scale / rate),
             f"update_decay/{group}": float(decay / rate),
             f"update_misfit/{group}": float(misfit),

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from steadyrun.questions.aliases import ALIASES, code_of, codes_of, within
-from steadyrun.questions.form import GRADES, STANDING, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, GRADES, STANDING, Outcome, Question, Threshold
 from steadyrun.report.limits import everything, probe_for
 from steadyrun.report.phrases import SYMBOLS, word
 from steadyrun.signals.missing import HOW_TO_RECORD
@@ -109,6 +109,7 @@ SECTIONS = {
     "C4": "losses",
     "C5": "weights and activations",
     "C6": "the optimizer",
+    "C7": "sizes",
     "D1": "NaN and infinity",
     "D2": "loss spikes",
     "D3": "mixed precision",
@@ -352,7 +353,8 @@ def _outcome(question: Question, outcome: Outcome) -> Item:
             f"while training: a warning after {STANDING} steps, since it may pass; a fault if it stands at the end"
         )
     if outcome.explains:
-        details.append(f"explains faults of: {', '.join(dict.fromkeys(map(code_of, outcome.explains)))}")
+        which = "faults" if outcome.answer == FAULT else "suspects"
+        details.append(f"explains {which} of: {', '.join(dict.fromkeys(map(code_of, outcome.explains)))}")
     if outcome.panel is not None:
         details.append(f"seen on panel {outcome.panel}")
     name = "" if outcome.name == outcome.answer else f", {outcome.name}"

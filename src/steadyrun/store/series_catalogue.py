@@ -70,6 +70,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "update_decay/*", "the part of that update that shrinks the tensor: its weight decay", probe="moments"
     ),
     CatalogueEntry("update_misfit/*", "share of that update which neither explains", probe="moments"),
+    CatalogueEntry("epsilon_share/*", "how much of Adam's denominator is its epsilon, on average", probe="moments"),
     CatalogueEntry("spectral_norm/*", "largest singular value of a matrix", probe="spectral", panel=5),
     CatalogueEntry(
         "dead_units/*", "hidden units silent (below 1e-6) on over 99% of the batch", probe="dead_units", panel=6

@@ -14,6 +14,12 @@ from steadyrun.questions.configuration import (
     c6_1_decay_groups,
     c6_2_moments,
     c6_3_accumulation,
+    c7_1_travel,
+    c7_2_large_steps,
+    c7_3_decay,
+    c7_4_adam,
+    c7_5_dropout,
+    c7_6_smoothing,
 )
 from steadyrun.questions.form import Question, node
 
@@ -35,7 +41,12 @@ TREE: tuple[Question, ...] = (
     node(c3_2_gradient_spikes.QUESTION, {"many": ("D2",)}),
     node(
         c4_1_loss_falls.QUESTION,
-        {"diverging": ("C6.2",), "not-learning": ("C6.2",), "static": ("C6.2",), "too-slow": ("C6.2",)},
+        {
+            "diverging": ("C6.2", "C7"),
+            "not-learning": ("C6.2", "C7"),
+            "static": ("C6.2",),
+            "too-slow": ("C6.2", "C7"),
+        },
     ),
     node(c4_2_generalisation.QUESTION),
     node(c5_1_initial_weights.QUESTION),
@@ -43,4 +54,10 @@ TREE: tuple[Question, ...] = (
     node(c6_1_decay_groups.QUESTION),
     node(c6_2_moments.QUESTION),
     node(c6_3_accumulation.QUESTION),
+    node(c7_1_travel.QUESTION),
+    node(c7_2_large_steps.QUESTION),
+    node(c7_3_decay.QUESTION),
+    node(c7_4_adam.QUESTION),
+    node(c7_5_dropout.QUESTION),
+    node(c7_6_smoothing.QUESTION),
 )

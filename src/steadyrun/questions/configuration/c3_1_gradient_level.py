@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.configuration import c7_1_travel
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
@@ -64,6 +65,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
         if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
             meanwhile = _loss_while(high, training)
+            if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a lower rate would make it worse
+                return Finding("high", f"{facts}: the threshold itself is suspect (C7.1).", measured, step)
             if meanwhile > (1 - limit["fallen"]) * training.start:
                 message = (
                     f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(training.start)} at first."

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.intent import untrained_start
-from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -92,12 +95,33 @@ def find(run: Signals, limit: Limits) -> Finding:
     if shifted:
         facts = _say(shifted, lambda w: f"mean {shown(w.mean)}", limit["mean"])
         return _judge("off-centre", facts, proof if any(w.of_a_layer for w in shifted) else "", measured)
+    if off := _all_off(run, limit, weights, measured):
+        return off
     return Finding(
         "pass",
         f"{len(weights)} parameters; the widest matrix has {shown(measured['times_expected'])} times the deviation "
         "sqrt(2 / fan-in).",
         measured,
     )
+
+
+def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[str, float]) -> Finding | None:
+    """Matrices that are all a little too wide or too narrow, in a run whose start and end show it."""
+    drawn = [w.too_wide for w in weights if w.role == "matrix" and w.too_wide > 0]
+    if not drawn:
+        return None
+    usual = measured["usual"] = statistics.median(drawn)
+    facts = f"the median matrix has {shown(usual)} times the deviation sqrt(2 / fan-in)"
+    try:
+        gone, words = fallen(run, limit), fall_in_words(run, limit)
+    except (MissingSignal, NotApplicable):
+        return None
+    if usual > limit["rather_wide"] and gone < limit["learned"] and (proof := _starts_badly(run, limit)):
+        return Finding("perhaps-too-wide", f"{facts}; {proof}; {words}.", measured, 0)
+    normed = any(w.role == "norm" for w in weights)
+    if usual < limit["narrow"] and not normed and gone < limit["learned"]:
+        return Finding("perhaps-too-narrow", f"{facts}, and no layer normalises; {words}.", measured, 0)
+    return None
 
 
 def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> Finding:
@@ -159,6 +183,7 @@ QUESTION = Question(
     needs=("initial_weights", "loss"),
     panel=5,
     thresholds=(
+        LOSSES,
         Threshold(
             name="wide",
             value=10,
@@ -195,6 +220,30 @@ QUESTION = Question(
             of="mean",
         ),
         Threshold(
+            name="rather_wide",
+            value=1.2,
+            unit="times sqrt(2 / fan-in), in the median matrix",
+            meaning="wider is suspect, if the first loss shows it and the model does not get better than a guess",
+            seed="",
+            decision="Kaiming's rule is 1, the widest of the usual ones",
+        ),
+        Threshold(
+            name="narrow",
+            value=0.1,
+            unit="times sqrt(2 / fan-in), in the median matrix",
+            meaning="narrower is suspect, if no layer normalises and the loss hardly falls",
+            seed="",
+            decision="torch's default is 0.41; a deviation of 0.02 is 0.1 at fan-in 64, and is used with norm layers",
+        ),
+        Threshold(
+            name="learned",
+            value=0.35,
+            unit="fraction of the first loss, or of a guess's",
+            meaning="with a larger fall, the start did no harm",
+            seed="",
+            decision="what learns is not broken",
+        ),
+        Threshold(
             name="errors",
             value=5.0,
             unit="standard errors",
@@ -202,6 +251,7 @@ QUESTION = Question(
             seed="",
             decision="chance alone gives two or three",
         ),
+        STEPS,
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the initial weights are of a usual kind"),
@@ -224,6 +274,26 @@ QUESTION = Question(
             answer=FAULT,
             meaning="weights whose mean is not zero",
             fix="Draw weights around zero (randn, not rand).",
+        ),
+        Outcome(
+            name="perhaps-too-wide",
+            answer=SUSPECT,
+            meaning="all weights are drawn wide: the loss starts far above a guess, and training only undoes that",
+            fix="Initialise matrices by Kaiming's or Xavier's rule.",
+            experiment="Train 200 steps from weights divided by their factor over sqrt(2 / fan-in). If the loss gets "
+            "lower, the start was too wide.",
+            may_pass=True,
+            explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4", "S4"),
+        ),
+        Outcome(
+            name="perhaps-too-narrow",
+            answer=SUSPECT,
+            meaning="all weights are drawn very narrow and nothing normalises: signals fade from layer to layer",
+            fix="Initialise matrices by Kaiming's or Xavier's rule.",
+            experiment="Train 200 steps from torch's default initialisation. If the loss falls faster, the start was "
+            "too narrow.",
+            may_pass=True,
+            explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4"),
         ),
     ),
     find=find,

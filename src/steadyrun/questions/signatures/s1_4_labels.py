@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.configuration import (
+    c5_1_initial_weights,
+    c7_1_travel,
+    c7_2_large_steps,
+    c7_3_decay,
+    c7_4_adam,
+    c7_5_dropout,
+    c7_6_smoothing,
+)
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.curves import ema
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.intent import of_targets
@@ -13,6 +22,8 @@ from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
+
+_SIZES = (c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_3_decay, c7_4_adam, c7_5_dropout, c7_6_smoothing)
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -37,8 +48,16 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("nothing-yet", f"{facts}: nothing is learned from the inputs yet.", measured)
     if reached > limit["worse"] * guess:
         return Finding("nothing-yet", f"{facts}: worse than a guess, so the labels are not what is wrong.", measured)
+    if other := _size_that_is_off(run, limit):
+        return Finding("nothing-yet", f"{facts}; the labels may be right: {other}", measured)
     message = f"{facts}, after {len(loss)} steps and {rounds:.1f} times through the data: the inputs tell nothing"
     return Finding("unrelated", f"{message}, although weights move and gradients arrive.", measured)
+
+
+def _size_that_is_off(run: Signals, limit: Limits) -> str:
+    """What else keeps a model from learning, in words; empty if no size is suspect."""
+    answers = (limit.ask(module.QUESTION, run) for module in _SIZES)
+    return next((answer.message for answer in answers if answer.kind == SUSPECT), "")
 
 
 def _rounds(run: Signals) -> float:

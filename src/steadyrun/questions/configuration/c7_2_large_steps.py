@@ -1,0 +1,138 @@
+"""C7.2: are the steps small enough to keep what was learned?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_words, fallen, judged
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.facts import LEARNED as LEARNED_START
+from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.optimizer_settings import groups
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.step_sizes import growth, largest_growth, typical_move
+from steadyrun.text import fine_percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    loss = judged(run, limit)
+    move, times, memory = typical_move(run), growth(run), _memory(run)
+    new = known_facts(run, limit).start != LEARNED_START  # adapters and new heads start near zero and must grow
+    most = largest_growth(run) if new else times
+    measured = {
+        "move": move,
+        "growth": times,
+        "largest": most,
+        "memory": memory,
+        "fallen": fallen(run, limit),
+        "lost": loss.lost,
+    }
+    facts = (
+        f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size, "
+        f"the one that grew most at {shown(most)} times"
+    )
+    words = fall_in_words(run, limit)
+    if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
+        return Finding("small-enough", f"{facts}; {words}.", measured)
+    if memory > limit["memory"] and memory > limit["of_the_run"] * loss.steps:
+        message = f"momentum averages over {shown(memory)} steps, in a run of {loss.steps:.0f} steps"
+        return Finding("momentum-too-long", f"{message}; {words}.", measured)
+    if (move > limit["move"] and most > limit["growth"]) or times > limit["far"]:
+        limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
+        return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
+    return Finding("small-enough", f"{facts}; {words}.", measured)
+
+
+def _memory(run: Signals) -> float:
+    """The longest average that an optimizer takes, in steps."""
+    try:
+        return max(group.memory for group in groups(run))
+    except MissingSignal:
+        return 1.0
+
+
+QUESTION = Question(
+    code="C7.2",
+    name="steps are small enough",
+    asks="Do weights keep their size, and does each step change only a small part of them?",
+    why="Steps that are too large overwrite what the last ones learned: weights walk away from their start and grow "
+    "many times, and the loss stays high or swings without diverging.",
+    needs=("update_ratio/*", "block_param_norm/*", "loss"),
+    panel=2,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="move",
+            value=0.025,
+            unit="of the median block's size per step",
+            meaning="larger steps overwrite what was learned, if weights also grow",
+            seed="",
+            decision="healthy runs whose loss falls by less than half: up to 0.02, and one of 0.06 that does not grow",
+        ),
+        Threshold(
+            name="growth",
+            value=3,
+            unit="times the first size, of the block that grew most",
+            meaning="weights that grow more walk away",
+            seed="",
+            decision="healthy runs from a random start whose loss falls by less than half: up to 1.8",
+        ),
+        Threshold(
+            name="far",
+            value=8,
+            unit="times the first size of the median block",
+            meaning="weights that grow more have walked away, whatever their last steps were",
+            seed="",
+            decision="healthy runs: up to 6.8",
+        ),
+        LEARNED,
+        STEPS,
+        Threshold(
+            name="lost",
+            value=0.3,
+            unit="fraction of the descent, in logarithms",
+            meaning="how much of the descent may be lost again",
+            seed="",
+            decision="as in V1.1",
+        ),
+        Threshold(
+            name="memory",
+            value=50,
+            unit="steps",
+            meaning="a shorter average is usual",
+            seed="",
+            decision="momentum 0.98; 0.9 to 0.95 is usual and averages over 10 to 20 steps",
+        ),
+        Threshold(
+            name="of_the_run",
+            value=0.5,
+            unit="of the run's steps",
+            meaning="a longer average never forgets the first gradients",
+            seed="",
+            decision="momentum 0.99 works in runs of a few hundred steps",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="small-enough", answer=PASS, meaning="steps are small, or the run learned with large ones"),
+        Outcome(
+            name="rate-too-high",
+            answer=SUSPECT,
+            meaning="the learning rate is too high: weights grow and are overwritten, and the loss stays high",
+            fix="Divide the learning rate by ten, and start again from fresh weights.",
+            experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss gets lower, "
+            "the rate was too high.",
+            may_pass=True,
+            explains=("V1", "C3", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
+        ),
+        Outcome(
+            name="momentum-too-long",
+            answer=SUSPECT,
+            meaning="momentum is so close to 1 that the first gradients still steer the last steps",
+            fix="Use momentum 0.9 (Adam: betas=(0.9, 0.999)).",
+            experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too long.",
+            may_pass=True,
+            explains=("V1", "C4.1", "S1.4", "S1.5"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,146 @@
+"""C7.3: does the gradient pull harder than weight decay?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.curves import Floats
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.optimizer_settings import GroupSettings, groups
+from steadyrun.signals.run_signals import Points, Signals
+from steadyrun.signals.step_sizes import moving, shrinking
+from steadyrun.text import fine_percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    group = max(groups(run), key=lambda group: group.decay)
+    if group.decay <= 0:
+        raise NotApplicable("there is no weight decay")
+    share, left, gone = _share(run, group), shrinking(run), fallen(run, limit)
+    measured = {"share": share, "left": left, "fallen": gone}
+    of = "the whole update" if group.decoupled else "the gradient"
+    words = f"weight decay {shown(group.decay)} {_per_step(run, group)}: {shown(share)} times {of} of the median block"
+    words = f"{words}; weights are at {fine_percent(left)} of their first size; {fall_in_words(run, limit)}"
+    stronger = share > limit["share"] and left < limit["left"] and gone < limit["learned"]
+    if stronger or (left < limit["collapsed"] and gone < limit["half"]):
+        return Finding("too-strong", f"{words}.", measured)
+    return Finding("weaker", f"{words}.", measured)
+
+
+def _per_step(run: Signals, group: GroupSettings) -> str:
+    rates = run.maybe(f"lr/{group.number}")
+    if rates is None:
+        return "acts on every step"
+    return f"takes {fine_percent(float(np.max(rates.values)) * group.decay)} of each weight per step at the peak rate"
+
+
+def _share(run: Signals, group: GroupSettings) -> float:
+    """How large decay is beside what moves the median block, in the second half of the run."""
+    later = {name: points.where(slice(len(points) // 2, None)) for name, points in moving(run).items()}
+    find_share = _of_update if group.decoupled else _of_gradient
+    shares = [find_share(run, group, name, points) for name, points in later.items()]
+    known = [float(np.median(share)) for share in shares if share is not None and len(share)]
+    if not known:
+        raise MissingSignal("block_grad_norm/*", "the gradients of blocks were not recorded")
+    return float(np.median(known))
+
+
+def _of_update(run: Signals, group: GroupSettings, name: str, updates: Points) -> Floats | None:  # noqa: ARG001
+    """Decoupled: the part of the weights that decay takes, over the part by which they move."""
+    rates = run.points(f"lr/{group.number}")
+    kept = updates.where(updates.values > 0)
+    decayed: Floats = np.interp(kept.steps, rates.steps, rates.values) * group.decay / kept.values
+    return decayed
+
+
+def _of_gradient(run: Signals, group: GroupSettings, name: str, updates: Points) -> Floats | None:
+    """As a part of the gradient: the decay that is added to it, over its own norm as the optimizer sees it."""
+    gradients, weights = run.maybe(f"block_grad_norm/{name}"), run.maybe(f"block_param_norm/{name}")
+    if gradients is None or weights is None:
+        return None
+    kept = gradients.where((gradients.values > 0) & (gradients.steps >= updates.steps[0]))
+    sizes = np.interp(kept.steps, weights.steps, weights.values)
+    added: Floats = group.decay * sizes / (kept.values * _left_by_clipping(run, kept.steps))
+    return added
+
+
+def _left_by_clipping(run: Signals, steps: Floats) -> Floats:
+    before, applied = run.maybe("grad_norm"), run.maybe("grad_norm_applied")
+    if before is None or applied is None:
+        return np.ones(len(steps))
+    norms = np.interp(steps, before.steps, before.values)
+    left: Floats = np.interp(steps, applied.steps, applied.values) / np.where(norms > 0, norms, 1.0)
+    return np.where((norms > 0) & (left > 0), left, 1.0)
+
+
+QUESTION = Question(
+    code="C7.3",
+    name="weight decay",
+    asks="Does the gradient move weights more than weight decay does?",
+    why="Decay pulls every weight towards zero, whether it is useful or not. If it is stronger than the gradient, "
+    "weights shrink all along and hold little of what the data say.",
+    needs=("param_groups", "update_ratio/*", "block_param_norm/*", "loss"),
+    panel=5,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="share",
+            value=0.7,
+            unit="of the update (of the gradient, if decay is a part of it)",
+            meaning="how large decay may be",
+            seed="",
+            decision="healthy runs: up to 0.36, and one with 3.6 that learns everything",
+            of="share",
+        ),
+        Threshold(
+            name="left",
+            value=0.8,
+            unit="of the first size",
+            meaning="weights that keep more are not shrinking",
+            seed="",
+            decision="weights that learn grow; decay and gradient may balance at the end without harm",
+        ),
+        Threshold(
+            name="learned",
+            value=0.9,
+            unit="fraction of the first loss",
+            meaning="with a larger fall, decay is a choice that works",
+            seed="",
+            decision="strong decay on purpose, as for grokking, still fits the training data",
+        ),
+        Threshold(
+            name="collapsed",
+            value=0.4,
+            unit="of the first size",
+            meaning="weights that shrink further hold only noise, even if the gradient is larger than decay",
+            seed="",
+            decision="healthy runs: 0.7 and more",
+            of="-left",
+        ),
+        Threshold(
+            name="half",
+            value=0.5,
+            unit="fraction of the first loss",
+            meaning="with a larger fall, weights may be as small as they like",
+            seed="",
+            decision="what learns is not broken",
+        ),
+        STEPS,
+    ),
+    outcomes=(
+        Outcome(name="weaker", answer=PASS, meaning="the gradient is stronger than decay, or decay does no harm"),
+        Outcome(
+            name="too-strong",
+            answer=SUSPECT,
+            meaning="weight decay is stronger than the gradient, and weights shrink",
+            fix="Use a weight decay of 0.01 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD.",
+            experiment="Train 200 steps with weight decay 0. If the loss gets lower, decay was too strong.",
+            may_pass=True,
+            explains=("V1", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,121 @@
+"""C7.4: are Adam's epsilon and betas in the range in which it is Adam?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_words, fallen, judged
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.optimizer_settings import GroupSettings, groups
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.step_sizes import growth
+from steadyrun.text import fine_percent, shown
+
+_HOW = "call run.watch(model, optimizer) before training, with the probe `moments` on"
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    judged(run, limit)
+    adams = [group for group in groups(run) if group.betas is not None and number(group.settings.get("eps"))]
+    if not adams:
+        raise NotApplicable("no optimizer has Adam's settings")
+    gone, words = fallen(run, limit), fall_in_words(run, limit)
+    unstable = next((group for group in adams if _unstable(group)), None)
+    if unstable is not None and unstable.betas and gone < limit["learned"]:
+        first, second = unstable.betas
+        facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
+        message = f"{facts}; the median block ends at {shown(growth(run))} times its size; {words}."
+        return Finding("betas", message, {"growth": growth(run), "fallen": gone})
+    share, epsilon = _smallest(run, adams)
+    facts = f"epsilon {shown(epsilon)} is {fine_percent(share)} of Adam's denominator on average"
+    measured = {"epsilon": share, "fallen": gone}
+    if share > limit["epsilon"] and gone < limit["solved"]:
+        return Finding("epsilon", f"{facts} (limit {fine_percent(limit['epsilon'])}); {words}.", measured)
+    return Finding("in-range", f"{facts}; {words}.", measured)
+
+
+def _smallest(run: Signals, adams: list[GroupSettings]) -> tuple[float, float]:
+    """The share of epsilon in the group in which it is smallest, and epsilon.
+
+    A bias before a normalisation has no gradient, so any epsilon is large beside it: one group may be all like that.
+    """
+    known = [(share, float(group.settings["eps"])) for group in adams if not math.isnan(share := _epsilon(run, group))]
+    if not known:
+        raise MissingSignal("epsilon_share/*", "how large epsilon is beside the gradients was not recorded", _HOW)
+    return min(known)
+
+
+def _unstable(group: GroupSettings) -> bool:
+    """Whether the first moments may outlive the second, so that an update can be many times the learning rate."""
+    return group.betas is not None and group.betas[1] > 0 and group.betas[0] > math.sqrt(group.betas[1])
+
+
+def _epsilon(run: Signals, group: GroupSettings) -> float:
+    """The share of epsilon in the denominator, in the first half of the samples; NaN if it was not recorded.
+
+    Gradients that have become small at the end of training say nothing about epsilon.
+    """
+    points = run.maybe(f"epsilon_share/{group.number}")
+    return float(np.median(points.values[: (len(points) + 1) // 2])) if points is not None else math.nan
+
+
+QUESTION = Question(
+    code="C7.4",
+    name="Adam's settings",
+    asks="Is Adam's epsilon small beside the gradients, and do its second moments live longer than the first?",
+    why="Adam divides by the usual size of each gradient plus epsilon. If epsilon is the larger part, updates shrink "
+    "with the gradients, and a learning rate made for Adam is far too low. If beta1 is above the square root of beta2, "
+    "an update can be many times the learning rate after a large gradient.",
+    needs=("param_groups", "epsilon_share/*", "loss"),
+    panel=2,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="epsilon",
+            value=0.75,
+            unit="of the denominator",
+            meaning="how large epsilon may be",
+            seed="",
+            decision="healthy runs: up to 0.01; 0.36 did no harm",
+            of="epsilon",
+        ),
+        LEARNED,
+        STEPS,
+        Threshold(
+            name="solved",
+            value=0.75,
+            unit="fraction of the first loss",
+            meaning="with a larger fall, a large epsilon does no harm",
+            seed="",
+            decision="no healthy run has such an epsilon",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="in-range", answer=PASS, meaning="epsilon and betas are in range, or the run learned with them"),
+        Outcome(
+            name="epsilon",
+            answer=SUSPECT,
+            meaning="Adam's epsilon is larger than the gradients: updates lose their scaling and become tiny",
+            fix="Use eps=1e-8.",
+            experiment="Train 200 steps with eps=1e-8. If the loss falls faster, epsilon was too large.",
+            may_pass=True,
+            explains=("V1", "C4.1", "C7.1", "S1.4", "S1.5"),
+        ),
+        Outcome(
+            name="betas",
+            answer=SUSPECT,
+            meaning="Adam's second moments are forgotten before the first: single updates become huge",
+            fix="Use betas=(0.9, 0.999).",
+            experiment="Train 200 steps with betas=(0.9, 0.999). If the loss gets lower and weights stop growing, the "
+            "betas were wrong.",
+            may_pass=True,
+            explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4", "S5"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,66 @@
+"""C7.6: does label smoothing leave something to learn?"""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.intent import objective
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import levels
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.smoothed_targets import floor
+from steadyrun.text import percent, shown
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    seen = objective(run)
+    smoothing, classes = number(seen.get("smoothing")) or 0.0, number(seen.get("classes")) or 0.0
+    if not 0 < smoothing <= 1 or classes < 2:
+        raise NotApplicable("no label smoothing is seen")
+    lowest, guess, end = floor(smoothing, int(classes)), math.log(classes), levels(run, "loss", limit["losses"]).end
+    share = lowest / guess
+    measured = {"smoothing": smoothing, "floor": lowest, "share": share}
+    facts = (
+        f"label smoothing {shown(smoothing)} over {classes:g} classes: a perfect model has a loss of {shown(lowest)}, "
+        f"{percent(share)} of that of a guess ({shown(guess)}); the loss ends at {shown(end)}"
+    )
+    return Finding("hides-learning" if share > limit["large"] else "pass", f"{facts}.", measured)
+
+
+QUESTION = Question(
+    code="C7.6",
+    name="label smoothing",
+    asks="Is the loss of a perfect model well below that of a guess, with the label smoothing in use?",
+    why="Smoothing puts a floor under the loss. Far above the usual 0.1, the targets are nearly uniform: there is "
+    "little to learn, and the loss does not show how much was learned.",
+    needs=("objective", "loss"),
+    panel=1,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="large",
+            value=0.65,
+            unit="of ln C",
+            meaning="the floor under the loss that hides learning",
+            seed="",
+            decision="0.3 over 2 classes is the largest in common use, and gives 61%",
+            of="share",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="pass", answer=PASS, meaning="smoothing leaves most of the loss to learn"),
+        Outcome(
+            name="hides-learning",
+            answer=SUSPECT,
+            meaning="label smoothing is so strong that the targets say little",
+            fix="Use label_smoothing=0.1 or 0. If 1 - s was meant, turn it around.",
+            experiment="Train 200 steps with label_smoothing=0.1. If validation accuracy rises, smoothing was too "
+            "strong.",
+            explains=("V1", "C4", "S1.4", "S1.5"),
+        ),
+    ),
+    find=find,
+)

@@ -1,0 +1,61 @@
+"""What the questions about sizes share: whether the run learned although a size is odd."""
+
+from __future__ import annotations
+
+import math
+
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import Limits, Threshold
+from steadyrun.signals.missing import NotApplicable
+from steadyrun.signals.progress import Levels, levels
+from steadyrun.signals.run_signals import Signals
+from steadyrun.text import percent, shown
+
+LEARNED = Threshold(
+    name="learned",
+    value=0.5,
+    unit="fraction of the first loss",
+    meaning="with a larger fall, an odd size is a choice that works",
+    seed="",
+    decision="what learns is not broken",
+)
+STEPS = Threshold(
+    name="steps",
+    value=200,
+    unit="steps",
+    meaning="a shorter run is not judged",
+    seed="",
+    decision="as in C4.1",
+)
+
+
+def judged(run: Signals, limit: Limits) -> Levels:
+    """The levels of a loss that had time to fall; the question does not arise for one that may go anywhere."""
+    if free := known_facts(run, limit).moves_freely:
+        raise NotApplicable(f"this loss may move freely: {free}")
+    loss = levels(run, "loss", limit["losses"])
+    if loss.steps < limit["steps"]:
+        raise NotApplicable(f"after {loss.steps:.0f} steps it is too early ({limit['steps']:g} are needed)")
+    return loss
+
+
+def fallen(run: Signals, limit: Limits) -> float:
+    """The fraction of the first loss that is gone at the end.
+
+    If a mean cross-entropy starts above a guess, the loss of a guess counts as the start: getting there is no learning.
+    """
+    loss, classes = judged(run, limit), known_facts(run, limit).classes
+    start = min(loss.start, math.log(classes)) if classes and not _summed(run) else loss.start
+    return (start - loss.end) / abs(start) if start else 0.0
+
+
+def _summed(run: Signals) -> bool:
+    seen = run.inferred.get("objective")
+    return run.config.get("reduction") == "sum" or (isinstance(seen, dict) and seen.get("reduction") == "sum")
+
+
+def fall_in_words(run: Signals, limit: Limits) -> str:
+    loss, gone = levels(run, "loss", limit["losses"]), fallen(run, limit)
+    if gone < 0:
+        return f"the loss ends at {shown(loss.end)}, above its start or a guess"
+    return f"the loss fell by {percent(gone)}, to {shown(loss.end)}"
