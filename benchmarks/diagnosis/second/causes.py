@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnosis.second.families import ANSWERS
+from steadyrun.questions.aliases import outcome_of
 
 DAMAGE: dict[str, dict[str, dict[str, float | None]]] = json.loads(
     Path(__file__).with_name("damage.json").read_text("utf-8")
@@ -38,7 +39,7 @@ class Cause:
     @property
     def named(self) -> Named:
         """The headlines that are right."""
-        return Named(ANSWERS[self.family])
+        return Named(":".join(outcome_of(*each.split(":"))) for each in ANSWERS[self.family])
 
     @property
     def culprits(self) -> tuple[str, ...]:
