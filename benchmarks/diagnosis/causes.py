@@ -101,7 +101,7 @@ CAUSES: dict[str, Cause] = {
         "a token beyond the table: IndexError in the embedding",
         "A7.1 token-out-of-range, P1.1 beyond-the-table, P1.9 larger-than-the-table",
     ),
-    "B16": Cause("padding is attended to", "A8.1 attended"),
+    "B16": Cause("padding is attended to", "A8.1 attended, A8.1 seems-attended"),
     "B18": Cause("the optimizer's state was lost at the resume", "D2.3 optimizer-reset, C6.2 rebuilt"),
     "B19": Cause("the schedule began again at the resume", "C2.1 restarted"),
     "B20": Cause("the loss scale was lost at the resume", "A6.1 lost"),

@@ -114,7 +114,7 @@ class Attends(nn.Module):
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-@pytest.mark.parametrize(("masks", "answer"), [(True, "pass"), (False, "attended")])
+@pytest.mark.parametrize(("masks", "answer"), [(True, "pass"), (False, "seems-attended")])
 def test_padding_in_attention(masks: bool, answer: str, by_hand: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Reader(masks=masks, by_hand=by_hand)

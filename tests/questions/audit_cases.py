@@ -105,13 +105,21 @@ def frozen(*names: str) -> dict[str, Any]:
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
 
 
+def sized(mean: float, std: float, **more: Any) -> Synthetic:
+    """A run whose inputs have this mean and deviation."""
+    return stuck(**{"inputs/mean": at(mean), "inputs/std": at(std), **more})
+
+
 def broken_at(step: int) -> Any:
     """A loss that is NaN from a step on."""
     return np.where(step > STEPS, FALLING, NAN)
 
 
-def prepared(mean: float, std: float, end: float, **more: Any) -> Synthetic:
-    """A run trained on standardised inputs whose validation is given others, and ends at this loss."""
+def prepared(mean: float, std: float, end: float, *, falling: Any = None, **more: Any) -> Synthetic:
+    """A run trained on standardised inputs whose validation is given others, and ends at this loss.
+
+    With `falling` it is a classifier with that loss.
+    """
     sides = {
         "inputs/mean": (SAMPLED, np.linspace(-0.1, 0.1, len(SAMPLED))),
         "inputs/std": (SAMPLED, np.linspace(0.9, 1.1, len(SAMPLED))),
@@ -119,7 +127,7 @@ def prepared(mean: float, std: float, end: float, **more: Any) -> Synthetic:
         "val_inputs/std": ([199, 399, 599], [std] * 3),
         "val_loss": ([199, 399, 599], [end] * 3),
     }
-    return run(**sides, **more)
+    return run(**sides, **more) if falling is None else stuck(loss=falling, **{**sides, **more})
 
 
 def evaluated(first: int, last: int = 600) -> Any:
@@ -178,7 +186,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.4", "missing", run(running_statistics=([0], [3.0]), untouched_statistics=([0], [3.0]))),
     ("A8.1", "not-applicable", run()),
     ("A8.1", "pass", run(config={"pad_id": 0}, padding_attention=at(0.0))),
-    ("A8.1", "attended", run(config={"pad_id": 0}, padding_attention=at(0.2))),
+    ("A8.1", "seems-attended", run(config={"pad_id": 0}, padding_attention=at(0.2))),
     ("A8.1", "not-applicable", run(config={"pad_id": 0})),
     ("A8.1", "missing", run(config={"pad_id": 0}, without=("dead_heads/a",))),
     ("A6.2", "not-applicable", run()),
@@ -191,6 +199,18 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
+    ("A5.8", "not-applicable", run()),
+    ("A5.8", "pass", sized(0.0, 1.0)),
+    ("A5.8", "pass", sized(100.0, 50.0, loss=STUCK - 1.08)),  # and it learns
+    ("A5.8", "not-scaled", sized(100.0, 50.0)),
+    ("A5.8", "not-scaled", sized(0.0, 1e-3)),
+    ("A5.9", "not-applicable", run()),
+    ("A5.9", "pass", run(**{"fit/squared": at(0.5), "fit_guess/squared": at(1.0)})),
+    ("A5.9", "constant", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
+    ("A5.9", "missing", run(**{"fit/squared": ([0], [0.1]), "fit_guess/squared": ([0], [0.0])})),
+    ("S1.4", "by-heart-alone", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
+    ("S1.4", "by-heart-alone", prepared(0.0, 1.5, end=2.2, falling=2.08 - 1.0 * STEPS / 600)),
+    ("S1.4", "pass", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [1.5, 1.4, 1.3]))),
     ("A2.3", "not-applicable", run()),
     ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
     ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),

@@ -521,6 +521,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C6.2", "not-applicable", run(without=("moment1_norm/0", "moment2_norm/0"))),
     ("C6.2", "missing", run(manifest={"param_groups": []})),
     # C6.3
+    (
+        "C7.2",
+        "small-enough",
+        run(
+            loss=0.65 * math.log(512) + (FALLING - 1.5) * 0.35,
+            val_loss=([199, 399, 599], [4.2, 4.1, 4.1]),
+            **grown(5.0, 0.1),
+        ),
+    ),
     ("C6.3", "not-applicable", run(backwards=np.ones(600), backward_loss=FALLING)),
     ("C6.3", "not-applicable", run()),
     ("C6.3", "pass", run(config={"accumulation": 4}, backwards=np.full(600, 4.0), backward_loss=FALLING)),

@@ -34,6 +34,12 @@ def at(steps: list[int], *values: float) -> tuple[list[int], list[float]]:
     return steps, list(values) * len(steps) if len(values) == 1 else list(values)
 
 
+def alike(share: float) -> Synthetic:
+    """Outputs that point the same way to this share, of a loss that compares nothing."""
+    series = {"output_alike": ([0, 50, 100, 150], [share] * 4)}
+    return run(config={"vocab_size": None}, manifest=NO_CLASSES, **series)
+
+
 def ahead(**shares: float) -> dict[str, Any]:
     return {f"future_attention/{name.replace('_', '.')}": at(SAMPLES, share) for name, share in shares.items()}
 
@@ -238,6 +244,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S6.3", "no-slope", run(**{"saturated/a": ([0, 100, 200, 300], [0.1, 0.95, 0.96, 0.97])})),
     ("S6.3", "pass", run(**{"saturated/a": ([0, 100, 200, 300], [0.95, 0.96, 0.97, 0.3])})),
     ("S6.3", "missing", run(without=("saturated/a",))),
+    ("S4.3", "not-applicable", run()),
+    ("S4.3", "pass", alike(0.4)),
+    ("S4.3", "collapsed", alike(0.9999)),
+    ("S4.3", "missing", run(config={"vocab_size": None}, manifest=NO_CLASSES)),
     # S6.1
     ("S6.1", "pass", run()),
     ("S6.1", "pass", units(0.5)),

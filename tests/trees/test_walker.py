@@ -128,7 +128,7 @@ def test_every_edge_of_the_real_questions_leads_to_a_question() -> None:
                 assert any(code == target or code.startswith(f"{target}.") for code in QUESTIONS), (each.code, outcome)
 
 
-READING_ORDER = "S1.1 S1.2 S3.1 S3.2 S2.1 S2.2 S1.3 S1.5 S4.1 S4.2 S5.1 S5.2 S6.1 S6.2 S6.3 S7.1 S7.2 S1.4"
+READING_ORDER = "S1.1 S1.2 S3.1 S3.2 S2.1 S2.2 S1.3 S1.5 S4.1 S4.2 S4.3 S5.1 S5.2 S6.1 S6.2 S6.3 S7.1 S7.2 S1.4"
 
 
 def test_the_trees_go_by_their_codes_and_the_signatures_by_the_order_of_reading() -> None:

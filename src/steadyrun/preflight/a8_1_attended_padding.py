@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from steadyrun.preflight.same_cause import probe_of, same
+from steadyrun.preflight.same_cause import probe_of
 from steadyrun.questions.audits.a8_1_attended_padding import QUESTION as RECORDED
-from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.text import shown
 
@@ -164,7 +164,13 @@ QUESTION = probe_of(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="padding does not matter"),
-        same(RECORDED, "attended", ("C1", "C4", "S", "P6")),
+        Outcome(
+            name="attended",
+            answer=FAULT,
+            meaning="attention reads the padding",
+            fix=_FIX,
+            explains=("C1", "C4", "S", "P6"),
+        ),
         Outcome(
             name="read",
             answer=NOTE,

@@ -48,6 +48,7 @@ def magnitude_counts(values: Tensor) -> Tensor:
     return counts / flat.numel()
 
 
+_FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
 _hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
 
 
@@ -74,6 +75,7 @@ class ForwardSample:
     follows: dict[str, str] = field(default_factory=dict)  # block -> the block whose output it takes
     order: dict[int, None] = field(default_factory=dict)  # ids of the modules with parameters, as they ran
     batchnorm_values: int | None = None  # the fewest values that a batch normalisation had per channel
+    alike: Tensor | None = None  # how far the outputs of different rows point the same way: 1 if all do
     log_z: Tensor | None = None  # mean log of the normaliser of the output's softmax
     inputs: Tensor | None = None  # statistics of what the pass was given
     padding: Padding | None = None  # which of its positions are padding
@@ -184,6 +186,7 @@ class ForwardProbe:
                 return
             if module is self._model and "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
+                self._sample.alike = same_direction(output)
                 self.outputs += floats_in(output)
                 self._follow_padding(output)
             if key in self._inputs:
@@ -259,6 +262,7 @@ class ForwardProbe:
             self._sample.output_width = width
             if "objective" in self._wanted:
                 self._sample.log_z = log_normaliser(output)
+                self._sample.alike = same_direction(output)
 
     def _leave_mode(self) -> None:
         if self._mode is not None:
@@ -322,6 +326,17 @@ class ForwardProbe:
             sample.future[name] = share
 
         return looks_ahead
+
+
+def same_direction(output: object) -> Tensor | None:
+    """The length of the mean direction of the rows of an output; None if it has too few or too narrow rows."""
+    rows = first_float(output)
+    if rows is None or rows.dim() < 2 or rows.shape[0] < _FEWEST_ROWS or rows[0].numel() < _FEWEST_ROWS:
+        return None
+    with torch.no_grad():
+        flat = torch.nn.functional.normalize(rows.detach()[:_MOST_ROWS].flatten(1).float(), dim=1)
+        length: Tensor = torch.linalg.vector_norm(flat.mean(0))
+        return length
 
 
 def padded_text(ids: Tensor, pad_id: int, *, ends_text: bool) -> Tensor:

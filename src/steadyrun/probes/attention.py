@@ -160,7 +160,7 @@ class AttentionMode(TorchFunctionMode):
     def _see_softmax(self, scores: Tensor, weights: Tensor) -> None:
         """What it shows of later keys counts only when its weights reach the values as they are: see `_follow`."""
         heads = softmax_heads(scores.detach())
-        self._confirm = self._receive(replace(heads, future=None), False)
+        self._confirm = self._receive(replace(heads, future=None, scores=None), False)  # a mask may still come
         self._future = heads.future if scores_of_one_source(scores) else None
         self._weights = weakref.ref(weights)
 
@@ -291,9 +291,10 @@ def module_scores(
     causal = bool(arguments.get("is_causal")) and mask is None
     scores = fused_scores(q, k, k, attn_mask=mask, is_causal=causal)
     padding = arguments.get("key_padding_mask")
-    if padding is not None and padding.dtype == torch.bool and padding.dim() == 2:
-        rows = _spread(padding.shape[0], _BATCH_ROWS)
-        scores = scores.masked_fill(padding[rows][:, None, None, :], -math.inf)
+    if padding is not None and padding.dim() == 2:
+        hidden = padding[_spread(padding.shape[0], _BATCH_ROWS)][:, None, None, :]
+        whole = hidden.dtype == torch.bool  # torch's own layers hand over what is to be added instead
+        scores = scores.masked_fill(hidden, -math.inf) if whole else scores + hidden
     return scores, arguments["query"], arguments["key"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,10 +105,10 @@ def _start(
         return (
             (RANDOM, "init 'random' is declared") if init.lower() == RANDOM else (LEARNED, f"init {init!r} is declared")
         )
-    if loss is None or classes is None:
-        return UNKNOWN, "neither init nor the number of classes is known"
-    if run.events("resume") and loss.steps[0] > 0:
+    if loss is not None and run.events("resume") and loss.steps[0] > 0:
         return UNKNOWN, f"the record begins at step {loss.step_at(0)} with a resumed run"
+    if loss is None or classes is None:
+        return _start_of_numbers(run, limit)
     ratio = float(loss.values[0]) / math.log(classes)
     words = f"the first loss is {shown(loss.values[0])}, a guess costs ln {classes} = {shown(math.log(classes))}"
     if ratio < 1 - limit["near"]:
@@ -128,6 +130,33 @@ def _validated_by(run: Signals, limit: LimitTable, loss: Points | None) -> str:
         return ""
     where = f"the validation losses lie at steps {val.steps[0]:.0f} to {val.steps[-1]:.0f}"
     return f"{where}: they count something else than the training losses"
+
+
+def _start_of_numbers(run: Signals, limit: LimitTable) -> tuple[str, str]:
+    """The start of a run whose loss chooses among no classes: by its first predictions, or by its weights."""
+    for name in run.matching("fit/*"):
+        fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
+        if fit is not None and guess is not None and fit.values[0] >= (1 - limit["near"]) * guess.values[0] > 0:
+            return RANDOM, "the first predictions are no better than a guess that ignores the inputs"
+    made = [weight for weight in run.listed("initial_weights") if _is_matrix(weight, limit)]
+    fresh = sum(_is_as_made(weight, limit) for weight in made)
+    if made and fresh >= len(made) / 2:
+        return RANDOM, f"{fresh} of {len(made)} matrices are as torch makes them"
+    return UNKNOWN, "neither init nor the number of classes is known"
+
+
+def _is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:
+    shape = weight.get("shape")
+    return isinstance(shape, list) and len(shape) >= 2 and math.prod(shape) >= limit["elements"]
+
+
+def _is_as_made(weight: Mapping[str, Any], limit: LimitTable) -> bool:
+    """Whether a matrix fills the range of torch's uniform start and keeps within it, as no trained one does."""
+    fan_in, low, high = (number(weight.get(name)) for name in ("fan_in", "min", "max"))
+    if not fan_in or low is None or high is None:
+        return False
+    reach = max(-low, high) * math.sqrt(fan_in)
+    return 1 - limit["full"] <= reach <= 1 + limit["beyond"]
 
 
 def _moves_freely(run: Signals, loss: Points | None) -> str:

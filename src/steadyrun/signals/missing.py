@@ -19,6 +19,7 @@ HOW_TO_RECORD: Mapping[str, str] = {
     "spectral_norm/*": "call run.watch(model, optimizer) before training",
     "block_param_norm/*": "call run.watch(model, optimizer) before training",
     "dead_units/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
+    "output_alike": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "saturated/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "padding_attention": "call run.watch(model, optimizer) before the first forward pass of an eager model",
     "dead_heads/*": "call run.watch(model, optimizer) before the first forward pass of an eager model",

@@ -106,6 +106,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         probe="dead_units",
         panel=6,
     ),
+    CatalogueEntry("output_alike", "how far outputs of other inputs point the same way: 1 if all do", "", "objective"),
     CatalogueEntry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
     CatalogueEntry(
         "grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"

@@ -30,9 +30,12 @@ def find(run: Signals, limit: Limits) -> Finding:
         f"validation {shown(gap.val.values[gap.best])} at its best (step {gap.val.step_at(gap.best)}), "
         f"{shown(gap.val.values[-1])} at the end"
     )
-    learned = float(gap.val.values[gap.best]) < max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
+    start = max(progress(run, limit["losses"]).start, float(gap.val.values[0]))
+    learned = float(gap.val.values[gap.best]) < start
+    broken = float(gap.val.values[-1]) > limit["absurd"] * abs(start)  # no overfitting makes that of a model
     if (
         learned
+        and not broken
         and last > limit["gap"]
         and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
         and gap.train_fell_since
@@ -116,6 +119,14 @@ QUESTION = Question(
     needs=("loss", "val_loss", "example_hash/train", "example_hash/val"),
     panel=1,
     thresholds=(
+        Threshold(
+            name="absurd",
+            value=10,
+            unit="times the untrained loss",
+            meaning="a validation loss beyond this is broken, not overfitted",
+            seed="",
+            decision="models that know their training data by heart end at two to five times the loss of a guess",
+        ),
         Threshold(
             name="close",
             value=0.5,

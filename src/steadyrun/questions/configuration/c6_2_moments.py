@@ -106,7 +106,8 @@ def _taken(run: Signals, counts: Points) -> Floats:
 
 def _empty(run: Signals, group: Group, limit: Limits) -> Finding | None:
     """No second moment although gradients came."""
-    moments, norms = run.maybe(f"moment2_norm/{group.number}"), run.maybe("grad_norm")
+    moments = run.maybe(f"moment2_norm/{group.number}")
+    norms = run.maybe("grad_norm_applied") or run.maybe("grad_norm")  # what the optimizer found: after clipping
     if moments is None or norms is None or float(np.median(norms.values)) <= 0:
         return None
     later = moments.from_step(limit["later"])

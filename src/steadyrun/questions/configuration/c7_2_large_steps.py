@@ -6,6 +6,7 @@ from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_word
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.vital_signs import v1_2_guess, v1_3_validation
 from steadyrun.signals.facts import LEARNED as LEARNED_START
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
@@ -37,10 +38,19 @@ def find(run: Signals, limit: Limits) -> Finding:
     if memory > limit["memory"] and memory > limit["of_the_run"] * loss.steps:
         message = f"momentum averages over {shown(memory)} steps, in a run of {loss.steps:.0f} steps"
         return Finding("momentum-too-long", f"{message}; {words}.", measured)
-    if (move > limit["move"] and most > limit["growth"]) or times > limit["far"]:
+    if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
         limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
+
+
+def _works(run: Signals, limit: Limits) -> bool:
+    """Whether the model is far better than a guess, and validation is near its best."""
+    guess, validated = limit.ask(v1_2_guess.QUESTION, run), limit.ask(v1_3_validation.QUESTION, run)
+    if guess.kind != PASS or validated.kind != PASS:
+        return False
+    near = validated.measured["end"] <= (1 + limit["near_best"]) * validated.measured["best"]
+    return near and guess.measured["ratio"] < limit["works"]
 
 
 def _memory(run: Signals) -> float:
@@ -61,6 +71,22 @@ QUESTION = Question(
     panel=2,
     thresholds=(
         LOSSES,
+        Threshold(
+            name="works",
+            value=0.8,
+            unit="of a guess's loss",
+            meaning="a model this much better than a guess, whose validation follows, takes steps that work",
+            seed="",
+            decision="tables of a recommender grow five times and are right",
+        ),
+        Threshold(
+            name="near_best",
+            value=0.1,
+            unit="of the best validation loss",
+            meaning="how far above its best validation may end",
+            seed="",
+            decision="steps that overwrite what was learned make validation swing by more",
+        ),
         Threshold(
             name="move",
             value=0.025,

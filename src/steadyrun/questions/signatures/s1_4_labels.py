@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.audits import a5_6_input_preparation
 from steadyrun.questions.configuration import (
     c5_1_initial_weights,
     c7_1_travel,
@@ -41,6 +42,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"guess": guess, "loss": reached, "best": best, "rounds": rounds, "steps": float(len(loss))}
     facts = f"guessing by the class frequencies costs {shown(guess)}, the loss of the second half is {shown(reached)}"
     stuck = best > limit["share"] * guess and reached + 2 * error > limit["share"] * guess
+    if not stuck and (found := _memorised(run, limit, guess, reached, rounds, measured)) is not None:
+        return found
     if not stuck:
         return Finding("pass", f"{facts}.", measured)
     young = len(loss) < limit["steps"] or rounds < limit["rounds"] or run.running
@@ -52,6 +55,25 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("nothing-yet", f"{facts}; the labels may be right: {other}", measured)
     message = f"{facts}, after {len(loss)} steps and {rounds:.1f} times through the data: the inputs tell nothing"
     return Finding("unrelated", f"{message}, although weights move and gradients arrive.", measured)
+
+
+def _memorised(
+    run: Signals, limit: Limits, guess: float, reached: float, rounds: float, measured: dict[str, float]
+) -> Finding | None:
+    """Training beats a guess and validation never does, although its inputs are prepared alike."""
+    val = run.maybe("val_loss")
+    if val is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
+        return None
+    best = float(np.min(val.values))
+    if best < limit["share"] * guess or min(reached, measured["best"]) > limit["share"] * guess:
+        return None
+    if limit.ask(a5_6_input_preparation.QUESTION, run).kind in (FAULT, SUSPECT):
+        return None
+    message = (
+        f"guessing by the class frequencies costs {shown(guess)}; training reaches {shown(reached)} after {rounds:.1f} "
+        f"times through the data, validation never gets below {shown(best)}: what is learned holds nowhere else."
+    )
+    return Finding("by-heart-alone", message, {**measured, "validation": best})
 
 
 def _size_that_is_off(run: Signals, limit: Limits) -> str:
@@ -87,6 +109,14 @@ QUESTION = Question(
     needs=("objective", "batch"),
     panel=1,
     thresholds=(
+        Threshold(
+            name="validations",
+            value=3,
+            unit="validations",
+            meaning="how many must be no better than a guess",
+            seed="",
+            decision="the first may come early",
+        ),
         Threshold(
             name="share",
             value=0.985,
@@ -147,6 +177,16 @@ QUESTION = Question(
             "too.",
             may_pass=True,
             symptom=True,
+        ),
+        Outcome(
+            name="by-heart-alone",
+            answer=SUSPECT,
+            meaning="training is learned by heart and validation is never better than a guess: labels of other inputs",
+            fix="Look at examples with their labels: permute inputs and labels together, and join them by a key.",
+            experiment="Train on shuffled labels: if the curves look the same, the labels are unrelated. If not, there "
+            "is too little data for this model.",
+            explains=("C4.2", "C7", "S1.3", "V1"),
+            may_pass=True,
         ),
         Outcome(name="nothing-yet", answer=NOTE, meaning="nothing is learned from the inputs yet"),
     ),

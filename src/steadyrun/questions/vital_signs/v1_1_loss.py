@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.progress import levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
@@ -25,6 +29,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if loss.start - loss.end > surely and fallen > limit["fallen"]:
         if known.moves_freely:
             return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
+        if lost > limit["some"] and _validation_holds(run, limit, loss):
+            return Finding("fell", f"{words}; validation stays near its best.", measured)
         if loss.end - loss.best > surely and lost > limit["lost"]:
             message = f"{words}: {percent(lost)} of the descent is lost again (limit {percent(limit['lost'])})."
             return Finding("fell-back", message, measured, loss.best_step)
@@ -42,6 +48,15 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding(outcome, f"{message} in {loss.steps:.0f} steps.", measured)
     outcome = "flat" if known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
+
+
+def _validation_holds(run: Signals, limit: Limits, loss: Levels) -> bool:
+    """Whether validation has lost little of the descent: then training has become harder, not the model worse."""
+    val = run.maybe("val_loss")
+    if val is None or len(val) < limit["validations"] or float(np.min(val.values)) <= 0:
+        return False
+    best, end = float(np.min(val.values)), float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
+    return 0 < best < loss.start and math.log(end / best) < limit["some"] * math.log(loss.start / best)
 
 
 QUESTION = Question(
@@ -93,6 +108,22 @@ QUESTION = Question(
             meaning="smaller changes are noise",
             seed="",
             decision="the best of twenty blocks lies two errors low by chance",
+        ),
+        Threshold(
+            name="validations",
+            value=4,
+            unit="validations",
+            meaning="with fewer, validation cannot speak for a loss that rises",
+            seed="",
+            decision="a best, an end, and some between",
+        ),
+        Threshold(
+            name="last",
+            value=5,
+            unit="th part of the validations",
+            meaning="whose median is the end",
+            seed="",
+            decision="as in V1.3",
         ),
         Threshold(
             name="won",

@@ -1,0 +1,68 @@
+"""A5.9: is there more than one answer to learn?"""
+
+from __future__ import annotations
+
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.signals.facts import CONTRASTIVE
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.run_signals import Signals
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    known = known_facts(run, limit)
+    if known.moves_freely or known.objective == CONTRASTIVE:
+        raise NotApplicable("the targets of this objective say who is who, not what is right")
+    guesses = [points for name in run.matching("fit_guess/*") if (points := run.maybe(name)) is not None]
+    if not guesses:
+        raise NotApplicable("the loss compares no predictions with targets, as far as was recorded")
+    if min(len(points) for points in guesses) < limit["samples"]:
+        raise MissingSignal("fit/*", f"targets were sampled {len(guesses[0])} times, {limit['samples']:g} are needed")
+    largest = max(float(points.values.max()) for points in guesses)
+    measured = {"guess": largest}
+    if largest <= limit["alike"]:
+        message = f"in {len(guesses[0])} sampled steps all targets are the same: a constant is off by {largest:.2g}."
+        return Finding("constant", message, measured)
+    return Finding("pass", f"targets differ: a constant has an error of up to {largest:.3g}.", measured)
+
+
+QUESTION = Question(
+    code="A5.9",
+    name="targets differ",
+    asks="Do the targets of training differ from each other?",
+    why="If all targets are the same (no negative examples, a column that is constant), one answer fits all: the loss "
+    "falls to nothing and nothing is learned.",
+    needs=("fit/*",),
+    panel=1,
+    thresholds=(
+        Threshold(
+            name="alike",
+            value=1e-6,
+            unit="error of a constant",
+            meaning="targets that differ less are the same",
+            seed="",
+            decision="rounding",
+        ),
+        Threshold(
+            name="samples",
+            value=4,
+            unit="samples",
+            meaning="how many are looked at",
+            seed="",
+            decision="one batch of one class may come by chance",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="pass", answer=PASS, meaning="there is something to tell apart"),
+        Outcome(
+            name="constant",
+            answer=SUSPECT,
+            meaning="all targets are the same: one answer fits all",
+            fix="Add examples of the other answers (negative pairs, another class); look at how targets are made.",
+            experiment="Print the targets of ten batches: if they are all the same, the loss cannot teach anything.",
+            explains=("C4.2", "S1", "V1"),
+        ),
+    ),
+    find=find,
+    always=True,
+)
