@@ -209,6 +209,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.9", "constant", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
     ("A5.9", "missing", run(**{"fit/squared": ([0], [0.1]), "fit_guess/squared": ([0], [0.0])})),
     ("S1.4", "by-heart-alone", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
+    (
+        "S1.4",
+        "by-heart-alone",
+        stuck(
+            loss=2.08 - STEPS / 600,
+            val_loss=([199, 399, 599], [2.08, 2.1, 2.2]),
+            **{"example_hash/val": (np.full(1920, 1), np.arange(1920.0))},
+        ),
+    ),
     ("S1.4", "by-heart-alone", prepared(0.0, 1.5, end=2.2, falling=2.08 - 1.0 * STEPS / 600)),
     ("S1.4", "pass", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [1.5, 1.4, 1.3]))),
     ("A2.3", "not-applicable", run()),

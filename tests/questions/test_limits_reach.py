@@ -51,6 +51,7 @@ ASKED = [
     ("C7.2", "small-enough", "V1.2", "beats", 0.01, "rate-too-high"),
     ("C7.2", "small-enough", "V1.3", "fewest", 100.0, "rate-too-high"),
     ("A5.8", "pass", "V1.2", "beats", 0.01, "not-scaled"),
+    ("S1.4", "by-heart-alone", "V1.6", "larger", 2.0, "pass"),
     ("S1.4", "by-heart-alone", "A5.6", "ratio", 1.2, "pass"),
     ("A5.7", "repeated-unrelated", "S1.4", "steps", 10_000.0, "repeated"),
     ("C3.1", "high", "C7.1", "clipped", 1000.0, "always-clipping"),

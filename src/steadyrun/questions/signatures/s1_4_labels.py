@@ -16,8 +16,9 @@ from steadyrun.questions.configuration import (
 )
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.curves import ema
-from steadyrun.signals.facts import RANDOM
+from steadyrun.signals.facts import CONTRASTIVE, RANDOM
 from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
@@ -61,13 +62,16 @@ def _memorised(
     run: Signals, limit: Limits, guess: float, reached: float, rounds: float, measured: dict[str, float]
 ) -> Finding | None:
     """Training beats a guess and validation never does, although its inputs are prepared alike."""
-    val = run.maybe("val_loss")
+    val, known = run.maybe("val_loss"), known_facts(run, limit)
     if val is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
+        return None
+    if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
         return None
     best = float(np.min(val.values))
     if best < limit["share"] * guess or min(reached, measured["best"]) > limit["share"] * guess:
         return None
-    if limit.ask(a5_6_input_preparation.QUESTION, run).kind in (FAULT, SUSPECT):
+    others = (a5_6_input_preparation, v1_6_data)  # validation is prepared differently, or there is too little data
+    if any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others):
         return None
     message = (
         f"guessing by the class frequencies costs {shown(guess)}; training reaches {shown(reached)} after {rounds:.1f} "
