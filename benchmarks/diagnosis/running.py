@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -89,9 +89,11 @@ def results(chosen: list[Case], tool: str, jobs: int, *, again: bool) -> Iterato
         for case in chosen:
             yield measure(case, tool, again=again)
         return
-    # Not an executor with max_tasks_per_child: before Python 3.12 it hangs when its workers have done their tasks.
-    with get_context("spawn").Pool(jobs, maxtasksperchild=40) as pool:
-        yield from pool.imap_unordered(partial(measure, tool=tool, again=again), chosen)
+    # An executor, since the workers of a Pool may not have loaders with workers of their own; without
+    # max_tasks_per_child, since before Python 3.12 it hangs when its workers have done their tasks.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(measure, case, tool, again=again) for case in chosen]):
+            yield done.result()
 
 
 def stored(tool: str, fleet: str = "first") -> list[dict[str, Any]]:
