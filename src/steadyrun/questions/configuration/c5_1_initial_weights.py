@@ -81,6 +81,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             wide, lambda w: f"deviation {shown(w.std)}, {shown(w.too_wide)} times sqrt(2 / fan-in)", limit["wide"]
         )
         known = any(w.of_a_layer for w in wide) or len(wide) > len(matrices) / 2
+        if not proof and (off := _all_off(run, limit, weights, measured)) is not None:
+            return off
         return _judge("too-wide", facts, proof if known else "", measured)
     if embeddings:
         return _judge(
@@ -116,7 +118,11 @@ def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[
         gone, words = fallen(run, limit), fall_in_words(run, limit)
     except (MissingSignal, NotApplicable):
         return None
-    if usual > limit["rather_wide"] and gone < limit["learned"] and (proof := _starts_badly(run, limit)):
+    if (
+        usual > limit["rather_wide"]
+        and gone < limit["learned"]
+        and (proof := _starts_badly(run, limit) or _predicts_badly(run, limit))
+    ):
         return Finding("perhaps-too-wide", f"{facts}; {proof}; {words}.", measured, 0)
     normed = any(w.role == "norm" for w in weights)
     if usual < limit["narrow"] and not normed and gone < limit["learned"]:
@@ -139,6 +145,15 @@ def _starts_badly(run: Signals, limit: Limits) -> str:
     gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
     if gradient.outcome == "too-large" and known_facts(run, limit).classes is not None:
         return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
+    return ""
+
+
+def _predicts_badly(run: Signals, limit: Limits) -> str:
+    """What the first predictions of numbers say of the damage."""
+    for name in run.matching("fit/*"):
+        fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
+        if fit is not None and guess is not None and fit.values[0] > limit["astray"] * guess.values[0] > 0:
+            return f"the first predictions have {shown(fit.values[0] / guess.values[0])} times the error of a guess"
     return ""
 
 
@@ -183,6 +198,14 @@ QUESTION = Question(
     needs=("initial_weights", "loss"),
     panel=5,
     thresholds=(
+        Threshold(
+            name="astray",
+            value=20,
+            unit="times the error of a guess",
+            meaning="first predictions this far off show that the start is too wide",
+            seed="",
+            decision="untrained networks of usual width are within ten times, if targets are of unit size",
+        ),
         LOSSES,
         Threshold(
             name="wide",
@@ -283,7 +306,7 @@ QUESTION = Question(
             experiment="Train 200 steps from weights divided by their factor over sqrt(2 / fan-in). If the loss gets "
             "lower, the start was too wide.",
             may_pass=True,
-            explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4", "S4"),
+            explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4:unrelated", "S4"),
         ),
         Outcome(
             name="perhaps-too-narrow",
@@ -293,7 +316,7 @@ QUESTION = Question(
             experiment="Train 200 steps from torch's default initialisation. If the loss falls faster, the start was "
             "too narrow.",
             may_pass=True,
-            explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4"),
+            explains=("V1", "C4.1", "C7.2", "S1.4:unrelated", "S1.5", "S4"),
         ),
     ),
     find=find,

@@ -115,7 +115,7 @@ QUESTION = Question(
             experiment="Train 200 steps with ten times the learning rate. If the loss falls faster, the rate was too "
             "low.",
             may_pass=True,
-            explains=("V1", "C4.1", "S1.4", "S1.5"),
+            explains=("V1", "C4.1", "S1.4:unrelated", "S1.5"),
         ),
         Outcome(
             name="clip-too-tight",
@@ -125,7 +125,7 @@ QUESTION = Question(
             experiment="Train 200 steps with the clip threshold at the median gradient norm. If the loss falls faster, "
             "the threshold was too low.",
             may_pass=True,
-            explains=("V1", "C3", "C4.1", "S1.4", "S1.5"),
+            explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5"),
         ),
     ),
     find=find,

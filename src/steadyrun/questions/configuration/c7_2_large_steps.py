@@ -148,7 +148,7 @@ QUESTION = Question(
             experiment="Train 200 steps from fresh weights with a tenth of the learning rate. If the loss gets lower, "
             "the rate was too high.",
             may_pass=True,
-            explains=("V1", "C3", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
+            explains=("V1", "C3", "C4.1", "S1.4:unrelated", "S1.5", "S4", "S5", "S6"),
         ),
         Outcome(
             name="momentum-too-long",
@@ -157,7 +157,7 @@ QUESTION = Question(
             fix="Use momentum 0.9 (Adam: betas=(0.9, 0.999)).",
             experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too long.",
             may_pass=True,
-            explains=("V1", "C4.1", "S1.4", "S1.5"),
+            explains=("V1", "C4.1", "S1.4:unrelated", "S1.5"),
         ),
     ),
     find=find,

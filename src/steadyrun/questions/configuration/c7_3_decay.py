@@ -139,7 +139,7 @@ QUESTION = Question(
             fix="Use a weight decay of 0.01 to 0.1 with AdamW, 1e-4 to 1e-3 with SGD.",
             experiment="Train 200 steps with weight decay 0. If the loss gets lower, decay was too strong.",
             may_pass=True,
-            explains=("V1", "C4.1", "S1.4", "S1.5", "S4", "S5", "S6"),
+            explains=("V1", "C4.1", "S1.4:unrelated", "S1.5", "S4", "S5", "S6"),
         ),
     ),
     find=find,

@@ -104,7 +104,7 @@ QUESTION = Question(
             fix="Use eps=1e-8.",
             experiment="Train 200 steps with eps=1e-8. If the loss falls faster, epsilon was too large.",
             may_pass=True,
-            explains=("V1", "C4.1", "C7.1", "S1.4", "S1.5"),
+            explains=("V1", "C4.1", "C7.1", "S1.4:unrelated", "S1.5"),
         ),
         Outcome(
             name="betas",
@@ -114,7 +114,7 @@ QUESTION = Question(
             experiment="Train 200 steps with betas=(0.9, 0.999). If the loss gets lower and weights stop growing, the "
             "betas were wrong.",
             may_pass=True,
-            explains=("V1", "C4.1", "C7.2", "S1.4", "S1.5", "S4", "S5"),
+            explains=("V1", "C4.1", "C7.2", "S1.4:unrelated", "S1.5", "S4", "S5"),
         ),
     ),
     find=find,

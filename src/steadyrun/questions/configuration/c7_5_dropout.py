@@ -68,7 +68,7 @@ QUESTION = Question(
             fix="Use dropout 0.1 to 0.5. nn.Dropout takes the fraction to drop, not the fraction to keep.",
             experiment="Train 200 steps with dropout 0.1. If the loss gets lower, dropout was too high.",
             may_pass=True,
-            explains=("V1", "C1.1", "C4", "S1.4", "S1.5"),
+            explains=("V1", "C1.1", "C4", "S1.4:unrelated", "S1.5"),
         ),
     ),
     find=find,

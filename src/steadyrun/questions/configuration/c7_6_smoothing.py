@@ -59,7 +59,7 @@ QUESTION = Question(
             fix="Use label_smoothing=0.1 or 0. If 1 - s was meant, turn it around.",
             experiment="Train 200 steps with label_smoothing=0.1. If validation accuracy rises, smoothing was too "
             "strong.",
-            explains=("V1", "C4", "S1.4", "S1.5"),
+            explains=("V1", "C4", "S1.4:unrelated", "S1.5"),
         ),
     ),
     find=find,

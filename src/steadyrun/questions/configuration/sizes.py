@@ -6,6 +6,7 @@ import math
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import Limits, Threshold
+from steadyrun.questions.vital_signs import v1_2_guess
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
@@ -42,11 +43,15 @@ def judged(run: Signals, limit: Limits) -> Levels:
 def fallen(run: Signals, limit: Limits) -> float:
     """The fraction of the first loss that is gone at the end.
 
-    If a mean cross-entropy starts above a guess, the loss of a guess counts as the start: getting there is no learning.
+    If a loss starts above that of a guess, the guess counts as the start: getting there is no learning.
     """
     loss, classes = judged(run, limit), known_facts(run, limit).classes
     start = min(loss.start, math.log(classes)) if classes and not _summed(run) else loss.start
-    return (start - loss.end) / abs(start) if start else 0.0
+    gone = (start - loss.end) / abs(start) if start else 0.0
+    if classes or not run.matching("fit/*"):
+        return gone
+    guess = limit.ask(v1_2_guess.QUESTION, run).measured
+    return min(gone, 1 - guess["ratio"]) if "ratio" in guess else gone
 
 
 def _summed(run: Signals) -> bool:
