@@ -275,3 +275,60 @@ def test_dead_units_behind_a_function(bias: float, answer: str, tmp_path: Path) 
     report = steadyrun.check(tmp_path / "run", all=True)
     assert found(report, "S6.1") == answer, str(report)
     assert (report.verdict == "healthy") is (answer == "pass"), str(report)
+
+
+def pairs(folder: Path, *, negatives: bool) -> steadyrun.Report:
+    """Two noisy views of a point are to get similar codes; without negatives one code fits all."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+    optimizer = adam(model, 1e-2)
+    with steadyrun.record(folder) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(400):
+            points = torch.randn(32, 16)
+            first, second = (functional.normalize(model(points + torch.randn(32, 16)), dim=1) for _ in range(2))
+            loss = (first - second).square().sum(1).mean()
+            if negatives:
+                loss = loss + torch.logsumexp(first @ second.T / 0.2, 1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(points,))
+    return steadyrun.check(folder)
+
+
+@pytest.mark.parametrize(("negatives", "answer"), [(True, "pass"), (False, "collapsed")])
+def test_codes_that_are_all_the_same(negatives: bool, answer: str, tmp_path: Path) -> None:
+    assert found(pairs(tmp_path / "run", negatives=negatives), "S4.3") == answer
+
+
+def regression(folder: Path, *, offset: float = 0.0, constant: bool = False) -> steadyrun.Report:
+    """A sum of sines of the inputs, which may lie far from zero; or a target that is always the same."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = adam(model, 1e-3)
+    with steadyrun.record(folder) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(500):
+            inputs = torch.randn(32, 6)
+            targets = torch.ones(32, 1) if constant else inputs.sin().sum(1, keepdim=True)
+            loss = functional.mse_loss(model(inputs + offset), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss, batch=(inputs + offset, targets))
+    return steadyrun.check(folder)
+
+
+def test_inputs_in_raw_units(tmp_path: Path) -> None:
+    raw, scaled = regression(tmp_path / "raw", offset=300.0), regression(tmp_path / "scaled")
+    assert (found(raw, "A5.8"), found(scaled, "A5.8")) == ("not-scaled", "pass"), str(raw)
+    assert scaled.verdict == "healthy", str(scaled)
+    assert raw.headline is not None
+    assert raw.headline.question.code == "A5.8", str(raw)
+
+
+def test_targets_that_are_all_the_same(tmp_path: Path) -> None:
+    report = regression(tmp_path / "run", constant=True)
+    assert found(report, "A5.9") == "constant"
+    assert report.verdict == "suspect", str(report)
