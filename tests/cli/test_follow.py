@@ -24,7 +24,7 @@ while not Path("go").exists():
     time.sleep(0.02)
 with run:
     for step in range(6, 60):
-        run.log(loss=6.2 - 0.01 * step, lr=float(sys.argv[1]))
+        run.log(loss=6.2 - 10 * float(sys.argv[1]) * step, lr=float(sys.argv[1]))
     while not Path("end").exists():
         time.sleep(0.02)
 """

@@ -119,7 +119,7 @@ def test_a_terminal_that_is_not_utf8_gets_ascii(run: Path, monkeypatch: pytest.M
     found = Terminal("top", str(run), "--once", PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert found.wait() == 0
     assert re.sub(r"\x1b\[[0-9;]*m", "", found.told).isascii()
-    assert "x 1 loss" in found.told
+    assert "! 1 loss" in found.told
 
 
 def test_hostile_names_move_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

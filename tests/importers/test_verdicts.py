@@ -80,7 +80,7 @@ def test_healthy_logs_are_healthy(check, log: str) -> None:  # type: ignore[no-u
     report = check(log)
     assert report.leaf is None, report.leaf
     assert report.suspects == ()
-    assert report.verdict == ("cannot-tell" if log.startswith("yolo") else "healthy")  # its last ten epochs are harder
+    assert report.verdict == "healthy"
 
 
 @pytest.mark.parametrize("log", CANNOT_TELL)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from steadyrun import Task
 from steadyrun.preflight.input_edits import changed, moved, tensors_in
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.preflight.token_positions import padding
+from steadyrun.probes.targets import padding
 from steadyrun.probes.gradient_reach import hidden_tensors
 from steadyrun.program.attributes import same
 from steadyrun.program.program_state import ProgramState

@@ -279,12 +279,12 @@ def _within(expected: Mapping[str, Any], signals: Signals, _report: Report) -> C
     highest = None if smooth is None else spikes.highest(smooth)
     if highest is None:
         return Checked("within", words, limit, "", CANNOT, f"the new run has no {name} in these steps")
-    if highest[1] > level + tolerance or signals.end <= last:
-        measured = (
-            f"{shown(highest[1])} at step {highest[0]}"
-            if signals.end > last
-            else f"not finite from step {signals.end:g} on"
-        )
+    bad = np.setdiff1d(signals.not_finite(name)[0], _skipped(signals))
+    bad = bad[(bad >= first) & (bad <= last)]
+    if highest[1] > level + tolerance or signals.end <= last or len(bad):
+        measured = f"{shown(highest[1])} at step {highest[0]}"
+        if signals.end <= last or len(bad):
+            measured = f"not finite at step {min([*bad.tolist(), signals.end]):g}"
         return Checked("within", words, limit, measured, FAILS)
     return _long_enough("within", words, limit, f"{shown(highest[1])} at step {highest[0]}", signals.raw(name), last)
 
