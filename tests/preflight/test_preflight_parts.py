@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from steadyrun import Task
 from steadyrun.preflight.input_edits import changed, moved, tensors_in
 from steadyrun.preflight.p5_4_modes import _first_call
-from steadyrun.probes.targets import padding
 from steadyrun.probes.gradient_reach import hidden_tensors
+from steadyrun.probes.targets import padding
 from steadyrun.program.attributes import same
 from steadyrun.program.program_state import ProgramState
 from steadyrun.program.reachable_objects import reached
