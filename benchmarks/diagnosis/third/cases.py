@@ -17,7 +17,7 @@ HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
     "boxes-flipped": ("boxes", {"flips": True}),
     "boxes-one-kind-common": ("boxes", {"imbalance": True, "steps_per_epoch": 17}),
     "boxes-resumed": ("boxes", {"resume_at": 160}),
-    "boxes-sgd-accumulation": ("boxes", SGD | {"lr_max": 0.05, "accumulation": 4, "norm": "group", "clip": None}),
+    "boxes-sgd-accumulation": ("boxes", SGD | {"lr_max": 0.1, "accumulation": 4, "norm": "group"}),
     "boxes-four-at-a-time": ("boxes", {"norm": "group", "batch_size": 4, "steps_per_epoch": 320, "steps": 800}),
     "boxes-recovered-spikes": ("boxes", {"spikes": True}),
     "boxes-tightly-clipped": ("boxes", {"clip": 0.1}),
@@ -49,6 +49,7 @@ HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
     "pinn-twelve-points": ("pinn", {"batch_size": 12}),
     "experts": ("experts", {}),
     "experts-accumulation": ("experts", {"accumulation": 4}),
+    "experts-sgd-accumulation": ("experts", SGD | {"lr_max": 0.3, "accumulation": 4, "clip": None}),
     "experts-noisy-labels": ("experts", {"noisy": True}),
     "experts-decay-0.1": ("experts", {"weight_decay": 0.1}),
     "experts-unbalanced": ("experts", {"balance": 0.0}),
@@ -88,9 +89,9 @@ HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
 
 # The healthy runs that each bug is built into: a faulty run differs from its twin by the bug alone.
 TWINS_OF: dict[str, str] = {
-    "rate-x25": "tagger flow deepq experts",
+    "rate-x25": "boxes flow deepq experts",
     "rate-a-300th": "triplet pinn distill writer",
-    "decay-of-5": "boxes topics experts",
+    "decay-of-5": "tagger topics experts",
     "dropout-of-90": "tagger writer cloud",
     "smoothing-of-80": "cloud tagger",
     "clip-at-1e-4": "cloud-sgd boxes-sgd",
@@ -161,7 +162,7 @@ TWINS_OF: dict[str, str] = {
     "teacher-not-loaded": "distill",
     "dead-units": "boxes cloud deepq",
     "micro-batches-lost": "experts-accumulation writer",
-    "not-divided": "boxes-sgd-accumulation",
+    "not-divided": "experts-sgd-accumulation",
     "never-zeroed": "triplet flow deepq",
     "erased": "topics writer",
     "optimizer-rebuilt": "distill tagger",

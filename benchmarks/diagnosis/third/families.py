@@ -14,4 +14,4 @@ NEW = (
     *("output cannot reach the target", "activation without curvature"),
     *("target network stands still", "no exploration", "discount out of range"),
 )
-ANSWERS: dict[str, tuple[str, ...]] = {name: () for name in NEW} | SECOND
+ANSWERS: dict[str, tuple[str, ...]] = dict.fromkeys(NEW, ()) | SECOND

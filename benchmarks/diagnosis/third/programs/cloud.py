@@ -70,11 +70,10 @@ class PointNet(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         x = points.transpose(1, 2)
         x = self.norm2(self.second(self.norm1(self.first(x)).relu())).relu()
+        best = x.amax(dim=2)
         if self.bug == "maximum-over-batch":
-            x = x.amax(dim=0, keepdim=True).expand_as(x).mean(dim=2)
-        else:
-            x = x.amax(dim=2)
-        return self.head(self.dropout(x))
+            best = x.amax(dim=0, keepdim=True).expand_as(x).mean(dim=2)
+        return self.head(self.dropout(best))
 
 
 def make_loss(config: Config) -> Any:

@@ -22,7 +22,7 @@ WIDTH, KINDS, TRAIN_ROWS, VAL_ROWS, LEVEL, SPREAD = 20, 6, 2400, 400, 50.0, 12.0
 def examples(seed: int) -> tuple[Tensor, Tensor]:
     """Inputs in their own units; a fixed curved rule gives the kind."""
     fixed, draw = torch.Generator().manual_seed(21), torch.Generator().manual_seed(seed)
-    one, two = torch.randn(WIDTH, 24, generator=fixed) / 3, torch.randn(24, KINDS, generator=fixed)
+    one, two = torch.randn(WIDTH, 24, generator=fixed) / 6, torch.randn(24, KINDS, generator=fixed)
     x = torch.randn(TRAIN_ROWS + VAL_ROWS, WIDTH, generator=draw)
     return LEVEL + SPREAD * x, ((x @ one).sin() @ two).argmax(dim=1)
 

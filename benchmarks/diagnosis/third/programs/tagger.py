@@ -106,7 +106,7 @@ def validation(config: Config) -> list[list[Tensor]]:
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
-    own: Config = {"steps": 320, "lr_max": 1e-2, "batch_size": 32, "num_classes": TAGS, "steps_per_epoch": 40}
+    own: Config = {"steps": 320, "lr_max": 2e-2, "batch_size": 32, "num_classes": TAGS, "steps_per_epoch": 40}
     own |= {"part": "embed", "dead": "lstm.bias_ih_l0", "weighted": False, "curriculum": False, "pad_id": PAD}
     return declared("tagger", bug, seed, changes, **own, reduction="mean", val_every=40)
 
