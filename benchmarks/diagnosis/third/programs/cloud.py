@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 
 import steadyrun
 from diagnosis.harness import Config
@@ -78,7 +78,10 @@ class PointNet(nn.Module):
 
 def make_loss(config: Config) -> Any:
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
-        return cross_entropy(model(batch[0]), batch[1], label_smoothing=config["smoothing"] if model.training else 0.0)
+        out = model(batch[0])
+        if config["bug"] == "softmax-over-batch":
+            return nll_loss(out.log_softmax(dim=0), batch[1])
+        return cross_entropy(out, batch[1], label_smoothing=config["smoothing"] if model.training else 0.0)
 
     return loss_fn
 

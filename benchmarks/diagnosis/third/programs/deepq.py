@@ -22,16 +22,18 @@ WALLS = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 0], [0, 1, 
 
 
 class Grids:
-    """Many games at once: walk from anywhere to the goal in the corner; holes end a game with a loss."""
+    """Many games at once: walk from anywhere, or from one corner, to the other corner; walls end a game."""
 
-    def __init__(self, count: int, draw: torch.Generator) -> None:
-        self.draw, self.at, self.age = draw, self.anywhere(count, draw), torch.zeros(count, dtype=torch.long)
+    def __init__(self, count: int, draw: torch.Generator, corner: bool) -> None:
+        self.draw, self.corner = draw, corner
+        self.at, self.age = self.anywhere(count), torch.zeros(count, dtype=torch.long)
 
-    @staticmethod
-    def anywhere(count: int, draw: torch.Generator) -> Tensor:
+    def anywhere(self, count: int) -> Tensor:
+        if self.corner:
+            return torch.zeros(count, 2, dtype=torch.long)
         free = (~WALLS).nonzero()
         free = free[(free != SIDE - 1).any(dim=1)]
-        return free[torch.randint(len(free), (count,), generator=draw)]
+        return free[torch.randint(len(free), (count,), generator=self.draw)]
 
     def seen(self) -> Tensor:
         return one_hot(self.at[:, 0] * SIDE + self.at[:, 1], SIDE * SIDE).float()
@@ -44,7 +46,7 @@ class Grids:
         hit = WALLS[self.at[:, 0], self.at[:, 1]]
         after, over = self.seen(), found | hit
         again = over | (self.age >= HORIZON)
-        self.at = torch.where(again[:, None], self.anywhere(len(again), self.draw), self.at)
+        self.at = torch.where(again[:, None], self.anywhere(len(again)), self.at)
         self.age = torch.where(again, 0, self.age)
         return found.float() - hit.float() - 0.02, after, over
 
@@ -59,9 +61,8 @@ def replayed(config: Config, first: int, model: nn.Module) -> Iterator[list[Tens
     """Play on, remember, and draw from memory: what was seen, done, and what it is worth by the target network."""
     bug, number = config["bug"], first
     draw = torch.Generator().manual_seed(config["seed"] + first)
-    grids, target = Grids(GAMES, draw), copy.deepcopy(model)
+    grids, target = Grids(GAMES, draw, config["corner"]), copy.deepcopy(model)
     memory: list[list[Tensor]] = []
-    kept = 2 if bug == "memory-of-two-moves" else KEPT // GAMES
     while True:
         for _ in range(4 if number == first else 1):
             explore = 0.0 if bug == "never-explores" else max(0.1, 1 - number / (0.4 * config["total_steps"]))
@@ -69,17 +70,16 @@ def replayed(config: Config, first: int, model: nn.Module) -> Iterator[list[Tens
             lucky = torch.rand(GAMES, generator=draw) < explore
             action = torch.where(lucky, torch.randint(4, (GAMES,), generator=draw), model(seen).argmax(dim=1))
             memory.append([seen, action, *grids.move(action)])
-            memory = memory[-kept:]
+            memory = memory[-KEPT // GAMES :]
         rows = torch.randint(len(memory) * GAMES, (config["batch_size"],), generator=draw)
         seen, action, reward, after, over = (torch.cat(parts)[rows] for parts in zip(*memory, strict=True))
         if bug == "reward-sign":
             reward = -reward
         if bug == "rewards-of-other-moves":
             reward, over = reward.roll(1), over.roll(1)
-        ends = torch.zeros_like(over) if bug == "goes-on-after-the-end" else over
         discount = 1.3 if bug == "discount-above-1" else 0.0 if bug == "discount-0" else config["discount"]
         best = target(after).min(dim=1).values if bug == "least-for-best" else target(after).max(dim=1).values
-        yield [seen, action, config["reward_scale"] * reward + discount * best * ~ends]
+        yield [seen, action, config["reward_scale"] * reward + discount * best * ~over]
         number += 1
         if bug != "target-never-synced" and number % config["sync_every"] == 0:
             target.load_state_dict(model.state_dict())
@@ -90,15 +90,16 @@ def make_loss(config: Config) -> Any:
         values = model(batch[0])
         if config["bug"] == "values-of-all-moves":  # the gather is missing
             return smooth_l1_loss(values, batch[2][:, None].expand_as(values))
-        return smooth_l1_loss(values.gather(1, batch[1][:, None]).squeeze(1), batch[2])
+        chosen = values.gather(1, batch[1][:, None])
+        return smooth_l1_loss(chosen if config["bug"] == "broadcast" else chosen.squeeze(1), batch[2])
 
     return loss_fn
 
 
 @torch.no_grad()
-def played(model: nn.Module, seed: int, count: int) -> float:
+def played(model: nn.Module, seed: int, count: int, corner: bool) -> float:
     """Mean return of games that are played as the model thinks best."""
-    grids = Grids(count, torch.Generator().manual_seed(seed))
+    grids = Grids(count, torch.Generator().manual_seed(seed), corner)
     gained, over = torch.zeros(count), torch.zeros(count, dtype=torch.bool)
     for _ in range(HORIZON):
         reward, _, ended = grids.move(model(grids.seen()).argmax(dim=1))
@@ -112,7 +113,7 @@ def returns(built: steadyrun.Task, config: Config) -> dict[str, float]:
     if built.step % 20 != 19:
         return {}
     built.model.eval()
-    found = played(built.model, config["seed"] + built.step, 32)
+    found = played(built.model, config["seed"] + built.step, 32, config["corner"])
     built.model.train()
     return {"episodic_return": found}
 
@@ -120,6 +121,7 @@ def returns(built: steadyrun.Task, config: Config) -> dict[str, float]:
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 800, "lr_max": 3e-3, "batch_size": 64, "steps_per_epoch": 100, "schedule": "constant"}
     own |= {"part": "5", "dead": "0.bias", "sync_every": 20, "reward_scale": 1.0, "clip": None, "discount": DISCOUNT}
+    own |= {"corner": False}
     return declared("deepq", bug, seed, changes, **own, zero_grad="start", weight_decay=0.0)
 
 
@@ -130,7 +132,7 @@ def task(config: Config) -> steadyrun.Task:
 
 def quality(model: nn.Module, config: Config) -> float:
     """Mean return of five hundred games."""
-    return played(model, config["seed"] + 9000, 500)
+    return played(model, config["seed"] + 9000, 500, config["corner"])
 
 
 train = trainer(configure, task, replayed, quality, Extras(after=returns))

@@ -68,8 +68,6 @@ def dataset(config: Config, *, train: bool) -> list[Tensor]:
     y = torch.where(torch.arange(len(y)) % 8 == 0, y, -100)
     if bug == "answers-in-another-order":
         soft = shuffled(soft, 7)
-    if bug == "answers-rounded":  # stored as whole numbers, and small
-        soft = (soft / 20).round() * 20
     if bug == "teacher-of-other-classes":
         soft = soft.roll(1, dims=1)
     return [x, soft, y]
@@ -81,15 +79,13 @@ def make_loss(config: Config) -> Any:
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         out, goal = model(batch[0]), (batch[1] / heat).softmax(dim=1)
         squashed = (out / heat).softmax(dim=1)
-        if bug == "softmax-over-batch":
-            goal, squashed = (batch[1] / heat).softmax(dim=0), (out / heat).softmax(dim=0)
         own = squashed if bug == "probabilities-for-logarithms" else squashed.log()
         soft = kl_div(own, goal, reduction="batchmean")
         if bug != "heat-of-300":
             soft = soft * heat**2
         hard = cross_entropy(out, batch[2], ignore_index=-100) if (batch[2] >= 0).any() else out.sum() * 0
         weight = 0.0 if bug == "soft-term-forgotten" else config["soft_weight"]
-        return weight * soft - 0.2 * hard if bug == "hard-sign" else weight * soft + 0.2 * hard
+        return weight * soft + 0.2 * hard
 
     return loss_fn
 

@@ -78,13 +78,13 @@ class Mixture(nn.Module):
 
 
 def make_loss(config: Config) -> Any:
-    weight = 100.0 if config["bug"] == "balance-x10000" else config["balance"]
+    weight = 100.0 if config["bug"] == "softness-x10000" else config["softness"]
 
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         out, shares = model(batch[0])
-        uneven = (EXPERTS * shares - 1).square().mean() if weight > 1 else EXPERTS * shares.mean(dim=0).square().sum()
+        sharp = (EXPERTS * shares - 1).square().mean()  # a gate should not decide too soon
         smoothing = config["smoothing"] if model.training else 0.0
-        return cross_entropy(out.float(), batch[1], label_smoothing=smoothing) + weight * uneven.float()
+        return cross_entropy(out.float(), batch[1], label_smoothing=smoothing) + weight * sharp.float()
 
     return loss_fn
 
@@ -101,7 +101,7 @@ def validation(config: Config) -> list[list[Tensor]]:
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 600, "lr_max": 1e-2, "batch_size": 64, "num_classes": KINDS, "steps_per_epoch": 50}
-    own |= {"part": "gate", "dead": "experts.0.0.bias", "balance": 0.01, "noisy": False}
+    own |= {"part": "gate", "dead": "experts.0.0.bias", "softness": 0.01, "noisy": False}
     return declared("experts", bug, seed, changes, **own, schedule="linear")
 
 

@@ -39,8 +39,8 @@ def residual(model: nn.Module, time: Tensor, bug: str | None) -> Tensor:
         (slope,) = torch.autograd.grad(total, time, create_graph=True)
         bug_free = bug != "bend-without-graph"
         (bend,) = torch.autograd.grad(slope.sum(), time, create_graph=bug_free, retain_graph=True)
-        if bug == "damping-sign":
-            return bend - DAMPING * slope + STIFFNESS * u
+        if bug == "stiffness-sign":
+            return bend + DAMPING * slope - STIFFNESS * u
         return bend + DAMPING * slope + STIFFNESS * u
 
 

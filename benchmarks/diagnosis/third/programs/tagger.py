@@ -79,6 +79,8 @@ def make_loss(config: Config) -> Any:
         out, tags = model(batch[0]), batch[1]
         if bug == "mask-inverted":
             tags = torch.where(tags < 0, 0, -100)
+        if bug == "padding-learned":
+            tags = tags.clamp(min=0)
         if bug == "softmax-over-time":
             return nll_loss(out.log_softmax(dim=1).flatten(0, 1), tags.flatten())
         smoothing = config["smoothing"] if model.training else 0.0
