@@ -142,7 +142,7 @@ CAUSES: dict[str, Cause] = {
     "eval-left-on": shared("eval-left-on", "running statistics stand still from the first validation on"),
     "validated-in-training-mode": shared("validated-in-training-mode", "the model is fine, its validation loss is not"),
     "batchnorm-momentum-0": shared("batchnorm-momentum-0"),
-    "box-term-x1000": Cause("the term of the box weighs 2000 times too much", "loss term outweighs the others"),
+    "box-term-x1000": Cause("the term of the box weighs 1000 times too much", "loss term outweighs the others"),
     "softness-x10000": Cause("the term of the gate weighs 10000 times too much", "loss term outweighs the others"),
     "start-x1e-6": Cause("the start weighs a millionth beside the equation", "loss term outweighs the others"),
     "start-forgotten": Cause("the start of the swing is not in the loss", "loss term missing"),

@@ -90,7 +90,7 @@ class Detector(nn.Module):
 
 def make_loss(config: Config) -> Any:
     bug = config["bug"]
-    weight = 2e4 if bug == "box-term-x1000" else config["box_weight"]
+    weight = 1e4 if bug == "box-term-x1000" else config["box_weight"]
 
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         kind, box = model(batch[0])

@@ -22,15 +22,15 @@ WALLS = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 0], [0, 1, 
 
 
 class Grids:
-    """Many games at once: walk from anywhere, or from one corner, to the other corner; walls end a game."""
+    """Many games at once: walk from anywhere, or from the middle, to a corner; walls end a game."""
 
-    def __init__(self, count: int, draw: torch.Generator, corner: bool) -> None:
-        self.draw, self.corner = draw, corner
+    def __init__(self, count: int, draw: torch.Generator, one_start: bool) -> None:
+        self.draw, self.one_start = draw, one_start
         self.at, self.age = self.anywhere(count), torch.zeros(count, dtype=torch.long)
 
     def anywhere(self, count: int) -> Tensor:
-        if self.corner:
-            return torch.zeros(count, 2, dtype=torch.long)
+        if self.one_start:
+            return torch.full((count, 2), SIDE // 2)
         free = (~WALLS).nonzero()
         free = free[(free != SIDE - 1).any(dim=1)]
         return free[torch.randint(len(free), (count,), generator=self.draw)]
@@ -61,7 +61,7 @@ def replayed(config: Config, first: int, model: nn.Module) -> Iterator[list[Tens
     """Play on, remember, and draw from memory: what was seen, done, and what it is worth by the target network."""
     bug, number = config["bug"], first
     draw = torch.Generator().manual_seed(config["seed"] + first)
-    grids, target = Grids(GAMES, draw, config["corner"]), copy.deepcopy(model)
+    grids, target = Grids(GAMES, draw, config["one_start"]), copy.deepcopy(model)
     memory: list[list[Tensor]] = []
     while True:
         for _ in range(4 if number == first else 1):
@@ -97,9 +97,9 @@ def make_loss(config: Config) -> Any:
 
 
 @torch.no_grad()
-def played(model: nn.Module, seed: int, count: int, corner: bool) -> float:
+def played(model: nn.Module, seed: int, count: int, one_start: bool) -> float:
     """Mean return of games that are played as the model thinks best."""
-    grids = Grids(count, torch.Generator().manual_seed(seed), corner)
+    grids = Grids(count, torch.Generator().manual_seed(seed), one_start)
     gained, over = torch.zeros(count), torch.zeros(count, dtype=torch.bool)
     for _ in range(HORIZON):
         reward, _, ended = grids.move(model(grids.seen()).argmax(dim=1))
@@ -113,7 +113,7 @@ def returns(built: steadyrun.Task, config: Config) -> dict[str, float]:
     if built.step % 20 != 19:
         return {}
     built.model.eval()
-    found = played(built.model, config["seed"] + built.step, 32, config["corner"])
+    found = played(built.model, config["seed"] + built.step, 32, config["one_start"])
     built.model.train()
     return {"episodic_return": found}
 
@@ -121,7 +121,7 @@ def returns(built: steadyrun.Task, config: Config) -> dict[str, float]:
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 800, "lr_max": 3e-3, "batch_size": 64, "steps_per_epoch": 100, "schedule": "constant"}
     own |= {"part": "5", "dead": "0.bias", "sync_every": 20, "reward_scale": 1.0, "clip": None, "discount": DISCOUNT}
-    own |= {"corner": False}
+    own |= {"one_start": False}
     return declared("deepq", bug, seed, changes, **own, zero_grad="start", weight_decay=0.0)
 
 
@@ -132,7 +132,7 @@ def task(config: Config) -> steadyrun.Task:
 
 def quality(model: nn.Module, config: Config) -> float:
     """Mean return of five hundred games."""
-    return played(model, config["seed"] + 9000, 500, config["corner"])
+    return played(model, config["seed"] + 9000, 500, config["one_start"])
 
 
 train = trainer(configure, task, replayed, quality, Extras(after=returns))

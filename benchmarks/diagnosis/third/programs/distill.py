@@ -78,8 +78,9 @@ def make_loss(config: Config) -> Any:
 
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         out, goal = model(batch[0]), (batch[1] / heat).softmax(dim=1)
-        squashed = (out / heat).softmax(dim=1)
-        own = squashed if bug == "probabilities-for-logarithms" else squashed.log()
+        own = (out / heat).log_softmax(dim=1)
+        if bug == "probabilities-for-logarithms":
+            own = own.exp()
         soft = kl_div(own, goal, reduction="batchmean")
         if bug != "heat-of-300":
             soft = soft * heat**2
