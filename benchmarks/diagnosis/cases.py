@@ -177,8 +177,8 @@ class Case:
 
     @property
     def module(self) -> Any:
-        if self.fleet == "second":
-            return importlib.import_module(f"diagnosis.second.programs.{self.program}")
+        if self.fleet != "first":
+            return importlib.import_module(f"diagnosis.{self.fleet}.programs.{self.program}")
         try:
             return importlib.import_module(f"diagnosis.programs.{self.program}")
         except ModuleNotFoundError as problem:

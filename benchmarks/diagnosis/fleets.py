@@ -13,6 +13,8 @@ from diagnosis.causes import CAUSES
 from diagnosis.running import ROOT, build
 from diagnosis.second import cases as second
 from diagnosis.second import causes as second_causes
+from diagnosis.third import cases as third
+from diagnosis.third import causes as third_causes
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ Written by `python benchmarks/diagnosis --fleet second`. Programs of other kinds
 before any limit was changed for them. Columns and words are those of benchmarks/diagnosis.md; the causes and the
 answers that name them are in benchmarks/diagnosis/second."""
 
+THIRD = """\
+Written by `python benchmarks/diagnosis --fleet third`. Programs of further kinds, written without knowledge of the
+rules and frozen before anybody asked about them. Columns and words are those of benchmarks/diagnosis.md; the causes and
+the answers that name them are in benchmarks/diagnosis/third."""
+
 FLEETS: dict[str, Fleet] = {
     "first": Fleet(
         *("first", first.cases, CAUSES, seen.twin, ROOT / "benchmarks" / "diagnosis.md", FIRST, seen.REMARKS),
@@ -51,9 +58,13 @@ FLEETS: dict[str, Fleet] = {
         *("second", second.cases, second_causes.CAUSES, second.twin, build("second") / "diagnosis.md", SECOND),
         remarks={bug: second_causes.damage(bug) for bug in second_causes.DAMAGE},
     ),
+    "third": Fleet(
+        *("third", third.cases, third_causes.CAUSES, third.twin, build("third") / "diagnosis.md", THIRD),
+        remarks={bug: third_causes.damage(bug) for bug in third_causes.DAMAGE},
+    ),
 }
 
 
 def cause_of(bug: str) -> Any:
-    """The cause of a bug of any fleet."""
+    """The cause of a bug of any fleet; where two fleets share a bug, its family is the same."""
     return next(fleet.causes[bug] for fleet in FLEETS.values() if bug in fleet.causes)

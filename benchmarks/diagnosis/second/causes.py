@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from diagnosis.second.families import ANSWERS
 from steadyrun.questions.aliases import outcome_of
@@ -35,26 +36,32 @@ class Cause:
     words: str
     family: str
     fine: str = ""
+    answers: ClassVar[dict[str, tuple[str, ...]]] = ANSWERS
 
     @property
     def named(self) -> Named:
         """The headlines that are right."""
-        return Named(":".join(outcome_of(*each.split(":"))) for each in ANSWERS[self.family])
+        return Named(":".join(outcome_of(*each.split(":"))) for each in self.answers[self.family])
 
     @property
     def culprits(self) -> tuple[str, ...]:
         """The causes that the hunt of a replay may name."""
-        return tuple(each.removeprefix("R1.1:") for each in ANSWERS[self.family] if each.startswith("R1.1:"))
+        return tuple(each.removeprefix("R1.1:") for each in self.answers[self.family] if each.startswith("R1.1:"))
 
 
 def damage(bug: str) -> str:
     """Held-out scores and validation losses without the bug and with it, and why it is wrong if they look fine."""
+    return in_words(DAMAGE[bug], CAUSES[bug].fine)
+
+
+def in_words(rows: dict[str, dict[str, float | None]], fine: str) -> str:
+    """The measured damage of one bug in every program that has it."""
     scores = [
         f"{program} {_pair(row, '')}"
         + (f" (validation {_pair(row, '_validation')})" if row["healthy_validation"] else "")
-        for program, row in DAMAGE[bug].items()
+        for program, row in rows.items()
     ]
-    return "; ".join(filter(None, [", ".join(scores), CAUSES[bug].fine]))
+    return "; ".join(filter(None, [", ".join(scores), fine]))
 
 
 def _pair(row: dict[str, float | None], end: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,13 +153,13 @@ def step_of(task: steadyrun.Task, batch: Any, config: Config) -> tuple[Tensor, T
 
 
 @torch.no_grad()
-def evaluate(built: steadyrun.Task, held_out: list[Any], bug: str | None) -> Tensor:
+def evaluate(built: steadyrun.Task, held_out: list[Any], bug: str | None, model: nn.Module) -> Tensor:
     """The mean validation loss."""
     if bug != "validated-in-training-mode":
-        built.model.eval()
-    loss = torch.stack([built.loss_fn(built.model, batch) for batch in held_out]).mean()
+        model.eval()
+    loss = torch.stack([built.loss_fn(model, batch) for batch in held_out]).mean()
     if bug != "eval-left-on":
-        built.model.train()
+        model.train()
     return loss
 
 
@@ -173,43 +174,63 @@ def restore(built: steadyrun.Task, saved: dict[str, Any], initial: dict[str, Any
     resume(built, saved | {"model": state}, config | {"bug": RESUMED.get(bug or "")})
 
 
+@dataclass(frozen=True)
+class Extras:
+    """What a program does beside the plain loop.
+
+    `declares` makes what is recorded of the config; `after` runs after every step and gives what is logged; `carried`
+    takes over at a resume what no checkpoint holds; `validated` is the model that is validated and scored.
+    """
+
+    hands_batch: bool = True
+    declares: Callable[[Config], Config] = lambda config: config
+    after: Callable[[steadyrun.Task, Config], dict[str, float]] = lambda _task, _config: {}
+    carried: Callable[[steadyrun.Task, steadyrun.Task, Config], None] = lambda _old, _new, _config: None
+    validated: Callable[[steadyrun.Task], nn.Module] = lambda task: task.model
+
+
 def trainer(
     configure: Callable[..., Config],
     task: Callable[[Config], steadyrun.Task],
     batches: Callable[[Config, int, nn.Module], Iterator[Any]],
     quality: Callable[[nn.Module, Config], float],
+    extras: Extras | None = None,
 ) -> Callable[..., Log]:
     """`train` of a program, from the parts that it is made of."""
+    extras = extras or Extras()
 
     def train(
         folder: Path, bug: str | None = None, seed: int = 1, *, record: Record = steadyrun.record, **changes: Any
     ) -> Log:
         config = configure(bug, seed, **changes)
-        log, saved = Log(log_file(folder)), None
+        log, saved, built = Log(log_file(folder)), None, None
         initial = copy.deepcopy(task(config).model.state_dict()) if bug == "old-weights" else {}
         for first, last in attempts(config):
-            built = task(config)
+            before, built = built, task(config)
             if saved is not None:
                 restore(built, saved, initial, config)
+                extras.carried(before, built, config)
             begin = 0 if bug == "data-restarted" else first
             data = iter(Batches(partial(batches, config, begin, built.model), config["accumulation"]))
             held_out = list(built.val_loader or ())
-            with record(folder, config=config) as run:
+            with record(folder, config=extras.declares(config)) as run:
                 run.watch(built.model, built.optimizer, scheduler=built.scheduler, loss_fn=built.loss_fn)
                 for step in range(first, last):
                     built.step, batch = step, next(data)
                     rate = built.optimizer.param_groups[0]["lr"]
                     loss, norm = step_of(built, batch, config)
                     log.step(step, loss, rate, norm)
-                    run.step(loss, batch=batch)
+                    run.step(loss, batch=batch if extras.hands_batch else None)
+                    if values := extras.after(built, config):
+                        run.log(**values)
                     if held_out and step % config["val_every"] == config["val_every"] - 1:
-                        val_loss = evaluate(built, held_out, bug)
+                        val_loss = evaluate(built, held_out, bug, extras.validated(built))
                         if config["schedule"] == "plateau":
                             built.scheduler.step(val_loss)
                         log.val(val_loss)
                         run.val(val_loss, batches=held_out)
             saved = copy.deepcopy(state_of(built))
-        log.rows[-1]["quality"] = quality(built.model.eval(), config)
+        log.rows[-1]["quality"] = quality(extras.validated(built).eval(), config)
         log.write()
         return log
 

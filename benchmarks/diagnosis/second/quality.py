@@ -13,8 +13,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,25 @@ from diagnosis.cases import Case
 from diagnosis.harness import Silent
 from diagnosis.second.cases import cases, twin
 
-DAMAGE = Path(__file__).with_name("damage.json")
-KEPT = Path(__file__).parents[3] / "build" / "diagnosis-second" / "quality.json"
-
 COLUMNS = (("", "quality"), ("_validation", "val"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The cases of a fleet, where its damage is written, and of how many seeds."""
+
+    fleet: str
+    cases: Callable[..., list[Case]]
+    twin: Callable[[str, str], str]
+    seeds: int = 3
+
+    @property
+    def damage(self) -> Path:
+        return Path(__file__).parents[1] / self.fleet / "damage.json"
+
+    @property
+    def kept(self) -> Path:
+        return Path(__file__).parents[3] / "build" / f"diagnosis-{self.fleet}" / "quality.json"
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -45,8 +60,9 @@ def measured(case: Case) -> dict[str, Any]:
     return found | {"quality": rows[-1]["quality"], "seconds": round(time.process_time() - began, 2)}
 
 
-def groups(only: str, seeds: int) -> Iterator[list[Case]]:
+def groups(source: Source, only: str, seeds: int) -> Iterator[list[Case]]:
     """The seeds of one healthy or faulty program after another, healthy ones first."""
+    cases, twin = source.cases, source.twin
     healthy = [case for case in cases(1) if case.bug is None]
     faulty = [case for case in cases(1, only) if case.bug is not None]
     needed = {twin(case.program, case.bug or "") for case in faulty} | {case.name for case in cases(1, only)}
@@ -55,23 +71,24 @@ def groups(only: str, seeds: int) -> Iterator[list[Case]]:
         yield [replace(case, name=f"{name}-{seed}", seed=seed) for seed in range(1, seeds + 1)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(source: Source) -> None:
+    parser = argparse.ArgumentParser(description=f"How good every model of the {source.fleet} fleet is.")
     parser.add_argument("--only", default="*", metavar="PATTERN")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=source.seeds)
     parser.add_argument("--redo", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.is_file() and not options.redo else {}
-    for group in groups(options.only, options.seeds):
+    file = source.kept
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.is_file() and not options.redo else {}
+    for group in groups(source, options.only, options.seeds):
         for case in group:
             if case.name not in kept:
                 kept[case.name] = measured(case)
-                KEPT.parent.mkdir(parents=True, exist_ok=True)
-                KEPT.write_text(json.dumps(kept, indent=1))
-        print(line(group, kept), flush=True)
-    if options.only == "*" and options.seeds >= 3:
-        DAMAGE.write_text(json.dumps(table(kept, options.seeds), indent=1, allow_nan=False) + "\n")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(kept, indent=1))
+        print(line(source, group, kept), flush=True)
+    if options.only == "*" and options.seeds >= source.seeds:
+        source.damage.write_text(json.dumps(table(source, kept, options.seeds), indent=1, allow_nan=False) + "\n")
 
 
 def mean(kept: dict[str, Any], name: str, what: str, seeds: int) -> float:
@@ -79,12 +96,12 @@ def mean(kept: dict[str, Any], name: str, what: str, seeds: int) -> float:
     return sum(kept[f"{name}-{seed}"][what] for seed in range(1, seeds + 1)) / seeds
 
 
-def table(kept: dict[str, Any], seeds: int) -> dict[str, dict[str, dict[str, float | None]]]:
+def table(source: Source, kept: dict[str, Any], seeds: int) -> dict[str, dict[str, dict[str, float | None]]]:
     """Scores and validation losses of every bug and program beside those of the healthy twin; null if not finite."""
     found: dict[str, dict[str, dict[str, float | None]]] = {}
-    for case in [case for case in cases(1) if case.bug is not None]:
+    for case in [case for case in source.cases(1) if case.bug is not None]:
         bug = case.bug or ""
-        names = {"healthy": twin(case.program, bug), "faulty": case.name.removesuffix("-1")}
+        names = {"healthy": source.twin(case.program, bug), "faulty": case.name.removesuffix("-1")}
         row = {f"{kind}{end}": mean(kept, name, what, seeds) for kind, name in names.items() for end, what in COLUMNS}
         found.setdefault(bug, {})[case.program] = {
             name: float(f"{value:.4g}") if math.isfinite(value) else None for name, value in row.items()
@@ -92,16 +109,16 @@ def table(kept: dict[str, Any], seeds: int) -> dict[str, dict[str, dict[str, flo
     return found
 
 
-def line(group: list[Case], kept: dict[str, Any]) -> str:
+def line(source: Source, group: list[Case], kept: dict[str, Any]) -> str:
     """One program beside its healthy twin: means over the seeds."""
     name, bug, seeds = group[0].name.removesuffix("-1"), group[0].bug, len(group)
     own = f"{mean(kept, name, 'quality', seeds):9.4g}  validation {mean(kept, name, 'val', seeds):8.3g}"
     if bug is None:
         return f"{name:44} {own}"
-    clean = twin(group[0].program, bug)
+    clean = source.twin(group[0].program, bug)
     healthy = f"{mean(kept, clean, 'quality', seeds):9.4g}  validation {mean(kept, clean, 'val', seeds):8.3g}"
     return f"{name:44} {own}  healthy {healthy}"
 
 
 if __name__ == "__main__":
-    main()
+    main(Source("second", cases, twin))

@@ -1,0 +1,1 @@
+"""The third fleet: programs of further kinds, frozen before anybody asked steadyrun about them."""
