@@ -1,17 +1,29 @@
 """Which answers name the cause of a bug of the third fleet: the families of the second, and some that are new.
 
-The new ones have no entries: whoever has a question that names such a cause fills them in.
+A family without entries has no question that names such a cause.
 """
 
 from __future__ import annotations
 
 from diagnosis.second.families import ANSWERS as SECOND
 
-NEW = (
-    *("warmup longer than the run", "loss term outweighs the others", "loss term missing", "wrong axis", "wrong mask"),
-    *("one class only", "data of one part only", "validation labels unrelated", "inputs lose their content"),
-    *("teacher at random", "average of weights stands still", "average of weights lost at the resume"),
-    *("output cannot reach the target", "activation without curvature"),
-    *("target network stands still", "no exploration", "discount out of range"),
-)
-ANSWERS: dict[str, tuple[str, ...]] = dict.fromkeys(NEW, ()) | SECOND
+NEW: dict[str, tuple[str, ...]] = {
+    "warmup longer than the run": ("P5.8:warmup-longer-than-run", "P5.8:not-as-declared", "C2.2:not-reached"),
+    "loss term outweighs the others": ("V1.2:term-left-behind",),
+    "loss term missing": (),
+    "wrong axis": (),
+    "wrong mask": ("S1.1:sees-the-answer", "P3.6:not-causal", "P3.6:sees-target"),
+    "one class only": ("A5.9:constant",),
+    "data of one part only": ("V1.6:by-heart", "V1.6:few-of-many"),
+    "validation labels unrelated": (),
+    "inputs lose their content": ("P3.5:inputs-ignored",),
+    "teacher at random": (),
+    "average of weights stands still": ("A2.5:never-moves", "A2.5:lags"),
+    "average of weights lost at the resume": ("A2.5:never-moves", "A2.5:lags"),
+    "output cannot reach the target": (),
+    "activation without curvature": (),
+    "target network stands still": (),
+    "no exploration": (),
+    "discount out of range": (),
+}
+ANSWERS: dict[str, tuple[str, ...]] = NEW | SECOND

@@ -68,7 +68,7 @@ def _memorised(
     if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
         return None
     best = float(np.min(val.values))
-    if best < limit["share"] * guess or min(reached, measured["best"]) > limit["share"] * guess:
+    if best < limit["share"] * guess or min(reached, measured["best"]) > limit["by_heart"] * guess:
         return None
     others = (a5_6_input_preparation, v1_6_data)  # validation is prepared differently, or there is too little data
     if any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others):
@@ -113,6 +113,14 @@ QUESTION = Question(
     needs=("objective", "batch"),
     panel=1,
     thresholds=(
+        Threshold(
+            name="by_heart",
+            value=0.9,
+            unit="of the loss of guessing",
+            meaning="what training must get below before validation that never beats a guess is suspect",
+            seed="",
+            decision="less is hardly learned at all, and validation may need as long",
+        ),
         Threshold(
             name="validations",
             value=3,
