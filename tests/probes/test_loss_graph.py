@@ -209,6 +209,8 @@ def test_a_fit_is_measured_against_the_mean_of_all_targets() -> None:
         mean = torch.cat(batches[: index + 1]).mean(0)
         torch.testing.assert_close(measured[0], targets.square().mean())
         torch.testing.assert_close(measured[1], (targets - mean).square().mean())
+    residual = probe.measure([Compared("absolute", torch.ones(6, 4), torch.zeros(6, 4))])["absolute"]
+    assert residual.isnan().all()
     longer = probe.measure([Compared("squared", torch.zeros(2, 7), torch.ones(2, 7))])["squared"]
     assert torch.isfinite(longer).all()
 

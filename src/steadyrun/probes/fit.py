@@ -38,7 +38,9 @@ class FitProbe:
             targets, loss = one.targets.float(), _LOSSES[one.kind]
             constant = self._constant(name, targets).expand_as(targets)
             guess = _LOSSES["binary" if one.kind == "logits" else one.kind](constant, targets)
-            fits[name] = torch.stack([loss(one.predictions.float(), targets), guess])
+            # What is to be zero everywhere is a residual, not a target: it has no guess to beat.
+            is_target = torch.where(targets.any(), 1.0, torch.nan)
+            fits[name] = torch.stack([loss(one.predictions.float(), targets), guess]) * is_target
         return fits
 
     def classes(self, found: list[Labels]) -> dict[str, Tensor]:
