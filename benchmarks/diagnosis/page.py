@@ -11,6 +11,7 @@ from diagnosis.harness import log_file
 from diagnosis.running import build, stored
 from diagnosis.seen import last_losses
 from diagnosis.tools import TOOLS
+from steadyrun.report.question_page import upper_bound
 
 WAYS = ("check", "preflight", "replay")
 Results = list[dict[str, Any]]
@@ -89,7 +90,10 @@ def _tools(faulty: Results, healthy: Results, tools: dict[str, Results]) -> str:
 
 
 def _of(count: int, rows: Results) -> str:
-    return f"{count} ({_share(count, rows)})"
+    """A count with its share, and between what the true rate lies at 95%."""
+    runs = len(rows)
+    low, high = 1 - upper_bound(runs - count, runs, 0.975), upper_bound(count, runs, 0.975)
+    return f"{count} ({_share(count, rows)}; {low:.0%} to {high:.0%} at 95%)"
 
 
 def _bugs(faulty: Results, tools: dict[str, Results], fleet: Fleet) -> str:
