@@ -206,7 +206,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.8", "not-scaled", sized(0.0, 1e-3)),
     ("A5.9", "not-applicable", run()),
     ("A5.9", "pass", run(**{"fit/squared": at(0.5), "fit_guess/squared": at(1.0)})),
-    ("A5.9", "constant", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
+    ("A5.9", "constant", run(loss=np.full(600, 0.1), **{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
+    ("A5.9", "not-applicable", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),  # one term of several
     ("A5.9", "missing", run(**{"fit/squared": ([0], [0.1]), "fit_guess/squared": ([0], [0.0])})),
     ("S1.4", "by-heart-alone", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
     (

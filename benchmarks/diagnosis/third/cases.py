@@ -68,7 +68,7 @@ HEALTHY: dict[str, tuple[str, dict[str, Any]]] = {
     "topics-rare-ones-weighted": ("topics", {"positive_weight": 4.0}),
     "topics-prior-in-the-bias": ("topics", {"prior": True}),
     "topics-words-dropped": ("topics", {"words_dropped": 0.3}),
-    "topics-sum-over-topics": ("topics", {"reduction": "sum over topics", "clip": None}),
+    "topics-sum-over-topics": ("topics", {"over_topics": "sum", "clip": None}),
     "topics-plateau": ("topics", {"schedule": "plateau"}),
     "writer": ("writer", {}),
     "writer-resumed": ("writer", {"resume_at": 200}),

@@ -83,7 +83,7 @@ def make_loss(config: Config) -> Any:
         if config["smoothing"] and model.training:
             topics = topics * (1 - config["smoothing"]) + 0.5 * config["smoothing"]
         loss = binary_cross_entropy_with_logits(out, topics, pos_weight=weight, reduction="none")
-        return loss.sum(dim=1).mean() if config["reduction"] == "sum over topics" else loss.mean()
+        return loss.sum(dim=1).mean() if config["over_topics"] == "sum" else loss.mean()
 
     return loss_fn
 
@@ -104,7 +104,7 @@ def validation(config: Config) -> list[list[Tensor]]:
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 500, "lr_max": 3e-3, "batch_size": 40, "steps_per_epoch": 40, "words_dropped": 0.0}
-    own |= {"part": "head", "dead": "norm.bias", "prior": False, "positive_weight": None, "reduction": "mean"}
+    own |= {"part": "head", "dead": "norm.bias", "prior": False, "positive_weight": None, "over_topics": "mean"}
     return declared("topics", bug, seed, changes, **own, dropout=0.2)
 
 
