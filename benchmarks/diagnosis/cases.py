@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -202,4 +203,26 @@ def cases(seeds: int = 3, only: str = "*") -> list[Case]:
             found += [Case(f"{program}-{bug}-{seed}", program, bug, seed) for seed in range(1, seeds + 1)]
     for name, (program, changes) in HEALTHY.items():
         found.append(Case(f"healthy-{name}", program, None, 1, changes))
+    return [case for case in found if fnmatch.fnmatchcase(case.name, only)]
+
+
+Healthy = Mapping[str, tuple[str, dict[str, Any]]]
+"""By name: a program, and what is changed in it."""
+
+
+def twin_of(twins: str, healthy: Healthy, program: str) -> str:
+    """The healthy case of a program among the twins of a bug."""
+    return "healthy-" + next(name for name in twins.split() if healthy[name][0] == program)
+
+
+def cases_of(fleet: str, twins: Mapping[str, str], healthy: Healthy, seeds: int, only: str) -> list[Case]:
+    """The cases of a frozen fleet: each bug in the programs of its healthy twins, and the healthy runs."""
+    found = []
+    for bug, names in twins.items():
+        for program, changes in (healthy[name] for name in names.split()):
+            found += [
+                Case(f"{program}-{bug}-{seed}", program, bug, seed, changes, fleet) for seed in range(1, seeds + 1)
+            ]
+    for name, (program, changes) in healthy.items():
+        found.append(Case(f"healthy-{name}", program, None, 1, changes, fleet))
     return [case for case in found if fnmatch.fnmatchcase(case.name, only)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import Any
 
-from diagnosis.cases import Case
+from diagnosis.cases import Case, cases_of, twin_of
 from diagnosis.second.causes import CAUSES
 
 SGD: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 1e-4}
@@ -169,18 +168,10 @@ TWINS_OF: dict[str, str] = {
 
 def twin(program: str, bug: str) -> str:
     """The healthy case that a faulty one differs from by the bug alone."""
-    return "healthy-" + next(name for name in TWINS_OF[bug].split() if HEALTHY[name][0] == program)
+    return twin_of(TWINS_OF[bug], HEALTHY, program)
 
 
 def cases(seeds: int = 3, only: str = "*") -> list[Case]:
     """All cases whose name fits; `only` may be a pattern such as 'vae-*'."""
-    found = []
     assert TWINS_OF.keys() == CAUSES.keys()
-    for bug, twins in TWINS_OF.items():
-        for program, changes in (HEALTHY[name] for name in twins.split()):
-            found += [
-                Case(f"{program}-{bug}-{seed}", program, bug, seed, changes, "second") for seed in range(1, seeds + 1)
-            ]
-    for name, (program, changes) in HEALTHY.items():
-        found.append(Case(f"healthy-{name}", program, None, 1, changes, "second"))
-    return [case for case in found if fnmatch.fnmatchcase(case.name, only)]
+    return cases_of("second", TWINS_OF, HEALTHY, seeds, only)

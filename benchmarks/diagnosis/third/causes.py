@@ -33,7 +33,7 @@ def damage(bug: str) -> str:
 
 
 def shared(bug: str, fine: str = "") -> Cause:
-    """A bug that the second fleet has, too."""
+    """A bug that the second fleet has as well."""
     return Cause(second.CAUSES[bug].words, second.CAUSES[bug].family, fine)
 
 

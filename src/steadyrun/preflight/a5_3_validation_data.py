@@ -35,7 +35,7 @@ def find(bench: Bench, limit: Limits) -> Finding:
         return Finding("pass", f"{facts}.", measured)
     matched = _same_classes(bench, first, second)
     if not matched or matched < limit["before_examples"]:
-        return Finding("drawn", f"{facts}; whether they are the same examples cannot be told.", measured)
+        return Finding("drawn", f"{facts}; whether they are the same examples is not known.", measured)
     shared = _shared(bench)
     if shared:
         message = f"{facts}, while all {matched} classes are; a validation item fetched twice differs, and {shared}."

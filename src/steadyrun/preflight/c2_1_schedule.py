@@ -162,7 +162,7 @@ QUESTION = probe_of(
             unit="steps",
             meaning="declared steps below which a curve is not held against anything",
             seed="",
-            decision="epochs and steps cannot be told apart in fewer; the rules of C2.1 need a curve",
+            decision="fewer steps do not tell epochs from steps; the rules of C2.1 need a curve",
         ),
     ),
     outcomes=(
@@ -171,7 +171,7 @@ QUESTION = probe_of(
             name="fits-not",
             answer=NOTE,
             meaning="the curve is not the declared one if the scheduler is stepped once per step",
-            fix="Give the task a train_step that steps the scheduler, so that this can be told.",
+            fix="Give the task a train_step that steps the scheduler, so that preflight can see it.",
         ),
         Outcome(
             name="left-to-the-loop",

@@ -1,6 +1,6 @@
 """Bounded samples of examples by their hashes, and whether an input that comes again has the target it had before.
 
-Whether validation holds training examples can be told from hashes alone. To keep a sample bounded in a long run, only
+Hashes alone show whether validation holds training examples. To keep a sample bounded in a long run, only
 hashes divisible by a modulus are kept, and the modulus doubles as the sample fills; the same rule for both sides keeps
 the overlap measurable, and the same examples are looked at in each epoch.
 """
