@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyrun.program.packing import unpack
-from steadyrun.program.task import Task
-from steadyrun.program.torch_compat import Dropout
+from steadyrun.program.training_changes import clipped, drops, groups_of, no_dropout, with_rates
 from steadyrun.replay.experiments.verdict import DATA, MODEL, OPTIMIZER, PRECISION, RATE
 from steadyrun.replay.hunt import fp32
 from steadyrun.replay.session import Session
@@ -94,50 +92,21 @@ def _factors() -> tuple[Factor, ...]:
 
 def _rate(share: Callable[[int], float]) -> Change:
     def change(session: Session, _start: int) -> AbstractContextManager[None]:
-        return _with_rates(session.task, lambda rate, done: rate * min(1.0, share(done)))
+        return with_rates(session.task, lambda rate, done: rate * min(1.0, share(done)))
 
     return change
 
 
 def _constant_rates(session: Session, start: int) -> AbstractContextManager[None]:
-    before = [session.incident.recorded(f"lr/{index}").get(start - 1) for index in range(len(_groups(session.task)))]
-    return _with_rates(session.task, lambda rate, _done: rate, before)
-
-
-@contextmanager
-def _with_rates(
-    task: Task, scaled: Callable[[float, int], float], fixed_rates: list[float | None] | None = None
-) -> Iterator[None]:
-    """Other rates while an optimizer steps; before and after, the program sees its own."""
-    done = 0
-    own_rates: list[Any] = []
-
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        own_rates[:] = [group["lr"] for group in optimizer.param_groups]
-        for index, group in enumerate(optimizer.param_groups):
-            fixed_rate = None if fixed_rates is None else fixed_rates[index]
-            group["lr"] = scaled(group["lr"], done) if fixed_rate is None else fixed_rate
-
-    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        nonlocal done
-        done += 1
-        for group, rate in zip(optimizer.param_groups, own_rates, strict=True):
-            group["lr"] = rate
-
-    handles = [optimizer.register_step_pre_hook(before) for optimizer in task.optimizers]
-    handles += [optimizer.register_step_post_hook(after) for optimizer in task.optimizers]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    before = [session.incident.recorded(f"lr/{index}").get(start - 1) for index in range(len(groups_of(session.task)))]
+    return with_rates(session.task, lambda rate, _done: rate, before)
 
 
 def _rate_moves(session: Session) -> bool:
     """Whether a learning rate jumped in the window: by half or more from one step to the next."""
     return any(
         before and now and (now / before > 1.5 or now / before < 1 / 1.5)
-        for index in range(len(_groups(session.task)))
+        for index in range(len(groups_of(session.task)))
         for before, now in _neighbours(session.incident.recorded(f"lr/{index}"))
     )
 
@@ -146,10 +115,6 @@ def _neighbours(rates: dict[int, float]) -> Iterator[tuple[float, float]]:
     for step in sorted(rates):
         if step - 1 in rates:
             yield rates[step - 1], rates[step]
-
-
-def _groups(task: Task) -> list[Any]:
-    return [group for optimizer in task.optimizers for group in optimizer.param_groups]
 
 
 # -- precision, gradients ---------------------------------------------------------------------------
@@ -180,18 +145,8 @@ def _is_scaled(session: Session) -> bool:
     return session.task.scaler is not None
 
 
-@contextmanager
-def _clip(session: Session, _start: int) -> Iterator[None]:
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], _CLIP)
-
-    handles = [optimizer.register_step_pre_hook(before) for optimizer in session.task.optimizers]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _clip(session: Session, _start: int) -> AbstractContextManager[None]:
+    return clipped(session.task, _CLIP)
 
 
 # -- the optimizer's state --------------------------------------------------------------------------
@@ -232,35 +187,22 @@ def _has_seam(session: Session) -> bool:
 
 
 def _epsilon(session: Session, _start: int) -> AbstractContextManager[None]:
-    for group in _groups(session.task):
+    for group in groups_of(session.task):
         if "eps" in group:
             group["eps"] = max(group["eps"], 1e-12) * _EPSILON
     return nullcontext()
 
 
 def _has_epsilon(session: Session) -> bool:
-    return any(isinstance(group.get("eps"), float) for group in _groups(session.task))
+    return any(isinstance(group.get("eps"), float) for group in groups_of(session.task))
 
 
 # -- the model --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _no_dropout(session: Session, _start: int) -> Iterator[None]:
-    changed: list[Any] = [module for module in session.task.model.modules() if _drops(module)]
-    kept = [module.p for module in changed]
-    for module in changed:
-        module.p = 0.0
-    try:
-        yield
-    finally:
-        for module, share in zip(changed, kept, strict=True):
-            module.p = share
-
-
-def _drops(module: Any) -> bool:
-    return isinstance(module, Dropout) and module.p > 0 and not math.isnan(module.p)
+def _no_dropout(session: Session, _start: int) -> AbstractContextManager[None]:
+    return no_dropout(session.task)
 
 
 def _has_dropout(session: Session) -> bool:
-    return any(_drops(module) for module in session.task.model.modules())
+    return any(drops(module) for module in session.task.model.modules())

@@ -1,0 +1,202 @@
+"""The batches of a trial: what twins train on, what they are measured on, and the parts of a batch."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyrun.errors import UsageError
+from steadyrun.probes.batch_hashes import arrays_of, batch_hash, example_hashes, is_list_of_batches
+from steadyrun.probes.loss_graph import read
+from steadyrun.program.containers import named_leaves, rebuilt
+from steadyrun.program.task import Task
+
+MEASURED = 8  # batches on which a loss is measured
+_HELD_OUT = 8  # batches that are trained on for one that is kept back
+_MOST_BYTES, _MOST_SECONDS = 2**30, 60.0
+
+
+@dataclass
+class TrialData:
+    """What is drawn once for all twins of a seed."""
+
+    training: list[Any]  # in order; a twin that needs more begins again
+    held: list[Any]  # of the training loader, never trained on
+    seen: list[Any]  # of those that are trained on
+    validation: list[Any]  # measured
+    spare: list[Any]  # of validation, to train on instead of the training data
+    repeated: int  # of the drawn training batches, how many were drawn before
+
+    @property
+    def measured_on(self) -> str:
+        """What decides about settings: training examples that were kept back, else validation, which may be another."""
+        return "held" if self.held else "validation" if self.validation else "seen"
+
+
+def draw(task: Task, steps: int) -> TrialData:
+    """Read as many batches as the twins train on; the examples of a few are kept back from all others."""
+    if task.loader is None:
+        raise UsageError("the task gives no batches: set loader=… in the steadyrun.Task")
+    drawn = _drawn(task.loader, steps)
+    if not drawn:
+        raise UsageError("the task's loader gives no batch")
+    training, held = _kept_back(drawn)
+    validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED)
+    measured, spare = _split(validation)
+    return TrialData(training, held, training[:MEASURED], measured, spare, _repeated(drawn))
+
+
+def _drawn(loader: Any, most: int) -> list[Any]:
+    """At most so many batches, and no more than fit into memory."""
+    drawn: list[Any] = []
+    size, began = 0, time.monotonic()
+    for batch in itertools.islice(iter(loader), most):
+        drawn.append(batch)
+        size += sum(array.nbytes for array in arrays_of(batch))
+        if size > _MOST_BYTES or time.monotonic() - began > _MOST_SECONDS:
+            break
+    return drawn
+
+
+def _hash(batch: Any) -> Any:
+    arrays = arrays_of(batch if not is_list_of_batches(batch) else batch[0])
+    examples = example_hashes(arrays) if arrays else None
+    return None if examples is None else batch_hash(examples).tolist()
+
+
+def _repeated(drawn: list[Any]) -> int:
+    hashes = [_hash(batch) for batch in drawn]
+    known = [str(each) for each in hashes if each is not None]
+    return len(known) - len(set(known))
+
+
+def _kept_back(drawn: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The batches without the examples of the first few, and those; none if that leaves too little to train on."""
+    singles = [batch[0] if is_list_of_batches(batch) else batch for batch in drawn]
+    held = singles[: min(MEASURED, len(drawn) // _HELD_OUT)]
+    kept = {example for batch in held for example in _examples(batch)}
+    everything = {example for batch in singles for example in _examples(batch)}
+    if not kept or len(everything) < _HELD_OUT * len(kept) / 2:
+        return drawn, []
+    training = [left for batch in drawn if (left := _without(batch, kept)) is not None]
+    return (training, held) if len(training) >= len(drawn) / 2 else (drawn, [])
+
+
+def _without(batch: Any, kept: set[Any]) -> Any | None:
+    """A batch without these examples; None if nothing is left, or if it cannot be cut."""
+    if is_list_of_batches(batch):
+        parts = [_without(part, kept) for part in batch]
+        return None if any(part is None for part in parts) else type(batch)(parts)
+    examples = _examples(batch)
+    rows = [row for row, example in enumerate(examples) if example not in kept]
+    if len(rows) == len(examples):
+        return batch
+    if not rows or rows_of(batch) != len(examples):
+        return None
+    return rebuilt(batch, lambda leaf: leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
+
+
+def _examples(batch: Any) -> list[Any]:
+    arrays = arrays_of(batch)
+    hashes = example_hashes(arrays) if arrays else None
+    return [] if hashes is None else [str(each) for each in hashes.tolist()]
+
+
+def _split(validation: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Batches to measure, and others to train on; with few batches each is cut in two."""
+    if len(validation) >= 2 * MEASURED:
+        return validation[:MEASURED], validation[MEASURED:]
+    halves = [halved(batch) for batch in validation]
+    if halves and all(pair is not None for pair in halves):
+        return [pair[0] for pair in halves if pair], [pair[1] for pair in halves if pair]
+    middle = (len(validation) + 1) // 2
+    return (validation[:middle], validation[middle:]) if len(validation) > 1 else (validation, [])
+
+
+# -- parts of a batch ------------------------------------------------------------------------------
+
+
+def rows_of(batch: Any) -> int | None:
+    """How many examples a batch has: the first dimension that all its tensors share; None if they share none."""
+    sizes = {leaf.shape[0] for _, leaf in named_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def halved(batch: Any) -> tuple[Any, Any] | None:
+    """A batch in two; None if it cannot be cut."""
+    rows = rows_of(batch)
+    if rows is None or rows < 2:
+        return None
+    middle = rows // 2
+    return _rows(batch, slice(0, middle)), _rows(batch, slice(middle, None))
+
+
+def joined(one: Any, other: Any) -> Any | None:
+    """Two batches as one; None if their parts do not fit together."""
+    others = dict(named_leaves(other))
+    mine = dict(named_leaves(one))
+    fits = mine.keys() == others.keys() and all(
+        not isinstance(leaf, Tensor)
+        or (isinstance(others[path], Tensor) and leaf.dim() > 0 and leaf.shape[1:] == others[path].shape[1:])
+        for path, leaf in mine.items()
+    )
+    if not fits or rows_of(one) is None or rows_of(other) is None:
+        return None
+    return at_paths(one, {path: torch.cat([leaf, others[path]]) for path, leaf in mine.items() if _is_tensor(leaf)})
+
+
+def at_paths(batch: Any, leaves: dict[str, Tensor]) -> Any:
+    """The batch with other tensors at these paths."""
+    paths = iter([path for path, _ in named_leaves(batch)])
+    return rebuilt(batch, lambda leaf: leaves.get(next(paths), leaf))
+
+
+def _rows(batch: Any, rows: slice) -> Any:
+    return rebuilt(batch, lambda leaf: leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
+
+
+def _is_tensor(leaf: object) -> bool:
+    return isinstance(leaf, Tensor)
+
+
+@dataclass(frozen=True)
+class BatchParts:
+    """Which tensors of a batch are targets and which are inputs, by their paths."""
+
+    targets: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+def parts_of(task: Task, batch: Any, loss: Callable[[Any], Tensor]) -> BatchParts:
+    """What the loss compares with is a target, if it is one tensor of the batch; the rest are inputs.
+
+    A tensor that is both (a language model's tokens) is neither.
+    """
+    leaves = {path: leaf for path, leaf in named_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
+    outputs: list[Tensor] = []
+    handle = task.model.register_forward_hook(lambda _module, _args, output: outputs.extend(_tensors(output)))
+    try:
+        graph = read(loss(batch), outputs)
+    finally:
+        handle.remove()
+    compared = [labels.targets for labels in graph.labels] + [pair.targets for pair in graph.compared]
+    targets = tuple(path for path, leaf in leaves.items() if any(_same_numbers(leaf, each) for each in compared))
+    return BatchParts(targets, tuple(path for path in leaves if path not in targets))
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    return (leaf for _, leaf in named_leaves(output) if isinstance(leaf, Tensor))
+
+
+def _same_numbers(leaf: Tensor, compared: Tensor) -> bool:
+    """Whether these are the same numbers, in whatever shape."""
+    if leaf.numel() != compared.numel() or leaf.numel() == 0:
+        return False
+    mine, theirs = leaf.detach().double().flatten(), compared.detach().double().flatten().to(leaf.device)
+    return bool(torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6))

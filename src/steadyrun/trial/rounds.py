@@ -1,0 +1,104 @@
+"""Which twins are trained, in rounds: the unchanged ones, every change once, what is promising again, then the invasive.
+
+Racing: a change that is far behind is stopped, and further seeds go only to those that may decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from steadyrun.trial.factors import OWN_TWIN, RATE, Factor, rate_factor
+from steadyrun.trial.twin import Curve
+from steadyrun.trial.verdict import FAULT, UNDECIDED, Table, decide, promising
+
+SEEDS = 3
+_MOST_SEEDS = 6  # of a change that is not decided yet
+_FARTHER, _NEARER = (3.0, 10.0, 100.0, 1000.0), (1 / 3, 0.1, 0.01, 0.001)  # rates, each tried if the last one helped
+_MOST_PROMISING = 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """One twin to train; `own` is the unchanged twin of the same seed."""
+
+    factor: str
+    seed: int
+    own: Curve | None = None
+
+
+Train = Callable[[Iterable[Request]], Iterator[Curve]]
+"""Trains several twins, in any order, and gives each when it has ended."""
+
+
+@dataclass
+class Rounds:
+    """A trial under way."""
+
+    table: Table
+    factors: list[Factor]
+    train: Train
+    deadline: float  # of time.monotonic
+    seeds: int = SEEDS
+    untried: list[str] = field(default_factory=list)  # for want of time
+
+    def run(self) -> None:
+        """All rounds; what the deadline leaves out is named in `untried`."""
+        self._go([Request(OWN_TWIN.name, seed) for seed in range(1, self.seeds + 1)])
+        plain = [factor for factor in self.factors if not factor.invasive]
+        self._go([self._request(factor.name, 1) for factor in plain])
+        self._go_farther()
+        self._again()
+        if decide(self.table).kind == UNDECIDED:
+            self._go([self._request(factor.name, 1) for factor in self.factors if factor.invasive])
+            self._again()
+        self._until_decided()
+
+    def _request(self, name: str, seed: int) -> Request:
+        """A setting is raced against its own twin; what data and parts do is measured to the end."""
+        return Request(name, seed, self.table.own.get(seed) if self.table.is_setting(name) else None)
+
+    def _go(self, requests: list[Request]) -> None:
+        wanted = [each for each in requests if each.seed not in self.table.curves.get(each.factor, {})]
+        if wanted and time.monotonic() > self.deadline:
+            self.untried += [each.factor for each in wanted if each.factor not in self.untried]
+            return
+        ended = set()
+        for curve in self.train(wanted):
+            self.table.add(curve)
+            ended.add((curve.factor, curve.seed))
+        left = [each.factor for each in wanted if (each.factor, each.seed) not in ended]
+        self.untried += [name for name in left if name not in self.table.curves and name not in self.untried]
+
+    def _go_farther(self) -> None:
+        """While the largest (or smallest) rate is the best one, the next one behind it."""
+        if not any(factor.group == RATE for factor in self.factors):
+            return
+        for beyond in (_FARTHER, _NEARER):
+            for before, edge, times in zip(beyond, beyond[1:], beyond[2:], strict=False):
+                ends = [self.table.mean_end(rate_factor(each).name) for each in (before, edge)]
+                if not ends[1] < ends[0] or not ends[1] < self.table.mean_end(OWN_TWIN.name):
+                    break
+                self._go([self._request(rate_factor(times).name, 1)])
+
+    def _again(self) -> None:
+        """What is promising with the other seeds."""
+        names = promising(self.table)[:_MOST_PROMISING]
+        removing = [factor.name for factor in self.factors if factor.removes]
+        names += [name for name in promising(self.table) if name in removing and name not in names]
+        names += [name for name in self.table.curves if name.startswith("term:")]
+        self._go([self._request(name, seed) for name in names for seed in range(2, self.seeds + 1)])
+
+    def _until_decided(self) -> None:
+        """More seeds for the change that would decide."""
+        for seed in range(self.seeds + 1, _MOST_SEEDS + 1):
+            verdict = decide(self.table)
+            if verdict.kind != UNDECIDED or not verdict.factor:
+                return
+            self._go([Request(OWN_TWIN.name, seed)])
+            self._go([self._request(verdict.factor, seed)])
+
+    @property
+    def is_decided(self) -> bool:
+        return decide(self.table).kind == FAULT

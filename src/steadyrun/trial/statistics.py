@@ -1,0 +1,82 @@
+"""Effects of changes with their intervals: paired by seed, with the spread between seeds as the yardstick.
+
+Declared measures, the same for every trial: the loss at the last mark, on validation data (or training batches that
+were kept back), as a share of what can be learned in these steps; and the steps that a twin needs to reach what its own
+twin reaches at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.trial.twin import Curve
+
+# Two-sided 95% of Student's distribution by degrees of freedom.
+_STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
+_MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change does to the loss, as a share of what can be learned: above 0 it helps."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.low > 0 or self.high < 0
+
+
+def student(freedom: int) -> float:
+    """The factor of a two-sided 95% interval."""
+    if freedom < 1:
+        return math.inf
+    return _STUDENT.get(freedom) or (2.1 if freedom < 20 else 2.0)
+
+
+def effect(own: Sequence[float], changed: Sequence[float], own_spread: float, scale: float) -> Effect:
+    """The paired differences of seeds; their spread is pooled with that of the unchanged twins."""
+    differences = [(a - b) / scale for a, b in zip(own, changed, strict=True)]
+    mean, count = float(np.mean(differences)), len(differences)
+    if not math.isfinite(mean):
+        return Effect(-math.inf, -math.inf, -math.inf, count)
+    paired = float(np.var(differences, ddof=1)) if count > 1 else 0.0
+    whole = (own_spread / scale) ** 2
+    pooled = math.sqrt((paired + whole) / 2 if count > 1 else whole)
+    half = student(max(1, 2 * (count - 1))) * pooled / math.sqrt(count) if count > 1 else student(2) * pooled
+    return Effect(mean, mean - half, mean + half, count)
+
+
+def spread(ends: Sequence[float]) -> float:
+    """The standard deviation between seeds; 0 if there is one."""
+    finite = [end for end in ends if math.isfinite(end)]
+    return float(np.std(finite, ddof=1)) if len(finite) > 1 else 0.0
+
+
+def seeds_needed(found: Effect) -> int | None:
+    """How many seeds would show a difference of this size; None if it is nothing."""
+    if not math.isfinite(found.mean) or found.mean == 0 or found.seeds < 2:
+        return None
+    deviation = (found.high - found.mean) * math.sqrt(found.seeds) / student(2 * (found.seeds - 1))
+    return min(_MOST_SEEDS, max(found.seeds, math.ceil((student(20) * deviation / abs(found.mean)) ** 2)))
+
+
+def steps_to(curve: Curve, split: str, level: float) -> float:
+    """After how many steps a twin is at this loss, between marks by a straight line; infinite if never."""
+    losses = curve.losses.get(split, [])
+    for index, loss in enumerate(losses):
+        if loss <= level:
+            if index == 0:
+                return 0.0
+            before = losses[index - 1]
+            part = (before - level) / (before - loss) if before > loss else 1.0
+            return curve.marks[index - 1] + part * (curve.marks[index] - curve.marks[index - 1])
+    return math.inf

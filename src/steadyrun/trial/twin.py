@@ -1,0 +1,350 @@
+"""One twin: the program trained for a few steps with one thing changed, and measured at the same marks as the others.
+
+Twins of one seed share start, order of data and random numbers, so that what differs comes from the change.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steadyrun.errors import UsageError
+from steadyrun.preflight.bench import number_of
+from steadyrun.probes.batch_hashes import is_list_of_batches
+from steadyrun.probes.loss_graph import read
+from steadyrun.probes.scheduler_dry_run import expected_rates
+from steadyrun.program.model_parts import clean, unwrapped
+from steadyrun.program.program_state import untouched
+from steadyrun.program.random_state import put, take
+from steadyrun.program.task import Task, build_task, load_factory
+from steadyrun.program.training_changes import groups_of, no_smoothing, with_rates
+from steadyrun.signals.declared_schedule import number
+from steadyrun.trial.batches import BatchParts, TrialData, draw, parts_of
+from steadyrun.trial.loss_terms import Terms
+
+if TYPE_CHECKING:
+    from steadyrun.trial.factors import Factor
+
+MARKS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)  # of the steps, at which every twin is measured
+SPLITS = ("validation", "held", "seen")
+HOPELESS = 1.0  # times what its own twin has learned so far: a twin that is behind by more is stopped
+_MEASURING = 977  # the seed of random numbers while a loss is measured
+
+
+@dataclass
+class Curve:
+    """What a twin showed. JSON goes in and out of a worker in this form."""
+
+    factor: str
+    seed: int
+    steps: int
+    marks: list[int]
+    losses: dict[str, list[float]]  # by split, one per mark that was reached
+    training: list[float] = field(default_factory=list)  # the mean loss of the steps up to each mark
+    terms: list[list[float]] = field(default_factory=list)  # of validation or what stands for it: each term, per mark
+    unmoved: list[str] = field(default_factory=list)  # parameters that no update has changed
+    unregistered: list[str] = field(default_factory=list)  # reached by the gradient, and in no optimizer
+    raised: str = ""
+    stopped: int | None = None  # the step at which it was given up
+    repeated: int = 0  # of the drawn batches, how many had come before
+    drawn: int = 0
+    start: str = ""  # of the first weights: the same for two seeds if the program sets its own
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Curve:
+        known = cls.__dataclass_fields__
+        return cls(**{name: value for name, value in content.items() if name in known})
+
+    def end(self, split: str) -> float:
+        """The loss of the last mark; infinite for a twin that was given up or raised."""
+        losses = self.losses.get(split) or []
+        if self.raised or self.stopped is not None or not losses or not math.isfinite(losses[-1]):
+            return math.inf
+        return losses[-1]
+
+
+class Twin:
+    """A built program with the batches of a trial."""
+
+    def __init__(self, task: Task, steps: int, data: TrialData | None = None) -> None:
+        self.task, self.steps = task, steps
+        self.model = unwrapped(task.model)
+        self.config: Mapping[str, Any] = task.config or {}
+        self.data = data or draw(task, steps)
+        self._terms: list[list[float]] = []  # of the losses that were measured last
+        self._grad = False  # the program differentiates inside of its loss
+
+    @property
+    def accumulation(self) -> int:
+        return max(1, int(number(self.config.get("accumulation")) or 1))
+
+    def loss(self, batch: Any) -> Tensor:
+        """The loss of a batch; its terms are kept while a loss is measured."""
+        with Terms() as terms:
+            loss = self.task.loss_fn(self.task.model, batch)
+        self._terms.append(terms.values)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise UsageError("loss_fn must return one number as a tensor")
+        return loss
+
+    @cached_property
+    def parts(self) -> BatchParts:
+        """Which tensors of a batch are targets, by one pass that is undone."""
+        with untouched(self.task), torch.enable_grad():
+            return parts_of(self.task, self._single(self.data.training[0]), self.loss)
+
+    @cached_property
+    def used(self) -> set[str]:
+        """The parameters of modules that a pass calls, by name; one that is made for later need not move."""
+        called: set[int] = set()
+        handles = [
+            module.register_forward_pre_hook(lambda module, _args: called.add(id(module)))
+            for module in self.model.modules()
+        ]
+        try:
+            with untouched(self.task), torch.enable_grad():
+                self.model.train()
+                self.loss(self._single(self.data.training[0]))
+        finally:
+            for handle in handles:
+                handle.remove()
+        return {
+            f"{path}.{name}" if path else name
+            for path, module in self.model.named_modules()
+            if id(module) in called
+            for name, _ in module.named_parameters(recurse=False)
+        }
+
+    @cached_property
+    def unregistered(self) -> list[str]:
+        """Tensors that the gradient of the loss reaches and no optimizer holds."""
+        with untouched(self.task), torch.enable_grad():
+            self.model.train()
+            leaves = read(self.loss(self._single(self.data.training[0]))).leaves
+        held = {id(each) for group in groups_of(self.task) for each in group["params"]}
+        names = {id(each): clean(name) for name, each in self.model.named_parameters()}
+        return [
+            names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)} that the model has not registered")
+            for leaf in leaves
+            if id(leaf) not in held
+        ]
+
+    def _single(self, batch: Any) -> Any:
+        return batch[0] if self.accumulation > 1 and is_list_of_batches(batch) else batch
+
+    def _singles(self, batches: list[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield from batch if self.accumulation > 1 and is_list_of_batches(batch) else [batch]
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(self, factor: Factor, seed: int, own: Curve | None = None) -> Curve:
+        """Train with a change and undo everything; `own` is the unchanged twin: one that is far behind it is stopped."""
+        began = time.monotonic()
+        marks = sorted({round(self.steps * mark) for mark in MARKS})
+        curve = Curve(factor.name, seed, self.steps, marks, {name: [] for name in SPLITS if getattr(self.data, name)})
+        curve.repeated, curve.drawn, curve.start = self.data.repeated, len(self.data.training), self._start()
+        used, curve.unregistered = self.used, self.unregistered
+        with untouched(self.task), torch.enable_grad(), ExitStack() as stack:
+            self.model.train()
+            stack.enter_context(self._rates(factor))
+            before = {name: each.detach().clone() for name, each in self.model.named_parameters()}
+            try:
+                stack.enter_context(factor.apply(self))
+                self._steps(factor, seed, curve, own)
+            except Exception as problem:
+                curve.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            now = dict(self.model.named_parameters())
+            curve.unmoved = [
+                clean(name)
+                for name, tensor in before.items()
+                if name in now and now[name].requires_grad and name in used and torch.equal(tensor, now[name])
+            ]
+        curve.seconds = time.monotonic() - began
+        return curve
+
+    def _steps(self, factor: Factor, seed: int, curve: Curve, own: Curve | None) -> None:
+        batches = factor.batches(self)
+        if seed > 1:
+            random.Random(seed).shuffle(batches)
+        seed_all(seed)
+        losses: list[float] = []
+        for step in range(self.steps + 1):
+            if step in curve.marks:
+                self._measure(curve)
+                curve.training.append(float(np.mean(losses)) if losses else math.nan)
+                losses = []
+                if own is not None and _hopeless(curve, own, self.data.measured_on):
+                    curve.stopped = step
+                    return
+            if step == self.steps:
+                return
+            self.task.step = step
+            self._now[:] = [step]
+            losses.append(self.step(batches[step % len(batches)]))
+
+    def step(self, batch: Any) -> float:
+        """One optimizer step: the program's own, or a plain one."""
+        task = self.task
+        if task.train_step is not None:
+            return number_of(task.train_step(task, batch))
+        parts = batch if self.accumulation > 1 and is_list_of_batches(batch) else [batch]
+        for optimizer in task.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        losses = []
+        for part in parts:
+            loss = self.loss(part)
+            (loss / len(parts)).backward()  # type: ignore[no-untyped-call]
+            losses.append(float(loss.detach()))
+        clip = number(self.config.get("clip"))
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(task.model.parameters(), clip)
+        for optimizer in task.optimizers:
+            optimizer.step()
+        if task.scheduler is not None and not hasattr(task.scheduler, "num_bad_epochs"):
+            task.scheduler.step()
+        return sum(losses) / len(losses)
+
+    # -- measuring ---------------------------------------------------------------------------------
+
+    def _measure(self, curve: Curve) -> None:
+        """Every split in evaluation mode, with the same random numbers each time; training goes on as if it had not."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        state = take()
+        self.model.eval()
+        with no_smoothing():
+            for split in curve.losses:
+                curve.losses[split].append(self._mean(list(self._singles(getattr(self.data, split)))))
+                if split == self.data.measured_on:
+                    curve.terms.append(_means(self._terms))
+        for module, training in modes:
+            module.training = training
+        put(state)
+
+    def _mean(self, batches: list[Any]) -> float:
+        try:
+            with torch.set_grad_enabled(self._grad):
+                return self._losses(batches)
+        except RuntimeError:
+            if self._grad:
+                raise
+            self._grad = True
+            with torch.enable_grad():
+                return self._losses(batches)
+
+    def _losses(self, batches: list[Any]) -> float:
+        seed_all(_MEASURING)
+        self._terms = []
+        return float(np.mean([float(self.loss(batch).detach()) for batch in batches]))
+
+    # -- the learning rate -------------------------------------------------------------------------
+
+    @contextmanager
+    def _rates(self, factor: Factor) -> Iterator[None]:
+        """The program's schedule run through in the steps of the trial, times what the factor makes of it."""
+        self._now = [0]
+        curves = self._schedule()
+        if curves is None:
+            with with_rates(self.task, lambda rate, done: rate * factor.rate(done, self.steps)):
+                yield
+            return
+        fixed = _Scheduled(curves, self._now, factor, self.steps)
+        with with_rates(self.task, lambda rate, _done: rate, fixed):
+            yield
+
+    def _schedule(self) -> list[np.ndarray[Any, Any]] | None:
+        """The rate of each group at each step of the trial; None if the program's own rates are as good."""
+        total, task = number(self.config.get("total_steps")), self.task
+        if task.scheduler is None or len(task.optimizers) != 1 or total is None or total <= self.steps:
+            return None
+        expected = expected_rates(task.scheduler, task.optimizers[0], task.model, int(total))
+        if len(expected.groups) != len(groups_of(task)) or not expected.steps:
+            return None
+        places = np.arange(self.steps) * min(int(total), expected.steps) / self.steps
+        return [np.interp(places, *np.array(knots, dtype=float).T) for knots in expected.groups]
+
+    def _start(self) -> str:
+        total = sum(float(each.detach().double().sum()) for each in self.model.parameters())
+        return f"{total:.12g}"
+
+
+class _Scheduled:
+    """The rates of the groups at the present step, as `with_rates` asks for them."""
+
+    def __init__(self, curves: list[Any], now: list[int], factor: Factor, steps: int) -> None:
+        self._curves, self._now, self._factor, self._steps = curves, now, factor, steps
+
+    def __getitem__(self, index: int) -> float:
+        step = self._now[0]
+        return float(self._curves[index][step]) * self._factor.rate(step, self._steps)
+
+    def __len__(self) -> int:
+        return len(self._curves)
+
+
+def _means(terms: list[list[float]]) -> list[float]:
+    """The mean of each term; none if the losses have not all the same number of them."""
+    alike = bool(terms) and len({len(each) for each in terms}) == 1
+    return [float(value) for value in np.mean(terms, axis=0)] if alike else []
+
+
+def _hopeless(curve: Curve, own: Curve, split: str) -> bool:
+    """Whether a change makes it so much worse than the unchanged twin that nothing can be expected of it."""
+    now = len(curve.losses[split]) - 1
+    theirs = own.losses.get(split, [])
+    loss = curve.losses[split][now]
+    if not math.isfinite(loss):
+        return True
+    if now < 2 or now >= len(theirs) or not math.isfinite(theirs[now]):
+        return False
+    learned = max(theirs[0] - theirs[now], 0.0)
+    return learned > 0 and loss - theirs[now] > HOPELESS * learned
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch, numpy and Python's random."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+# -- in a worker -----------------------------------------------------------------------------------
+
+
+def built(factory: str, config: Mapping[str, Any], seed: int) -> Task:
+    """The program as its factory builds it with a seed; a seed in its config is set as well."""
+    changed = {name: value for name, value in config.items() if name != "seed"}
+    if "seed" in config:
+        own = config["seed"]
+        changed["seed"] = own + seed - 1 if isinstance(own, int) else seed
+    seed_all(seed)
+    return build_task(load_factory(factory, "trial's argument"), changed, factory)
+
+
+def trained(
+    factory: str,
+    config: dict[str, Any],
+    seed: int,
+    factor: str,
+    steps: int,
+    own: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Build the program, train one twin, and say what it showed: what a worker does."""
+    from steadyrun.trial.factors import factor_named
+
+    twin = Twin(built(factory, config, seed), steps)
+    return twin.train(factor_named(factor, twin), seed, None if own is None else Curve.of(own)).as_json()

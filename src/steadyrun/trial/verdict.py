@@ -1,0 +1,414 @@
+"""From the twins' curves to a verdict: which change decides, how much, how sure; or undecided, and what would decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from steadyrun.text import counted, listed, percent, shown
+from steadyrun.trial import factors as kinds
+from steadyrun.trial.statistics import Effect, effect, seeds_needed, spread, steps_to
+from steadyrun.trial.twin import Curve
+
+FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecided"
+
+# A change decides if its twin is where the unchanged one ends after this share of the steps. In short trials a higher
+# rate is often ahead of the right one, so it must be ahead by more.
+DECIDES, DECIDES_HIGHER = 1 / 3, 0.2
+PROMISING = 0.6  # of the steps: what is slower gets no second seed
+NEAR_BEST = 0.8  # of the best change's gain: one that takes something away and does nearly as well comes first
+LEARNED = 0.05  # of the first loss: less than this is nothing
+
+# The question whose cause a change decides, and the outcome that it proves.
+CAUSES: dict[str, tuple[str, str]] = {
+    "rate-high": ("C7.2", "rate-too-high"),
+    "rate-low": ("C7.1", "rate-too-low"),
+    kinds.WARMUP: ("C7.2", "rate-too-high"),
+    kinds.DECAY: ("C7.3", "too-strong"),
+    kinds.DROPOUT: ("C7.5", "too-high"),
+    kinds.SMOOTHING: ("C7.6", "hides-learning"),
+    kinds.CLIP: ("C7.1", "clip-too-tight"),
+    kinds.OPTIMIZER: ("C7.4", "epsilon"),
+    kinds.START: ("C5.1", "too-wide"),
+    kinds.PRECISION: ("A4.5", "rounded-away"),
+    kinds.TARGETS: ("S1.4", "unrelated"),
+    kinds.INPUTS: ("P3.5", "inputs-ignored"),
+    kinds.PREPARATION: ("A5.6", "differs"),
+    "repeated": ("V1.6", "stuck"),
+    kinds.PART: ("A4.1", "left-out"),
+    kinds.TERM: ("V1.2", "term-left-behind"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One change and what came of it. `gain` is a share of what can be learned; None if no twin ended."""
+
+    factor: str
+    group: str
+    words: str
+    seeds: int
+    loss: float
+    gain: Effect | None
+    speed: float  # of the steps, after which it is where the unchanged twin ends
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the twins say."""
+
+    kind: str
+    cause: str  # a key of CAUSES; "" if there is none
+    factor: str
+    message: str
+    more: str = ""  # of an undecided trial: what would decide
+    code: str = ""
+    outcome: str = ""
+
+
+@dataclass
+class Table:
+    """All curves of a trial, by change and seed."""
+
+    split: str
+    factors: Mapping[str, kinds.Factor]
+    compares: Sequence[bool] = ()  # of the loss's terms, whether each compares something with targets
+    curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
+
+    def add(self, curve: Curve) -> None:
+        self.curves.setdefault(curve.factor, {})[curve.seed] = curve
+
+    @property
+    def own(self) -> dict[int, Curve]:
+        return self.curves.get(kinds.OWN_TWIN.name, {})
+
+    def factor(self, name: str) -> kinds.Factor:
+        known = self.factors.get(name)
+        if known is not None:
+            return known
+        return kinds.rate_factor(float(name.partition("*")[2])) if name.startswith("rate*") else kinds.OWN_TWIN
+
+    def ends(self, name: str, split: str | None = None) -> list[float]:
+        return [curve.end(split or self.split) for _, curve in sorted(self.curves.get(name, {}).items())]
+
+    def mean_end(self, name: str, split: str | None = None) -> float:
+        ends = self.ends(name, split)
+        return float(np.mean(ends)) if ends else math.nan
+
+    def start(self, name: str = "own", split: str | None = None) -> float:
+        curves = self.curves.get(name, {}).values()
+        firsts = [losses[0] for curve in curves if (losses := curve.losses.get(split or self.split))]
+        return float(np.mean(firsts)) if firsts else math.nan
+
+    def learned(self, name: str, split: str | None = None) -> float:
+        """How much of its first loss is gone at the best mark; NaN if it was not measured."""
+        split = split or self.split
+        curves = self.curves.get(name, {}).values()
+        lowest = [min(filter(math.isfinite, curve.losses.get(split, [])), default=math.nan) for curve in curves]
+        start = self.start(name, split)
+        return (start - float(np.mean(lowest))) / max(abs(start), 1e-12) if lowest else math.nan
+
+    def is_setting(self, name: str) -> bool:
+        return self.factor(name).group in _SETTINGS
+
+    @property
+    def attainable(self) -> float:
+        """How far the loss falls with the best single change of a setting, or with none."""
+        ends = [self.mean_end(name) for name in self.curves if self.is_setting(name) or name == "own"]
+        finite = [end for end in ends if math.isfinite(end)]
+        start = self.start()
+        return start - min(finite) if finite and math.isfinite(start) else math.nan
+
+    def gain(self, name: str) -> Effect | None:
+        """What a change brings against the unchanged twins of the same seeds, as a share of what can be learned."""
+        changed = self.curves.get(name, {})
+        shared = sorted(set(changed) & set(self.own))
+        size = self.attainable
+        if not shared:
+            return None
+        own = [self.own[seed].end(self.split) for seed in shared]
+        theirs = [changed[seed].end(self.split) for seed in shared]
+        if not all(map(math.isfinite, own)) or not size > 0:  # the unchanged twin fails: whatever ends is better
+            better = float(np.mean([math.isfinite(end) and not math.isfinite(mine) for mine, end in zip(own, theirs)]))
+            return Effect(better, better - 0.5 / len(shared), better, len(shared)) if better > 0 else None
+        return effect(own, theirs, spread(self.ends("own")), size)
+
+    def speeds(self, name: str) -> list[float]:
+        """Of each seed, the share of the steps after which a change is where the unchanged twin ends."""
+        found = []
+        for seed, curve in sorted(self.curves.get(name, {}).items()):
+            own = self.own.get(seed)
+            level = math.inf if own is None else own.end(self.split)
+            if not math.isfinite(level):
+                level = math.inf if own is None else own.losses[self.split][0]
+            worse = not curve.end(self.split) < level
+            found.append(math.inf if worse else steps_to(curve, self.split, level) / max(1, curve.steps))
+        return found
+
+    def teaches(self, name: str) -> bool:
+        """Whether a twin learns something, and more than shuffled targets teach."""
+        learned = self.learned(name)
+        if not learned > LEARNED:
+            return False
+        shuffled = self.curves.get("targets-shuffled")
+        if not shuffled:
+            return True
+        floor = float(np.mean([min(curve.losses[self.split]) for curve in shuffled.values()]))
+        lowest = float(np.mean([min(curve.losses[self.split]) for curve in self.curves[name].values()]))
+        return floor - lowest > LEARNED * abs(floor)
+
+
+_SETTINGS = {
+    *(kinds.RATE, kinds.WARMUP, kinds.DECAY, kinds.DROPOUT, kinds.SMOOTHING, kinds.CLIP, kinds.OPTIMIZER),
+    *(kinds.START, kinds.PRECISION, kinds.BATCH, kinds.BLOCK, kinds.FUNCTION, kinds.USER),
+}
+
+
+def rows_of(table: Table) -> list[Row]:
+    """The table that users see, in the order in which changes were tried."""
+    rows = []
+    for name, curves in table.curves.items():
+        factor, speeds = table.factor(name), table.speeds(name)
+        gain = None if name == "own" else table.gain(name)
+        speed = float(np.median(speeds)) if speeds and name != "own" else math.nan
+        end = table.mean_end(name)
+        rows.append(Row(name, factor.group, factor.words, len(curves), end, gain, speed, _note(list(curves.values()))))
+    return rows
+
+
+def _note(curves: Sequence[Curve]) -> str:
+    raised = next((curve.raised for curve in curves if curve.raised), "")
+    if raised:
+        return f"raised {raised}"
+    stopped = [curve.stopped for curve in curves if curve.stopped is not None]
+    return f"given up at step {min(stopped)}: far behind" if stopped else ""
+
+
+def promising(table: Table) -> list[str]:
+    """Changes of settings that may decide and should be seen with more seeds, the fastest first."""
+    speeds = {name: min(table.speeds(name), default=math.inf) for name in table.curves if table.is_setting(name)}
+    return sorted((name for name, speed in speeds.items() if speed < PROMISING), key=lambda name: speeds[name])
+
+
+def decide(table: Table) -> Verdict:
+    """What is proved without training first, then settings, then data and terms, then what is merely better."""
+    for rule in (_repeated, _parts, _inputs, _setting, _labels, _prepared, _terms, _improvement):
+        found = rule(table)
+        if found is not None:
+            code, outcome = CAUSES.get(found.cause, ("", ""))
+            return replace(found, code=code, outcome=outcome)
+    return _rest(table)
+
+
+# -- proofs ----------------------------------------------------------------------------------------
+
+
+def _repeated(table: Table) -> Verdict | None:
+    """The loader gives the same batches: seen without training."""
+    own = next(iter(table.own.values()), None)
+    if own is None or own.drawn < 4 or own.repeated < 0.9 * (own.drawn - 1):
+        return None
+    different = own.drawn - own.repeated
+    message = f"of {own.drawn} batches that the loader gave, only {different} are different."
+    return Verdict(FAULT, "repeated", "", message)
+
+
+def _parts(table: Table) -> Verdict | None:
+    """Parameters that a pass uses and no update changed in any seed; tensors that no optimizer holds."""
+    curves = [curve for curve in table.own.values() if not curve.raised]
+    if not curves:
+        return None
+    still = set(curves[0].unmoved).intersection(*(curve.unmoved for curve in curves))
+    loose = set(curves[0].unregistered)
+    if not still and not loose:
+        return None
+    what = f"did not change in {curves[0].steps} steps" if still else "gets a gradient and is in no optimizer"
+    return Verdict(FAULT, kinds.PART, "", f"{listed(sorted(still or loose))} {what}: nothing trains it.")
+
+
+def _inputs(table: Table) -> Verdict | None:
+    """Noise in the place of the inputs: a program that sees them learns otherwise."""
+    if "inputs-noise" not in table.curves:
+        return None
+    pairs = [(table.own[seed], curve) for seed, curve in table.curves["inputs-noise"].items() if seed in table.own]
+    same = [np.allclose(a.training[1:], b.training[1:], rtol=1e-4, atol=0) for a, b in pairs if len(b.training) > 2]
+    if not same or not all(same):
+        return None
+    message = "the training loss is the same with noise in the place of the inputs: nothing of them reaches the loss."
+    return Verdict(FAULT, kinds.INPUTS, "inputs-noise", message)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def _setting(table: Table) -> Verdict | None:
+    """A change with which the program is soon where it ends without; what takes something away comes before a remedy."""
+    chosen = _chosen(table, lambda name: _is_fast(table, name))
+    if chosen is None:
+        return None
+    gain, facts = table.gain(chosen), _facts(table, chosen)
+    sure = gain is not None and gain.seeds > 1 and gain.low > 0 and max(table.speeds(chosen)) < 1
+    if sure:
+        return Verdict(FAULT, _cause(table, chosen), chosen, facts)
+    needed = None if gain is None else seeds_needed(gain)
+    more = f"{needed} seeds would show whether it is the cause" if needed else "more seeds would show it"
+    return Verdict(UNDECIDED, _cause(table, chosen), chosen, facts, more)
+
+
+def _chosen(table: Table, wanted: object) -> str | None:
+    """Of the changes that help enough, the one that names the cause best."""
+    assert callable(wanted)
+    good = {
+        name: gain for name in table.curves if table.is_setting(name) and wanted(name) and (gain := table.gain(name))
+    }
+    named = {name: gain for name, gain in good.items() if _rank(table, name) < 2} or good
+    if not named:
+        return None
+    best = max(gain.mean for gain in named.values())
+    near = [name for name, gain in named.items() if gain.mean >= NEAR_BEST * best]
+    return min(near, key=lambda name: (_rank(table, name), -named[name].mean))
+
+
+def _is_fast(table: Table, name: str) -> bool:
+    speeds = table.speeds(name)
+    limit = DECIDES_HIGHER if name.startswith("rate*") and float(name.partition("*")[2]) > 1 else DECIDES
+    return bool(speeds) and float(np.median(speeds)) <= limit and table.teaches(name)
+
+
+def _rank(table: Table, name: str) -> int:
+    if table.factor(name).removes:
+        return 0
+    return 1 if name.startswith("rate*") else 2
+
+
+def _cause(table: Table, name: str) -> str:
+    if name.startswith("rate*"):
+        return "rate-low" if float(name.partition("*")[2]) > 1 else "rate-high"
+    return table.factor(name).group
+
+
+def _facts(table: Table, name: str) -> str:
+    gain, speed = table.gain(name), float(np.median(table.speeds(name)))
+    assert gain is not None
+    sooner = f"reached after {percent(speed)} of the steps" if speed > 0 else "below it from the first measurement on"
+    return (
+        f"{table.factor(name).words}: the loss ends at {shown(table.mean_end(name))} and not at "
+        f"{shown(table.mean_end('own'))}, which is {sooner} (gain {percent(gain.mean)} of what can be learned here, "
+        f"{percent(gain.low)} to {percent(gain.high)}, {counted(gain.seeds, 'seed')})."
+    )
+
+
+def _improvement(table: Table) -> Verdict | None:
+    def helps(name: str) -> bool:
+        gain = table.gain(name)
+        return gain is not None and gain.seeds > 1 and gain.low > 0
+
+    chosen = _chosen(table, helps)
+    return None if chosen is None else Verdict(IMPROVEMENT, "", chosen, _facts(table, chosen))
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def _has(table: Table, split: str) -> bool:
+    own = next(iter(table.own.values()), None)
+    return own is not None and bool(own.losses.get(split))
+
+
+def _validation_teaches(table: Table) -> float:
+    """How much more validation data teach about others of their kind than training data, few or all, do."""
+    if "validation-data" not in table.curves or "as-few-data" not in table.curves:
+        return math.nan
+    others = max(table.learned(name, "validation") for name in ("as-few-data", "own"))
+    return table.learned("validation-data", "validation") - others
+
+
+def _labels(table: Table) -> Verdict | None:
+    """Training data that teach nothing about themselves, in a program that learns from validation data."""
+    if "targets-shuffled" not in table.curves or not _has(table, "held"):
+        return None
+    own, shuffled = table.learned("own", "held"), table.learned("targets-shuffled", "held")
+    teaches = _validation_teaches(table)
+    if not (own - shuffled < LEARNED and teaches > LEARNED):
+        return None
+    message = (
+        f"on training examples kept back the loss falls by {percent(own)}, with shuffled targets by "
+        f"{percent(shuffled)}; validation data teach {percent(teaches)} of the first loss more than training data: the "
+        "training targets do not belong to their inputs."
+    )
+    return Verdict(FAULT, kinds.TARGETS, "targets-shuffled", message)
+
+
+def _prepared(table: Table) -> Verdict | None:
+    """Training data that teach about themselves, validation data that teach about themselves, and not one the other."""
+    if not _has(table, "held") or not _has(table, "validation"):
+        return None
+    held, validation = table.learned("own", "held"), table.learned("own", "validation")
+    there = table.learned("validation-data", "validation")
+    if not (_validation_teaches(table) > LEARNED and held > 2 * LEARNED and validation < held / 2):
+        return None
+    message = (
+        f"trained on training data the loss falls by {percent(held)} on training examples kept back and by "
+        f"{percent(validation)} on validation; trained on a part of validation it falls there by {percent(there)}: the "
+        "two are prepared, or their classes numbered, differently."
+    )
+    return Verdict(FAULT, kinds.PREPARATION, "validation-data", message)
+
+
+# -- terms -----------------------------------------------------------------------------------------
+
+
+def _terms(table: Table) -> Verdict | None:
+    """A term without which the other comparisons with targets fall much further outweighs them."""
+    for name in [name for name in table.curves if name.startswith("term:")]:
+        index = int(name.partition(":")[2])
+        others = [place for place, compares in enumerate(table.compares) if compares and place != index]
+        seeds = [seed for seed in table.curves[name] if seed in table.own]
+        pairs = [(_sums(table.own[seed], others), _sums(table.curves[name][seed], others)) for seed in seeds]
+        known = [(own, without) for own, without in pairs if own and without]
+        if not others or len(known) < 2:
+            continue
+        first, mine = (float(np.mean([own[place] for own, _ in known])) for place in (0, -1))
+        without = float(np.mean([sums[-1] for _, sums in known]))
+        possible = first - without
+        if possible > LEARNED * abs(first) and mine - without > possible / 2:
+            message = (
+                f"without term {index + 1} of the loss the others fall from {shown(first)} to {shown(without)}, with "
+                f"it to {shown(mine)}: it outweighs them."
+            )
+            return Verdict(FAULT, kinds.TERM, name, message)
+    return None
+
+
+def _sums(curve: Curve, places: Sequence[int]) -> list[float]:
+    """The sum of these terms at every mark; empty if they were not seen at each."""
+    if not curve.terms or any(len(terms) <= max(places, default=0) for terms in curve.terms):
+        return []
+    return [sum(terms[place] for place in places) for terms in curve.terms]
+
+
+# -- nothing decides -------------------------------------------------------------------------------
+
+
+def _rest(table: Table) -> Verdict:
+    """No change decides: either the program learns as well as with any of them, or nothing is known."""
+    raised = next((curve.raised for curve in table.own.values() if curve.raised), "")
+    if raised:
+        return Verdict(UNDECIDED, "", "", f"the unchanged twin raised {raised}.", "a program that runs would")
+    if not math.isfinite(table.mean_end("own")):
+        return Verdict(UNDECIDED, "", "", "the unchanged twin ends in a loss that is not finite.", "steadyrun replay")
+    fall = table.learned("own")
+    if not table.teaches("own"):
+        message = f"the loss falls by {percent(fall)} in these steps, no more than with shuffled targets."
+        return Verdict(UNDECIDED, "", "", message, "more steps would show whether it learns at all")
+    gains = [gain.mean for name in table.curves if table.is_setting(name) and (gain := table.gain(name)) is not None]
+    best = max([each for each in gains if math.isfinite(each)], default=0.0)
+    message = (
+        f"the loss falls by {percent(fall)}, and no change does better by more than the spread between seeds (the "
+        f"best: {percent(max(best, 0.0))} of what can be learned here)."
+    )
+    return Verdict(CLEAR, "", "", message)
