@@ -1,0 +1,153 @@
+"""A2.6: is the model run in validation as it is in training?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyrun.questions.facts import known_facts
+from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.missing import MissingSignal, NotApplicable
+from steadyrun.signals.progress import levels
+from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.validation import gap_of
+from steadyrun.text import percent, shown
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """How validation runs the model: tensors that only training gives it, and how unevenly its parts are called."""
+
+    given: float
+    given_in_training: float
+    uneven: float
+    part: str
+
+    def differ(self, limit: Limits) -> bool:
+        return self.given_in_training > self.given or self.uneven > limit["uneven"]
+
+    def words(self, limit: Limits) -> str:
+        if self.given_in_training > self.given:
+            return f"the model is given {self.given_in_training:g} tensors in training and {self.given:g} in validation"
+        if self.uneven > limit["uneven"]:
+            part = self.part or "the model"
+            return f"beside the other parts, {part} is called {shown(self.uneven)} times as often as in training"
+        return "the model is given as many tensors as in training, and its parts are called as often"
+
+
+def find(run: Signals, limit: Limits) -> Finding:
+    calls = _calls(run)
+    measured = {"withheld": max(0.0, calls.given_in_training - calls.given), "uneven": calls.uneven}
+    if not calls.differ(limit):
+        return Finding("alike", f"{calls.words(limit)}.", measured)
+    measured["lost"] = lost = _lost(run, limit)
+    facts = f"{calls.words(limit)}; validation has at the least lost {percent(lost)} of the fall of the training loss"
+    if lost <= limit["lost"]:
+        return Finding("follows", f"{facts}.", measured)
+    val = run.points("val_loss")
+    ends = f"the training loss ends at {shown(levels(run, 'loss', limit['losses']).end)}, the validation loss at "
+    message = f"{calls.words(limit)}; {ends}{shown(float(val.values[-1]))}, and it was as far behind from the start."
+    return Finding("differs", message, measured, val.step_at(0))
+
+
+def _calls(run: Signals) -> _Calls:
+    """The usual validation: the median of each number, the most frequent part."""
+    seen = [calls for event in run.events("validation") if isinstance(calls := event.fields.get("calls"), dict)]
+    if not any(calls for calls in seen):
+        raise MissingSignal("validation passes", "no forward pass without gradients was seen before a validation", _HOW)
+    given, trained, uneven = (_median(seen, name) for name in ("given", "given_in_training", "uneven"))
+    parts = [str(calls.get("part", "")) for calls in seen]
+    return _Calls(given, trained, uneven, max(parts, key=parts.count))
+
+
+def _median(seen: list[dict[str, object]], name: str) -> float:
+    values = [value for calls in seen if (value := number(calls.get(name))) is not None]
+    return float(np.median(values)) if values else 1.0
+
+
+def _lost(run: Signals, limit: Limits) -> float:
+    """The smallest part of the training loss's fall that a validation lacks, once training has half of its fall."""
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
+    if known.moves_freely or loss.end >= loss.start:
+        raise NotApplicable("the training loss does not fall: validation cannot be compared with it")
+    gap = gap_of(run, known, limit["losses"])
+    fallen = loss.start - gap.train
+    judged = fallen > limit["fallen"] * (loss.start - loss.end)
+    if np.count_nonzero(judged) < limit["validations"]:
+        raise NotApplicable(f"fewer than {limit['validations']:g} validations since the training loss fell")
+    return float(np.min((gap.val.values - gap.train)[judged] / fallen[judged]))
+
+
+_HOW = "validate the watched model under torch.no_grad() between run.step(…) and run.val(…)"
+
+QUESTION = Question(
+    code="A2.6",
+    name="validated as it is trained",
+    asks="Is the model run in validation as it is in training?",
+    why="A decoder that gets the true previous value in training and its own in validation learns another task than the "
+    "one it is judged by (teacher forcing). So does a model with an input that only training has. The training loss "
+    "looks good, and validation is far behind from the first time on.",
+    needs=("objective", "val_loss"),
+    panel=1,
+    thresholds=(
+        LOSSES,
+        Threshold(
+            name="uneven",
+            value=2.5,
+            unit="times",
+            meaning="how much more often than others a part may run in validation, beside training",
+            seed="",
+            decision="layers that are skipped at random in training come to 2; a decoder that runs value by value "
+            "comes to the length of what it writes",
+            of="uneven",
+        ),
+        Threshold(
+            name="lost",
+            value=0.2,
+            unit="of the fall of the training loss",
+            meaning="validation that is always further behind does not follow",
+            seed="",
+            decision="as in A5.6",
+            of="lost",
+        ),
+        Threshold(
+            name="fallen",
+            value=0.5,
+            unit="of the whole fall of the training loss",
+            meaning="before that, validation is not judged",
+            seed="",
+            decision="the first losses are far from both",
+        ),
+        Threshold(
+            name="validations",
+            value=2,
+            unit="validations",
+            meaning="fewer show no usual distance",
+            seed="",
+            decision="a single one may be a trial",
+        ),
+    ),
+    outcomes=(
+        Outcome(name="alike", answer=PASS, meaning="both run the model in the same way"),
+        Outcome(
+            name="follows",
+            answer=PASS,
+            meaning="validation runs the model in another way and follows training all the same",
+        ),
+        Outcome(
+            name="differs",
+            answer=SUSPECT,
+            meaning="validation runs the model in another way than training, and was far behind from the start",
+            fix="Train the model as it will be used: feed it its own outputs for a part of the steps (scheduled "
+            "sampling), or leave out the input that only training has.",
+            experiment="Validate once exactly as training runs the model. If the validation loss is near the training "
+            "loss then, the difference is the cause; if not, the data are.",
+            explains=("C4.2", "S1.3", "V1.3"),
+        ),
+    ),
+    find=find,
+    always=True,
+)
