@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -46,7 +47,9 @@ class EvaluationProbe:
 
     def arm(self) -> None:
         """Training has made its step: what comes now may be validation."""
-        self._inputs, self.calls = [], PassCalls()
+        self._inputs = []
+        if self.calls.calls:
+            self.calls = PassCalls()
         if self._handle is None:
             self._handle = register_module_forward_pre_hook(self._entered)
 
@@ -104,8 +107,10 @@ class EvaluationProbe:
                 self._measure(args)
 
     def _left(self, module: nn.Module, args: object, kwargs: object, _output: object) -> None:
+        """Nothing that goes wrong here may reach the pass."""
         if module is self._model:
-            self.calls.given = tensors_in(args, kwargs)
+            with suppress(Exception):
+                self.calls.given = tensors_in(args, kwargs)
             self._stop_looking()
 
     def _stop_looking(self) -> None:
