@@ -58,6 +58,14 @@ def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
 
 
+def called(given: int, in_training: int, uneven: float, *losses: float, **more: Any) -> Synthetic:
+    """A run whose validations give the model so many tensors and call one part so much more often."""
+    calls = {"given": given, "given_in_training": in_training, "uneven": uneven, "part": "decoder"}
+    steps = [300 + 40 * index for index in range(len(losses))]
+    events = [Event("validation", step, 0.0, 0, {"calls": calls}) for step in steps]
+    return run(events=events, val_loss=(steps, list(losses)), **more)
+
+
 def passes(*data: tuple[float, float]) -> list[Event]:
     """Validations with the hashes of their inputs and of their labels."""
     fields = [{"data": {"examples": 64, "inputs_hash": one, "labels_hash": two, "classes": 4}} for one, two in data]
@@ -87,6 +95,7 @@ def stuck(loss: Any = STUCK, **more: Any) -> Synthetic:
     return run(config={"num_classes": 8, "vocab_size": None}, **series)
 
 
+BEHIND = [5.0] * 8
 NEARLY_ONE = {"targets/alike_overall": at(0.85)}
 
 
@@ -199,6 +208,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
+    ("A2.6", "missing", run(events=validations((3, 0)))),
+    ("A2.6", "alike", called(2, 2, 1.0, *BEHIND)),
+    ("A2.6", "alike", called(3, 2, 2.0, *BEHIND)),  # layers that training skips at random, a mask of validation
+    ("A2.6", "differs", called(1, 2, 1.0, *BEHIND)),
+    ("A2.6", "differs", called(2, 2, 6.0, *BEHIND)),
+    ("A2.6", "follows", called(1, 2, 6.0, *np.linspace(2.2, 1.7, 8))),
+    ("A2.6", "follows", called(1, 2, 6.0, *np.linspace(2.2, 5.0, 8))),  # learned by heart
+    ("A2.6", "not-applicable", called(1, 2, 6.0, 5.0, 5.0)),
+    ("A2.6", "not-applicable", called(1, 2, 6.0, *BEHIND, loss=np.linspace(6, 7, 600))),
     ("A5.8", "not-applicable", run()),
     ("A5.8", "pass", sized(0.0, 1.0)),
     ("A5.8", "pass", sized(100.0, 50.0, loss=STUCK - 1.08)),  # and it learns

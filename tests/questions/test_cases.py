@@ -76,7 +76,12 @@ def test_questions_are_complete(question: Question) -> None:
 def test_a_healthy_synthetic_run_passes(question: Question) -> None:
     answer = question.ask(Signals(run()))
     harmless = {"clips-always", "flagged", "noise"}
-    silent = answer.kind == CANNOT_TELL and question.code in {"A2.2", "A4.8", "A5.3"}  # need more than this run has
+    silent = answer.kind == CANNOT_TELL and question.code in {
+        "A2.2",
+        "A2.6",
+        "A4.8",
+        "A5.3",
+    }  # need more than this run has
     assert answer.kind in {PASS, NOT_APPLICABLE} or answer.outcome in harmless or silent, answer.message
 
 

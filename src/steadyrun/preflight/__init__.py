@@ -31,6 +31,8 @@ from steadyrun.preflight import (
     c4_2_leak,
     c6_1_decay_groups,
     c6_3_accumulation,
+    c7_1_clipping,
+    c7_4_epsilon,
     p1_1_token_range,
     p1_2_label_range,
     p1_7_duplicates,
@@ -95,9 +97,12 @@ _MODULES = (
     a4_8_vanishing,
     s6_1_dead_units,
     s6_3_saturated,
+    c7_1_clipping,
+    c7_4_epsilon,
     p6_5_learning_rate,
 )
-_DEEP: tuple[object, ...] = (p6_1_overfit, p6_5_learning_rate)  # asked with `deep=True` alone: they train
+_DEEP: tuple[object, ...] = (p6_1_overfit, c7_1_clipping, c7_4_epsilon, p6_5_learning_rate)
+# Asked with `deep=True` alone: they train.
 
 PROBES: dict[str, Question] = {module.QUESTION.code: module.QUESTION for module in _MODULES}
 DEEP: frozenset[str] = frozenset(module.QUESTION.code for module in _MODULES if module in _DEEP)

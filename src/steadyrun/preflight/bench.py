@@ -267,14 +267,17 @@ class Bench:
         made: Quiet = self.memo["quiet"]
         return made
 
-    def plain_step(self, batch: Any) -> float:
-        """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step."""
+    def plain_step(self, batch: Any, clip: float | None = None) -> float:
+        """One ordinary step: clear, loss, backward, the declared clip, optimizer. For what needs no train_step.
+
+        `clip` stands in for the declared threshold.
+        """
         for optimizer in self.task.optimizers:
             optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch)
         with self.their_code("loss.backward"):
             loss.backward()  # type: ignore[no-untyped-call]
-        clip = self.declared("clip")
+        clip = self.declared("clip") if clip is None else clip
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         with self.their_code("optimizer.step"):

@@ -22,10 +22,12 @@ from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
 from steadyrun.probes.model_inputs import statistics
 from steadyrun.probes.padding import Padding, padding_of, padding_token, when_differentiated
+from steadyrun.probes.pass_calls import PassCalls, tensors_in
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.targets import padding as runs_of_padding
 from steadyrun.program.containers import leaves
 from steadyrun.program.model_parts import Block
+from steadyrun.program.torch_compat import remove_hook
 
 # Histograms: bin k counts 2**k <= |x| < 2**(k+1), the outermost bins all beyond them; zeros and non-finite apart.
 LOWEST, HIGHEST = -24, 16
@@ -49,7 +51,6 @@ def magnitude_counts(values: Tensor) -> Tensor:
 
 
 _FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
-_hook_kwargs: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})
 
 
 @dataclass
@@ -81,6 +82,7 @@ class ForwardSample:
     padding: Padding | None = None  # which of its positions are padding
     padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
     entered: int | None = None  # id of the module that the pass began with
+    passed: PassCalls = field(default_factory=PassCalls)  # before the first backward pass, which may run parts again
 
 
 class ForwardProbe:
@@ -114,6 +116,7 @@ class ForwardProbe:
         self._wanted: frozenset[str] = frozenset()
         self._flowing: dict[int, tuple[str, Tensor]] = {}
         self._passes = 0
+        self._differentiated = False
         self.outputs: list[Tensor] = []  # of the model in this step, until the step ends
 
     def arm(self, wanted: frozenset[str]) -> None:
@@ -122,6 +125,7 @@ class ForwardProbe:
         self._inside = []
         self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
+        self._differentiated = False
         self.outputs = []
         if not self._handles:
             self._handles = [
@@ -134,12 +138,14 @@ class ForwardProbe:
                 ),
             ]
 
+    def backward_begins(self) -> None:
+        """Modules that run from now on may be those of a checkpointed pass, or of the next micro-batch."""
+        self._differentiated = True
+
     def disarm(self) -> ForwardSample | None:
         """Stop listening; what was seen, or None where no watched module ran."""
         for handle in self._handles:
-            handle.remove()
-            # torch forgets this one, and a trace of a global hook makes torch.compile warn.
-            _hook_kwargs.pop(handle.id, None)
+            remove_hook(handle)
         self._handles = []
         self._flowing, self._padding = {}, []
         self.outputs = []
@@ -185,6 +191,7 @@ class ForwardProbe:
             if output is None:  # the forward pass raised
                 return
             if module is self._model and "objective" in self._wanted:
+                self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)
                 self._sample.alike = same_direction(output)
                 self.outputs += floats_in(output)
@@ -218,6 +225,7 @@ class ForwardProbe:
         """Who runs after whom, and how many values a batch normalisation has for its statistics."""
         if id(module) in self._owners:
             self._sample.order.setdefault(id(module))
+            self._sample.passed.calls[id(module)] += not self._differentiated
         if isinstance(module, _BatchNorm) and module.training and (tensor := first_float(args)) is not None:
             values = tensor.numel() // max(1, tensor.shape[1] if tensor.dim() > 1 else 1)
             self._sample.batchnorm_values = min(values, self._sample.batchnorm_values or values)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.model_inputs import pooled, statistics
+from steadyrun.probes.pass_calls import PassCalls, tensors_in
 from steadyrun.program.model_parts import unwrapped
-from steadyrun.program.torch_compat import Dropout
+from steadyrun.program.torch_compat import Dropout, remove_hook
 
 _MEASURED = 4  # passes of a validation whose inputs are looked at
 _MOST_IN_VAIN = 20  # steps whose passes without gradients were part of training, before their inputs cost no more time
@@ -31,6 +33,9 @@ class EvaluationProbe:
         self._model = model
         self._sensitive = [module for module in model.modules() if is_random_in_training(module)]
         self._members = {id(module) for module in model.modules()}
+        self._owners = {id(m) for m in model.modules() if next(m.parameters(recurse=False), None) is not None}
+        self.calls = PassCalls()  # since the last training step
+        self._given: RemovableHandle | None = None  # sees what the first pass is given, by keyword as well
         self._handle: RemovableHandle | None = None
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
@@ -43,6 +48,8 @@ class EvaluationProbe:
     def arm(self) -> None:
         """Training has made its step: what comes now may be validation."""
         self._inputs = []
+        if self.calls.calls:
+            self.calls = PassCalls()
         if self._handle is None:
             self._handle = register_module_forward_pre_hook(self._entered)
 
@@ -50,6 +57,7 @@ class EvaluationProbe:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+        self._stop_looking()
 
     def take(self) -> dict[str, float]:
         """What was seen since the last validation; the next one begins anew."""
@@ -80,7 +88,7 @@ class EvaluationProbe:
         if torch.is_grad_enabled():
             self.disarm()
             self._in_vain += bool(self._inputs)
-            self._inputs = []
+            self._inputs, self.calls = [], PassCalls()
             if (
                 self._first is not self._model
             ):  # a part that ran in a training step, such as a teacher, is no validation
@@ -88,11 +96,27 @@ class EvaluationProbe:
             return
         if self._first is None or module is self._model:
             self._first = module
+        if id(module) in self._owners:
+            self.calls.calls[id(module)] += 1
+        if module is self._model and self._given is None and self.calls.given is None:
+            self._given = register_module_forward_hook(self._left, with_kwargs=True)
         if module is self._first:
             self._passes += 1
             self._in_training += any(layer.training for layer in self._sensitive)
             if len(self._inputs) < _MEASURED and self._in_vain < _MOST_IN_VAIN:
                 self._measure(args)
+
+    def _left(self, module: nn.Module, args: object, kwargs: object, _output: object) -> None:
+        """Nothing that goes wrong here may reach the pass."""
+        if module is self._model:
+            with suppress(Exception):
+                self.calls.given = tensors_in(args, kwargs)
+            self._stop_looking()
+
+    def _stop_looking(self) -> None:
+        if self._given is not None:
+            remove_hook(self._given)
+            self._given = None
 
     def _measure(self, args: object) -> None:
         """Nothing that goes wrong here may reach the pass: an input that cannot be measured is not tried again."""

@@ -18,6 +18,7 @@ from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe, UpdateProbe
 from steadyrun.probes.parameters import ParameterProbe, SpectralProbe, large_matrices
+from steadyrun.probes.pass_calls import PassCalls, beside
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scheduler_dry_run import SchedulerLike, steps_taken
@@ -74,6 +75,7 @@ class Watcher:
         self._objective = ObjectiveProbe(model, lambda: self._optimizer.optimizers, learned, tokens)
         self._order: list[int] = []
         self._entered: int | None = None  # id of the module that a training step calls first
+        self._trained = PassCalls()  # of all sampled steps
         self._named = named
         self._spectral = SpectralProbe(list(self.matrices))
         self._system = SystemProbe(problems.unavailable)
@@ -103,6 +105,11 @@ class Watcher:
     def validation_inputs(self) -> dict[str, float]:
         """Statistics of what the model was given in the validation that has just been; ask before `validated`."""
         return {f"val_inputs/{name}": value for name, value in self._evaluation.take_inputs(self._entered).items()}
+
+    def validation_calls(self) -> dict[str, float | str]:
+        """How the model was run in the validation that has just been, beside training; ask before `validated`."""
+        names = {id(module): name for name, module in self._model.named_modules()}
+        return beside(self._trained, self._evaluation.calls, names)
 
     def attach(self, step: int) -> None:
         if self._sharded:
@@ -162,6 +169,7 @@ class Watcher:
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.backward_begins)
             self._contained("objective", self._objective.backward_begins, root, self._forward.outputs)
+            self._forward.backward_begins()
 
     def _before_step(self, optimizer: OptimizerLike) -> None:
         if self._scaler.search():
@@ -264,6 +272,7 @@ class Watcher:
             )
             return
         self._order = list(sample.order)
+        self._trained.take_in(sample.passed)
         self._entered = sample.entered if sample.entered is not None else self._entered
         self._contained("forward sample", put_forward, row, sample)
         if not self._forward_seen:

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # 2.11, 2.13
+from torch.utils.hooks import RemovableHandle
 
 Around = Callable[..., Any]
 """Called as `around(call, *args, **options)` in the place of the function, which is `call`."""
@@ -261,3 +262,12 @@ def _enter_disabled(enter: Any, autocast: Any) -> Any:
         return enter(autocast)
     finally:
         autocast._enabled = enabled
+
+
+_HOOK_KWARGS: dict[int, bool] = getattr(nn.modules.module, "_global_forward_hooks_with_kwargs", {})  # 2.11, 2.13
+
+
+def remove_hook(handle: RemovableHandle) -> None:
+    """Take a global hook off with its trace, which torch forgets and which makes torch.compile warn."""
+    handle.remove()
+    _HOOK_KWARGS.pop(handle.id, None)

@@ -132,11 +132,13 @@ class Run:
                     if value is not None:
                         shown[name] = float(scalar(value, name))
             self._steps.begin(at)
-            modes = {}
+            modes: dict[str, Any] = {}
             if (watcher := self._attachment.watcher) is not None:
                 with self._problems.contained("run.val inputs"):
                     shown.update(watcher.validation_inputs())
-                modes = {"modes": watcher.validated()}
+                with self._problems.contained("run.val calls"):
+                    modes["calls"] = watcher.validation_calls()
+                modes["modes"] = watcher.validated()
             data = {}
             if batches is not None:
                 with self._problems.contained("run.val batches"):

@@ -87,6 +87,7 @@ _CHANGES = {
     "A2.5 never-moves": "ema.update_parameters(model)   # after every optimizer.step()",
     "A2.5 statistics-left-behind": "AveragedModel(model, …, use_buffers=True)",
     "A2.5 lags": "decay = min(decay, (1 + step) / (10 + step))",
+    "A2.6 differs": "the same inputs and the same loop in training and validation",
     "A3.1 squashed-twice": "return logits   # no softmax or sigmoid before the loss",
     "A3.1 not-logarithms": "nll_loss(log_softmax(logits, -1), targets)",
     "A3.2 broadcast": "loss(predictions.squeeze(-1), targets)",

@@ -163,14 +163,14 @@ QUESTION = Question(
             fix=_FIX,
             experiment="Validate on one training batch, prepared as validation prepares its data. If its loss is far "
             "above its training loss, the preparation is the cause; if not, the data are different.",
-            explains=("C4.2", "S1.3", "V1.3"),
+            explains=("A2.6", "C4.2", "S1.3", "V1.3"),
         ),
         Outcome(
             name="other-scale",
             answer=FAULT,
             meaning="validation inputs have a wholly different scale, and validation is worse than an untrained model",
             fix=_FIX,
-            explains=("C4.2", "S1.3", "V1.3"),
+            explains=("A2.6", "C4.2", "S1.3", "V1.3"),
         ),
     ),
     find=find,
