@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,4 +78,24 @@ def hold_once(fifo: str, marker: str) -> str:
     if not Path(marker).exists():
         Path(marker).touch()
         hold(fifo)
+    return "done"
+
+
+def hold_alone(fifo: str) -> None:
+    """Never ends; the pipe is open as long as its process lives."""
+    with Path(fifo).open("w") as held:
+        held.write(f"{os.getpid()}\n")
+        held.flush()
+        while True:
+            time.sleep(60)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once(marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        die()
     return "done"

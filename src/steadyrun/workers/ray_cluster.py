@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from concurrent.futures import Future
 from typing import Any
 
 from steadyrun.errors import UsageError
 from steadyrun.workers.job import WorkerDied
 from steadyrun.workers.job_execution import perform
+
+_SECONDS = 10.0  # in which a cluster must answer
 
 
 class RayCluster:
@@ -60,9 +63,18 @@ class RayCluster:
 def _connect(ray: Any, address: str) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
-        try:
-            ray.init(address=address, **quiet)
-        except ConnectionError as problem:
-            raise UsageError(f"no Ray cluster answers at {address}: {problem}") from problem
+        _require_answer(address)
+        ray.init(address=address, **quiet)
     else:
         ray.init(address="local", num_cpus=os.cpu_count(), include_dashboard=False, **quiet)
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself tries for minutes to reach a machine that does not answer."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():  # such as "auto"
+        return
+    try:
+        socket.create_connection((host, int(port)), _SECONDS).close()
+    except OSError as problem:
+        raise UsageError(f"no Ray cluster answers at {address}: {problem}") from problem
