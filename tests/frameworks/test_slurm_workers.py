@@ -1,4 +1,4 @@
-"""Workers of submitit, in its processes on this machine: what it does under Slurm is its own matter."""
+"""Workers of submitit: in its processes on this machine, and with commands that stand in for those of Slurm."""
 
 import os
 import sys
@@ -53,6 +53,62 @@ def test_leaving_early_ends_the_jobs(scratch: Path, fifo: Path) -> None:
         assert int(reader.readline()) > 0
     with reader:
         assert reader.read() == ""  # the end of the pipe: the job's process has ended
+    assert [*scratch.iterdir()] == []
+
+
+SLURM = {
+    "sbatch": """
+cp "$1" "$(dirname "$0")/submitted"
+export SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0
+setsid bash -c 'export SLURM_JOB_ID=$$; exec bash "$0"' "$1" > /dev/null 2>&1 &
+echo "Submitted batch job $!"
+""",
+    "srun": """
+shift  # --unbuffered, then --output FILE --error FILE
+exec "${@:5}"
+""",
+    "sacct": """
+echo "JobID|State|NodeList"
+for word in "$@"; do
+    [[ $word =~ ^[0-9]+$ ]] && echo "$word|$(kill -0 $word 2> /dev/null && echo RUNNING || echo FAILED)|one"
+done
+true
+""",
+    "scancel": 'kill -9 -- "-$1"',
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The commands that submitit calls, for this machine."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, script in SLURM.items():
+        (folder / name).write_text(f"#!/bin/bash\n{script}")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+def test_slurm_jobs(slurm: Path, scratch: Path) -> None:
+    with open_crew("slurm") as crew:
+        assert crew.size == 64
+        crew.start(job("about", "about_me"))
+        crew.start(job("raises", "fail", words="no such thing"))
+        ended = {done.job.key: done for done in crew.finished()}
+    assert (ended["about"].result["arguments"], ended["about"].result["threads"][0]) == (sys.argv, 1)
+    assert ended["raises"].failure.startswith("ValueError: no such thing (")
+    assert "#SBATCH --cpus-per-task=1\n" in (slurm / "submitted").read_text()
+    assert [*scratch.iterdir()] == []
+
+
+def test_leaving_early_cancels_slurm_jobs(slurm: Path, scratch: Path, fifo: Path) -> None:
+    with open_crew("slurm") as crew:
+        crew.start(job("held", "hold_alone", fifo=fifo))
+        reader = fifo.open()
+        assert int(reader.readline()) > 0
+    with reader:
+        assert reader.read() == ""
     assert [*scratch.iterdir()] == []
 
 

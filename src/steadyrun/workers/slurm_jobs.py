@@ -37,7 +37,8 @@ class SlurmJobs:
             raise UsageError(
                 'workers under Slurm need the package submitit: pip install "steadyrun[submitit]"'
             ) from None
-        self.size = _AT_ONCE if cluster == "slurm" else os.cpu_count() or 1
+        self._local = cluster == "local"
+        self.size = (os.cpu_count() or 1) if self._local else _AT_ONCE
         self._uncompleted = submitit.core.utils.UncompletedJobError
         self._folder = _scratch(cluster)
         try:
@@ -64,20 +65,20 @@ class SlurmJobs:
             job = self._executor.submit(perform, text)
         while not job.done():
             if self._closed.wait(_EVERY):
-                _cancel(job)
+                self._cancel(job)
                 raise RuntimeError("the crew has been closed")
         try:
             return str(job.result())
         except self._uncompleted:
             raise WorkerDied(f"job {job.job_id} of submitit", f"ended without an answer ({job.state})") from None
 
-
-def _cancel(job: Any) -> None:
-    with suppress(OSError):
-        job.cancel(check=False)
-    until = time.monotonic() + _LEAVING
-    while not job.done() and time.monotonic() < until:
-        time.sleep(_EVERY)
+    def _cancel(self, job: Any) -> None:
+        """Slurm ends what is cancelled, and says so late; a local process is waited for."""
+        with suppress(OSError):
+            job.cancel(check=False)
+        until = time.monotonic() + _LEAVING
+        while self._local and not job.done() and time.monotonic() < until:
+            time.sleep(_EVERY)
 
 
 def _scratch(cluster: str) -> Path:
