@@ -81,6 +81,24 @@ def test_leaving_early_ends_the_jobs_and_a_connection_of_the_user_stays(address:
         ray.shutdown()
 
 
+def test_a_node_that_dies(fifo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        with open_crew(f"ray:{cluster.address}") as crew:
+            crew.start(job("held", "hold_once_alone", fifo=fifo, marker=tmp_path / "marker"))
+            with fifo.open() as reader:
+                assert int(reader.readline()) > 0
+                cluster.add_node(num_cpus=1)
+                cluster.remove_node(node, allow_graceful=False)
+                (done,) = crew.finished()
+    finally:
+        cluster.shutdown()
+    assert (done.result, done.retried) == ("done", 1)
+    assert "job held: its worker (of Ray) died (" in capsys.readouterr().err
+
+
 def test_a_cluster_of_its_own() -> None:
     with open_crew("ray") as crew:
         assert crew.size == os.cpu_count()

@@ -99,3 +99,10 @@ def die_once(marker: str) -> str:
         Path(marker).touch()
         die()
     return "done"
+
+
+def hold_once_alone(fifo: str, marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        hold_alone(fifo)
+    return "done"
