@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -97,9 +98,8 @@ def results(chosen: list[Case], tool: str, jobs: int, *, again: bool) -> Iterato
 
 def measure_named(fleet: str, name: str, seeds: int, tool: str, again: bool) -> dict[str, Any]:
     """`measure` for a case by its name."""
-    from diagnosis.fleets import FLEETS
-
-    (case,) = FLEETS[fleet].cases(seeds, name)
+    listed = importlib.import_module("diagnosis.cases" if fleet == "first" else f"diagnosis.{fleet}.cases")
+    (case,) = listed.cases(seeds, name)
     return measure(case, tool, again=again)
 
 
