@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from diagnosis.cases import Case
+from steadyrun.workers import Job, open_crew
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "diagnosis"
@@ -85,15 +85,22 @@ def trained(case: Case, folder: Path, **settings: Any) -> str:
 
 def results(chosen: list[Case], tool: str, jobs: int, *, again: bool) -> Iterator[dict[str, Any]]:
     """Every result as it comes."""
-    if jobs == 1:
+    with open_crew("here" if jobs == 1 else f"local:{jobs}") as crew:
         for case in chosen:
-            yield measure(case, tool, again=again)
-        return
-    # An executor, since the workers of a Pool may not have loaders with workers of their own; without
-    # max_tasks_per_child, since before Python 3.12 it hangs when its workers have done their tasks.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(measure, case, tool, again=again) for case in chosen]):
-            yield done.result()
+            # By its name, since the settings of a case may hold more than JSON does.
+            named = {"fleet": case.fleet, "name": case.name, "seeds": case.seed, "tool": tool, "again": again}
+            crew.start(Job(case.name, "diagnosis.running:measure_named", named))
+        for done in crew.finished():
+            if done.failure:
+                raise RuntimeError(f"{done.job.key}: {done.failure}")
+            yield done.result
+
+
+def measure_named(fleet: str, name: str, seeds: int, tool: str, again: bool) -> dict[str, Any]:
+    """`measure` for a case by its name."""
+    listed = importlib.import_module("diagnosis.cases" if fleet == "first" else f"diagnosis.{fleet}.cases")
+    (case,) = listed.cases(seeds, name)
+    return measure(case, tool, again=again)
 
 
 def stored(tool: str, fleet: str = "first") -> list[dict[str, Any]]:

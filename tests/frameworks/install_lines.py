@@ -31,6 +31,12 @@ def forwarding(tracker: str) -> Command:
     return [*words, code.replace('forward=["tensorboard"]', f'forward=["{tracker}"]')]
 
 
+def workers(place: str) -> Command:
+    *words, code = program("docs/workers.md")
+    code = code.replace("print(", "assert not done.failure, done; print(")
+    return [*words, code.replace('open_crew("local")', f'open_crew("{place}")')]
+
+
 RECORDED = ["python", "-c", "import steadyrun\nwith steadyrun.record('run') as run:\n    run.log(loss=1.0)"]
 SHOWN: dict[str, list[Command]] = {
     "steadyrun": [RECORDED, ["steadyrun", "dashboard", "run"], ["steadyrun", "explain", "C4.1"]],
@@ -48,6 +54,8 @@ SHOWN: dict[str, list[Command]] = {
     "steadyrun[alerts]": [program("docs/alerts.md")],
     "steadyrun[mcp]": [["steadyrun", "mcp", "."]],
     "steadyrun[png]": [RECORDED, ["steadyrun", "dashboard", "run", "--png"]],
+    "steadyrun[ray]": [workers("ray")],
+    "steadyrun[submitit]": [workers("slurm:local")],
     "steadyrun[gpu]": [["python", "-c", "import pynvml"]],
 }
 

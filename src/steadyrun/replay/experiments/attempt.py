@@ -99,7 +99,7 @@ class ExperimentRunner:
             return self._batch_elsewhere(factor)
         batches = self._other_batches(factor) if factor.batch_change else {}
         if factor.batch_change and not batches:
-            return _untested(factor, "no other batch is kept")
+            return untested(factor, "no other batch is kept")
         start = min(batches, default=self.start)
         return self._row(factor, self.execute(factor, start, batches), (start,))
 
@@ -108,7 +108,7 @@ class ExperimentRunner:
 
         It stops with the first start that removes the incident.
         """
-        row = _untested(factor, f"it changes no update before step {self.moment}")
+        row = untested(factor, f"it changes no update before step {self.moment}")
         tried: tuple[int, ...] = ()
         for start in self._steps.starts:
             self.on_start(factor, start)
@@ -177,7 +177,7 @@ class ExperimentRunner:
     def _batch_elsewhere(self, factor: Factor) -> FactorRow:
         """Whether the batch does it from another state, too: `gone` is False where it does."""
         if self.earlier is None:
-            return _untested(factor, "no earlier step is kept")
+            return untested(factor, "no earlier step is kept")
         self._restore(self.earlier)
         session, loss, raised = self.session, math.nan, ""
         batch = session.incident.batch(self.moment, session.device)
@@ -187,7 +187,7 @@ class ExperimentRunner:
             raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
         shows = self._judge.raises(raised) if raised else self._judge.shows(loss) or not _finite(session)
         if shows is None:
-            return _untested(factor, f"at step {self.earlier} it raised {raised}")
+            return untested(factor, f"at step {self.earlier} it raised {raised}")
         at = (self.earlier,), (self.moment - self.earlier,)
         note = f"at step {self.earlier}"
         return FactorRow(factor.name, factor.group, factor.words, loss, math.nan, not shows, note, *at)
@@ -245,7 +245,8 @@ class ExperimentRunner:
         return True
 
 
-def _untested(factor: Factor, why: str) -> FactorRow:
+def untested(factor: Factor, why: str) -> FactorRow:
+    """The row of a change that could not be tried."""
     return FactorRow(factor.name, factor.group, factor.words, math.nan, math.nan, None, f"not tested: {why}")
 
 

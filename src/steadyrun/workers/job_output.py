@@ -1,0 +1,42 @@
+"""What a job prints goes to stderr, also from a thread of a process whose stdout is the output of a command."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO, cast
+
+_thread = threading.local()
+
+
+class _ByThread:
+    """A stdout that is stderr for threads that do a job."""
+
+    def __init__(self, usual: TextIO) -> None:
+        self._usual = usual
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr if getattr(_thread, "has_job", False) else self._usual, name)
+
+
+@contextmanager
+def jobs_in_this_process() -> Iterator[None]:
+    """While jobs may run in this process, in any thread: the others print as before."""
+    with redirect_stdout(cast(TextIO, _ByThread(sys.stdout))):
+        yield
+
+
+@contextmanager
+def printing_to_stderr(elsewhere: bool) -> Iterator[None]:
+    """Around a job; `elsewhere` if the process is a worker's own."""
+    if elsewhere and threading.current_thread() is threading.main_thread():
+        with redirect_stdout(sys.stderr):
+            yield
+        return
+    _thread.has_job = True
+    try:
+        yield
+    finally:
+        _thread.has_job = False

@@ -1,0 +1,129 @@
+"""Processes of this machine. Each does many jobs, and is replaced when it dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+from steadyrun.workers.job import WorkerDied
+from steadyrun.workers.worker_process import work
+
+_SPAWN = multiprocessing.get_context("spawn")
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_LEAVING = 5.0  # seconds that an idle process has to leave by itself
+
+
+class LocalProcesses:
+    """Up to `size` processes, started when they are needed. A thread each waits for its answers."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="steadyrun-worker")
+        self._lock = threading.Lock()
+        self._all: list[_Process] = []
+        self._idle: list[_Process] = []
+        self._closed = False
+
+    def begin(self, text: str) -> Future[str]:
+        return self._threads.submit(self._do, text)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            every, idle = [*self._all], [*self._idle]
+        for process in every:
+            process.dismiss() if process in idle else process.kill()
+        self._threads.shutdown()
+        for process in every:
+            process.join()
+
+    def _do(self, text: str) -> str:
+        process = self._taken()
+        try:
+            answer = process.do(text)
+        except WorkerDied:
+            with self._lock:
+                self._all.remove(process)
+            raise
+        with self._lock:
+            self._idle.append(process)
+        return answer
+
+    def _taken(self) -> _Process:
+        """One that is idle, or a new one. One at a time, since all of them change the environment for a moment."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the crew has been closed")
+            while self._idle:
+                process = self._idle.pop()
+                if process.alive:
+                    return process
+                self._all.remove(process)
+            process = _Process()
+            self._all.append(process)
+            return process
+
+
+class _Process:
+    def __init__(self) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=work, args=(theirs,), name="steadyrun-worker")
+        with _environment(_ONE_THREAD):
+            self._process.start()
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def do(self, text: str) -> str:
+        try:
+            self._pipe.send_bytes(text.encode())
+            return self._pipe.recv_bytes().decode()
+        except (EOFError, OSError):
+            who = f"process {self._process.pid}"
+            self.kill()  # what it has started goes with it
+            self._process.join()
+            raise WorkerDied(who, _how(self._process.exitcode)) from None
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, AttributeError):  # not a group of its own yet, or none on this system
+            os.killpg(self._process.pid or 0, signal.SIGKILL)
+        self._process.kill()
+
+    def dismiss(self) -> None:
+        """Let it leave by itself."""
+        self._pipe.close()
+
+    def join(self) -> None:
+        self._process.join(_LEAVING)
+        if self.alive:
+            self.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    return f"was killed (signal {-code})" if code < 0 else f"exited (code {code})"
+
+
+@contextmanager
+def _environment(names: dict[str, str]) -> Iterator[None]:
+    """These variables for a process that is started in the body: later is too late for libraries that it imports."""
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
