@@ -18,7 +18,8 @@ from steadyrun.program.containers import named_leaves, rebuilt
 from steadyrun.program.task import Task
 
 MEASURED = 8  # batches on which a loss is measured
-_HELD_OUT = 8  # batches that are trained on for one that is kept back
+_QUARTER = 4
+_BATCHES, _SHARE = 8, 0.25  # of the batches one in so many, and of the examples no more than this, is kept back
 _MOST_BYTES, _MOST_SECONDS = 2**30, 60.0
 
 
@@ -79,10 +80,11 @@ def _repeated(drawn: list[Any]) -> int:
 def _kept_back(drawn: list[Any]) -> tuple[list[Any], list[Any]]:
     """The batches without the examples of the first few, and those; none if that leaves too little to train on."""
     singles = [batch[0] if is_list_of_batches(batch) else batch for batch in drawn]
-    held = singles[: min(MEASURED, len(drawn) // _HELD_OUT)]
-    kept = {example for batch in held for example in _examples(batch)}
     everything = {example for batch in singles for example in _examples(batch)}
-    if not kept or len(everything) < _HELD_OUT * len(kept) / 2:
+    each = max(1, len(_examples(singles[0])))
+    held = singles[: min(MEASURED, len(drawn) // _BATCHES, int(_SHARE * len(everything) / each))]
+    kept = {example for batch in held for example in _examples(batch)}
+    if not kept:
         return drawn, []
     training = [left for batch in drawn if (left := _without(batch, kept)) is not None]
     return (training, held) if len(training) >= len(drawn) / 2 else (drawn, [])
@@ -109,12 +111,13 @@ def _examples(batch: Any) -> list[Any]:
 
 
 def _split(validation: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Batches to measure, and others to train on; with few batches each is cut in two."""
+    """Batches to measure, and others to train on; with few batches a quarter of each is measured."""
     if len(validation) >= 2 * MEASURED:
         return validation[:MEASURED], validation[MEASURED:]
-    halves = [halved(batch) for batch in validation]
-    if halves and all(pair is not None for pair in halves):
-        return [pair[0] for pair in halves if pair], [pair[1] for pair in halves if pair]
+    rows = [rows_of(batch) for batch in validation]
+    if validation and all(count is not None and count >= _QUARTER for count in rows):
+        cuts = [(batch, (count or 0) // _QUARTER) for batch, count in zip(validation, rows, strict=True)]
+        return [_rows(b, slice(0, cut)) for b, cut in cuts], [_rows(b, slice(cut, None)) for b, cut in cuts]
     middle = (len(validation) + 1) // 2
     return (validation[:middle], validation[middle:]) if len(validation) > 1 else (validation, [])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyrun.errors import UsageError
 from steadyrun.preflight.bench import number_of
@@ -52,7 +52,7 @@ class Curve:
     losses: dict[str, list[float]]  # by split, one per mark that was reached
     training: list[float] = field(default_factory=list)  # the mean loss of the steps up to each mark
     terms: list[list[float]] = field(default_factory=list)  # of validation or what stands for it: each term, per mark
-    unmoved: list[str] = field(default_factory=list)  # parameters that no update has changed
+    unmoved: list[str] = field(default_factory=list)  # modules of which no update has changed a parameter
     unregistered: list[str] = field(default_factory=list)  # reached by the gradient, and in no optimizer
     raised: str = ""
     stopped: int | None = None  # the step at which it was given up
@@ -140,7 +140,7 @@ class Twin:
         return [
             names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)} that the model has not registered")
             for leaf in leaves
-            if id(leaf) not in held
+            if id(leaf) not in held and isinstance(leaf, nn.Parameter)
         ]
 
     def _single(self, batch: Any) -> Any:
@@ -169,13 +169,18 @@ class Twin:
             except Exception as problem:
                 curve.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
             now = dict(self.model.named_parameters())
-            curve.unmoved = [
-                clean(name)
-                for name, tensor in before.items()
-                if name in now and now[name].requires_grad and name in used and torch.equal(tensor, now[name])
-            ]
+            moved = {name for name, tensor in before.items() if name in now and not torch.equal(tensor, now[name])}
+            curve.unmoved = self._still(used, moved)
         curve.seconds = time.monotonic() - began
         return curve
+
+    def _still(self, used: set[str], moved: set[str]) -> list[str]:
+        """Modules of which no parameter moved; a single bias may well stand still (in front of a batch norm)."""
+        groups: dict[str, list[str]] = {}
+        for name, parameter in self.model.named_parameters():
+            if name in used and parameter.requires_grad:
+                groups.setdefault(name.rpartition(".")[0], []).append(name)
+        return [clean(module) for module, names in groups.items() if not moved.intersection(names)]
 
     def _steps(self, factor: Factor, seed: int, curve: Curve, own: Curve | None) -> None:
         batches = factor.batches(self)

@@ -104,13 +104,23 @@ class Table:
         firsts = [losses[0] for curve in curves if (losses := curve.losses.get(split or self.split))]
         return float(np.mean(firsts)) if firsts else math.nan
 
+    def lowest(self, name: str, split: str | None = None) -> float:
+        """The loss of the best mark, the mean of the seeds; NaN if it was not measured."""
+        curves = self.curves.get(name, {}).values()
+        lows = [
+            min(filter(math.isfinite, curve.losses.get(split or self.split, [])), default=math.nan) for curve in curves
+        ]
+        return float(np.mean(lows)) if lows else math.nan
+
     def learned(self, name: str, split: str | None = None) -> float:
         """How much of its first loss is gone at the best mark; NaN if it was not measured."""
-        split = split or self.split
-        curves = self.curves.get(name, {}).values()
-        lowest = [min(filter(math.isfinite, curve.losses.get(split, [])), default=math.nan) for curve in curves]
         start = self.start(name, split)
-        return (start - float(np.mean(lowest))) / max(abs(start), 1e-12) if lowest else math.nan
+        return (start - self.lowest(name, split)) / max(abs(start), 1e-12)
+
+    def ahead(self, name: str, other: str, split: str | None = None) -> float:
+        """By how much of the other's lowest loss a twin comes below it; NaN if one was not measured."""
+        theirs = self.lowest(other, split)
+        return (theirs - self.lowest(name, split)) / max(abs(theirs), LEARNED * abs(self.start("own", split)), 1e-12)
 
     def is_setting(self, name: str) -> bool:
         return self.factor(name).group in _SETTINGS
@@ -133,7 +143,9 @@ class Table:
         own = [self.own[seed].end(self.split) for seed in shared]
         theirs = [changed[seed].end(self.split) for seed in shared]
         if not all(map(math.isfinite, own)) or not size > 0:  # the unchanged twin fails: whatever ends is better
-            better = float(np.mean([math.isfinite(end) and not math.isfinite(mine) for mine, end in zip(own, theirs)]))
+            better = float(
+                np.mean([math.isfinite(end) and not math.isfinite(mine) for mine, end in zip(own, theirs, strict=True)])
+            )
             return Effect(better, better - 0.5 / len(shared), better, len(shared)) if better > 0 else None
         return effect(own, theirs, spread(self.ends("own")), size)
 
@@ -151,15 +163,9 @@ class Table:
 
     def teaches(self, name: str) -> bool:
         """Whether a twin learns something, and more than shuffled targets teach."""
-        learned = self.learned(name)
-        if not learned > LEARNED:
+        if not self.learned(name) > LEARNED:
             return False
-        shuffled = self.curves.get("targets-shuffled")
-        if not shuffled:
-            return True
-        floor = float(np.mean([min(curve.losses[self.split]) for curve in shuffled.values()]))
-        lowest = float(np.mean([min(curve.losses[self.split]) for curve in self.curves[name].values()]))
-        return floor - lowest > LEARNED * abs(floor)
+        return "targets-shuffled" not in self.curves or self.ahead(name, "targets-shuffled") > LEARNED
 
 
 _SETTINGS = {
@@ -218,7 +224,7 @@ def _repeated(table: Table) -> Verdict | None:
 
 
 def _parts(table: Table) -> Verdict | None:
-    """Parameters that a pass uses and no update changed in any seed; tensors that no optimizer holds."""
+    """Parts of which a pass uses every parameter and no update changes one, in any seed; tensors in no optimizer."""
     curves = [curve for curve in table.own.values() if not curve.raised]
     if not curves:
         return None
@@ -246,17 +252,18 @@ def _inputs(table: Table) -> Verdict | None:
 
 
 def _setting(table: Table) -> Verdict | None:
-    """A change with which the program is soon where it ends without; what takes something away comes before a remedy."""
+    """A change with which the program is soon where it ends without it. A remedy names no cause."""
     chosen = _chosen(table, lambda name: _is_fast(table, name))
-    if chosen is None:
+    if chosen is None or _rank(table, chosen) == 2:
         return None
-    gain, facts = table.gain(chosen), _facts(table, chosen)
-    sure = gain is not None and gain.seeds > 1 and gain.low > 0 and max(table.speeds(chosen)) < 1
-    if sure:
-        return Verdict(FAULT, _cause(table, chosen), chosen, facts)
-    needed = None if gain is None else seeds_needed(gain)
+    gain, speeds = table.gain(chosen), table.speeds(chosen)
+    assert gain is not None
+    facts, cause = _facts(table, chosen), _cause(table, chosen)
+    if gain.seeds > 1 and max(speeds) < 1 and (gain.low > 0 or (gain.seeds > 2 and max(speeds) <= DECIDES)):
+        return Verdict(FAULT, cause, chosen, facts)
+    needed = seeds_needed(gain)
     more = f"{needed} seeds would show whether it is the cause" if needed else "more seeds would show it"
-    return Verdict(UNDECIDED, _cause(table, chosen), chosen, facts, more)
+    return Verdict(UNDECIDED, cause, chosen, facts, more)
 
 
 def _chosen(table: Table, wanted: object) -> str | None:
@@ -320,25 +327,25 @@ def _has(table: Table, split: str) -> bool:
 
 
 def _validation_teaches(table: Table) -> float:
-    """How much more validation data teach about others of their kind than training data, few or all, do."""
-    if "validation-data" not in table.curves or "as-few-data" not in table.curves:
+    """How much better validation data teach about others of their kind than training data, few or all, do."""
+    names = [name for name in ("as-few-data", "own") if name in table.curves]
+    if "validation-data" not in table.curves:
         return math.nan
-    others = max(table.learned(name, "validation") for name in ("as-few-data", "own"))
-    return table.learned("validation-data", "validation") - others
+    return min(table.ahead("validation-data", name, "validation") for name in names)
 
 
 def _labels(table: Table) -> Verdict | None:
     """Training data that teach nothing about themselves, in a program that learns from validation data."""
     if "targets-shuffled" not in table.curves or not _has(table, "held"):
         return None
-    own, shuffled = table.learned("own", "held"), table.learned("targets-shuffled", "held")
-    teaches = _validation_teaches(table)
-    if not (own - shuffled < LEARNED and teaches > LEARNED):
+    ahead, teaches = table.ahead("own", "targets-shuffled", "held"), _validation_teaches(table)
+    if not (ahead < LEARNED and teaches > 2 * LEARNED):
         return None
     message = (
-        f"on training examples kept back the loss falls by {percent(own)}, with shuffled targets by "
-        f"{percent(shuffled)}; validation data teach {percent(teaches)} of the first loss more than training data: the "
-        "training targets do not belong to their inputs."
+        f"on training examples kept back the loss falls to {shown(table.lowest('own', 'held'))}, with shuffled targets to "
+        f"{shown(table.lowest('targets-shuffled', 'held'))}; a part of the validation data teaches (loss "
+        f"{shown(table.lowest('validation-data', 'validation'))} on the rest of them, and not "
+        f"{shown(table.lowest('own', 'validation'))}): the training targets do not belong to their inputs."
     )
     return Verdict(FAULT, kinds.TARGETS, "targets-shuffled", message)
 
@@ -348,13 +355,13 @@ def _prepared(table: Table) -> Verdict | None:
     if not _has(table, "held") or not _has(table, "validation"):
         return None
     held, validation = table.learned("own", "held"), table.learned("own", "validation")
-    there = table.learned("validation-data", "validation")
-    if not (_validation_teaches(table) > LEARNED and held > 2 * LEARNED and validation < held / 2):
+    if not (_validation_teaches(table) > 2 * LEARNED and held > 2 * LEARNED and validation < held / 2):
         return None
     message = (
         f"trained on training data the loss falls by {percent(held)} on training examples kept back and by "
-        f"{percent(validation)} on validation; trained on a part of validation it falls there by {percent(there)}: the "
-        "two are prepared, or their classes numbered, differently."
+        f"{percent(validation)} on validation; trained on a part of validation it falls on the rest of it to "
+        f"{shown(table.lowest('validation-data', 'validation'))} and not to {shown(table.lowest('own', 'validation'))}: "
+        "the two are prepared, or their classes numbered, differently."
     )
     return Verdict(FAULT, kinds.PREPARATION, "validation-data", message)
 
