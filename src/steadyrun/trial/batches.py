@@ -39,6 +39,10 @@ class TrialData:
         """What decides about settings: training examples that were kept back, else validation, which may be another."""
         return "held" if self.held else "validation" if self.validation else "seen"
 
+    def fingerprint(self) -> str:
+        """The same for the same batches in the same order."""
+        return str([_hash(batch) for batch in (*self.training, *self.held, *self.validation)])
+
 
 def draw(task: Task, steps: int) -> TrialData:
     """Read as many batches as the twins train on; the examples of a few are kept back from all others."""

@@ -6,9 +6,9 @@ A change is known by its name alone: a worker that builds the program finds it a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ CLIP, OPTIMIZER, START, PRECISION, BATCH = "clip", "optimizer-settings", "start"
 LEARNS, TARGETS, INPUTS, PREPARATION = "can-learn", "targets", "inputs", "preparation"
 PART, TERM, BLOCK, FUNCTION, OWN, USER = "part", "term", "block", "function", "own", "user"
 
+USER_PREFIX = "vary "  # of the names of the user's own factors
 RATES = (0.1, 1 / 3, 3.0, 10.0)
 _WARM = 0.3  # of the steps of a trial: a longer warmup
 _STANDARD = 1e-3  # the rate of AdamW, and of the plain SGD a hundred times that, where the optimizer is replaced
@@ -70,6 +71,7 @@ class Factor:
     batches: Batches = _training
     removes: bool = False
     invasive: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the configuration
 
 
 OWN_TWIN = Factor("own", OWN, "nothing changed")
@@ -95,13 +97,15 @@ def factors_for(twin: Twin) -> tuple[list[Factor], list[NotVaried]]:
     return usable, left
 
 
-def factor_named(name: str, twin: Twin) -> Factor:
-    """The change of this name."""
+def factor_named(name: str, known: Iterable[Factor]) -> Factor:
+    """The change of this name among those that a program allows. The user's own is in its configuration already."""
     if name == OWN_TWIN.name:
         return OWN_TWIN
     if match := re.fullmatch(r"rate\*(?P<times>[0-9.e+-]+)", name):
         return rate_factor(float(match["times"]))
-    found = next((factor for factor in factors_for(twin)[0] if factor.name == name), None)
+    if name.startswith(USER_PREFIX):
+        return replace(OWN_TWIN, name=name, group=USER)
+    found = next((factor for factor in known if factor.name == name), None)
     if found is None:
         raise UsageError(f"this program has no factor {name!r}")
     return found
@@ -567,5 +571,6 @@ def _without_rotary(modules: list[nn.Module]) -> Iterator[None]:
 
 
 def user_factor(name: str, value: Any) -> Factor:
-    """A value of the program's config that the user wants to vary; the factory builds the program with it."""
-    return replace(OWN_TWIN, name=f"{name}={value}", group=USER, words=f"{name} = {value}")
+    """A value of the program's configuration to try; the factory builds the program with it."""
+    text = f"{name} = {value}"
+    return replace(OWN_TWIN, name=f"{USER_PREFIX}{text}", group=USER, words=text, changes={name: value})

@@ -41,11 +41,16 @@ class Rounds:
     train: Train
     deadline: float  # of time.monotonic
     seeds: int = SEEDS
+    racing: bool = True  # else every change gets all seeds
     untried: list[str] = field(default_factory=list)  # for want of time
 
     def run(self) -> None:
         """All rounds; what the deadline leaves out is named in `untried`."""
         self._go([Request(OWN_TWIN.name, seed) for seed in range(1, self.seeds + 1)])
+        if not self.racing:
+            seeds = range(1, self.seeds + 1)
+            self._go([Request(factor.name, seed) for factor in self.factors for seed in seeds])
+            return
         plain = [factor for factor in self.factors if not factor.invasive]
         self._go([self._request(factor.name, 1) for factor in plain])
         self._go_farther()

@@ -69,6 +69,13 @@ def seeds_needed(found: Effect) -> int | None:
     return min(_MOST_SEEDS, max(found.seeds, math.ceil((student(20) * deviation / abs(found.mean)) ** 2)))
 
 
+def seeds_for(deviation: float, difference: float) -> int | None:
+    """How many pairs of seeds show a difference between two means; None if it is not known."""
+    if not math.isfinite(deviation) or not difference > 0:
+        return None
+    return min(_MOST_SEEDS, max(2, math.ceil(2 * (student(20) * deviation / difference) ** 2)))
+
+
 def steps_to(curve: Curve, split: str, level: float) -> float:
     """After how many steps a twin is at this loss, between marks by a straight line; infinite if never."""
     losses = curve.losses.get(split, [])

@@ -5,13 +5,16 @@ Twins of one seed share start, order of data and random numbers, so that what di
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +29,7 @@ from steadyrun.probes.scheduler_dry_run import expected_rates
 from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.program_state import untouched
 from steadyrun.program.random_state import put, take
+from steadyrun.program.snapshot import Objects, restore
 from steadyrun.program.task import Task, build_task, load_factory
 from steadyrun.program.training_changes import groups_of, no_smoothing, with_rates
 from steadyrun.signals.declared_schedule import number
@@ -66,8 +70,12 @@ class Curve:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Curve:
-        known = cls.__dataclass_fields__
-        return cls(**{name: value for name, value in content.items() if name in known})
+        """A curve from JSON, where numbers that are not finite may be strings."""
+        known = {name: value for name, value in content.items() if name in cls.__dataclass_fields__}
+        known["losses"] = {split: [float(loss) for loss in losses] for split, losses in content["losses"].items()}
+        known["training"] = [float(loss) for loss in content.get("training", [])]
+        known["terms"] = [[float(value) for value in terms] for terms in content.get("terms", [])]
+        return cls(**known)
 
     def end(self, split: str) -> float:
         """The loss of the last mark; infinite for a twin that was given up or raised."""
@@ -91,6 +99,30 @@ class Twin:
     @property
     def accumulation(self) -> int:
         return max(1, int(number(self.config.get("accumulation")) or 1))
+
+    def factor(self, name: str) -> Factor:
+        """The change of this name for this very program."""
+        from steadyrun.trial.factors import factor_named
+
+        return factor_named(name, self._factors)
+
+    @cached_property
+    def _factors(self) -> list[Factor]:
+        from steadyrun.trial.factors import factors_for
+
+        return factors_for(self)[0]
+
+    def timed(self, steps: int) -> tuple[float, float]:
+        """Seconds of a step and of measuring the loss; both are undone."""
+        with untouched(self.task), torch.enable_grad():
+            self.model.train()
+            self.step(self.data.training[0])  # the first one is slower
+            began = time.monotonic()
+            for index in range(steps):
+                self.step(self.data.training[index % len(self.data.training)])
+            stepped = time.monotonic()
+            self._measure(Curve("", 0, 0, [], {name: [] for name in SPLITS if getattr(self.data, name)}))
+            return (stepped - began) / steps, time.monotonic() - stepped
 
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch; its terms are kept while a loss is measured."""
@@ -157,7 +189,7 @@ class Twin:
         began = time.monotonic()
         marks = sorted({round(self.steps * mark) for mark in MARKS})
         curve = Curve(factor.name, seed, self.steps, marks, {name: [] for name in SPLITS if getattr(self.data, name)})
-        curve.repeated, curve.drawn, curve.start = self.data.repeated, len(self.data.training), self._start()
+        curve.repeated, curve.drawn, curve.start = self.data.repeated, len(self.data.training), self.start
         used, curve.unregistered = self.used, self.unregistered
         with untouched(self.task), torch.enable_grad(), ExitStack() as stack:
             self.model.train()
@@ -282,7 +314,9 @@ class Twin:
         places = np.arange(self.steps) * min(int(total), expected.steps) / self.steps
         return [np.interp(places, *np.array(knots, dtype=float).T) for knots in expected.groups]
 
-    def _start(self) -> str:
+    @cached_property
+    def start(self) -> str:
+        """The sum of the first weights: the same for two seeds if the program sets its own."""
         total = sum(float(each.detach().double().sum()) for each in self.model.parameters())
         return f"{total:.12g}"
 
@@ -327,29 +361,80 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
+# -- the program ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a worker needs to build the program: the factory's name, its configuration, and where it starts."""
+
+    factory: str  # "" for a live task or a function without a name
+    config: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: tuple[str, int] | None = None  # a run and the step of its incident
+
+    @staticmethod
+    def seeded(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """The configuration of a twin: a seed in it is moved on, since it may be the one that decides."""
+        own = config.get("seed")
+        if "seed" not in config:
+            return dict(config)
+        return {**config, "seed": own + seed - 1 if isinstance(own, int) else seed}
+
+    def built(self, seed: int) -> Task:
+        """The program as its factory builds it with a seed, at its checkpoint if there is one."""
+        seed_all(seed)
+        task = build_task(load_factory(self.factory, "trial's argument"), self.seeded(self.config, seed), self.factory)
+        if self.config and task.config is None:
+            task.config = dict(self.config)
+        self.restore(task)
+        return task
+
+    def restore(self, task: Task) -> None:
+        """Put a built program at the checkpoint."""
+        if self.checkpoint is None:
+            return
+        from steadyrun.replay.incident import choose
+
+        incident = choose(Path(self.checkpoint[0]), self.checkpoint[1])
+        if incident.missing:
+            raise UsageError(f"{incident.folder} has no checkpoint that can be used: {incident.missing}")
+        objects = Objects(task.model, task.optimizers, task.scheduler, task.scaler, task.loader)
+        restore(objects, *incident.state)
+
+    def changed(self, changes: Mapping[str, Any]) -> Program:
+        """The same program with other values in its configuration; a path such as model.dropout goes into parts of it."""
+        config = copy.deepcopy(dict(self.config))
+        for path, value in changes.items():
+            *folders, name = path.split(".")
+            inner = config
+            for folder in folders:
+                inner = inner.setdefault(folder, {})
+                if not isinstance(inner, dict):
+                    raise UsageError(f"{path}: {folder} is a value in the configuration, and has no {name}")
+            inner[name] = value
+        return replace(self, config=config)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"factory": self.factory, "config": dict(self.config), "checkpoint": self.checkpoint}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Program:
+        place = content["checkpoint"]
+        return cls(content["factory"], content["config"], None if place is None else (str(place[0]), int(place[1])))
+
+
 # -- in a worker -----------------------------------------------------------------------------------
 
 
-def built(factory: str, config: Mapping[str, Any], seed: int) -> Task:
-    """The program as its factory builds it with a seed; a seed in its config is set as well."""
-    changed = {name: value for name, value in config.items() if name != "seed"}
-    if "seed" in config:
-        own = config["seed"]
-        changed["seed"] = own + seed - 1 if isinstance(own, int) else seed
-    seed_all(seed)
-    return build_task(load_factory(factory, "trial's argument"), changed, factory)
-
-
 def trained(
-    factory: str,
-    config: dict[str, Any],
-    seed: int,
-    factor: str,
-    steps: int,
-    own: dict[str, Any] | None = None,
+    program: dict[str, Any], seed: int, factor: str, steps: int, own: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Build the program, train one twin, and say what it showed: what a worker does."""
-    from steadyrun.trial.factors import factor_named
+    """Train one twin and give its curve: what a worker does. Twins of one seed share the program that was built."""
+    twin = _twin(json.dumps(program, sort_keys=True), seed, steps)
+    curve = twin.train(twin.factor(factor), seed, None if own is None else Curve.of(own))
+    return curve.as_json()
 
-    twin = Twin(built(factory, config, seed), steps)
-    return twin.train(factor_named(factor, twin), seed, None if own is None else Curve.of(own)).as_json()
+
+@lru_cache(maxsize=1)
+def _twin(program: str, seed: int, steps: int) -> Twin:
+    return Twin(Program.of(json.loads(program)).built(seed), steps)

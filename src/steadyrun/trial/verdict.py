@@ -68,6 +68,7 @@ class Verdict:
     more: str = ""  # of an undecided trial: what would decide
     code: str = ""
     outcome: str = ""
+    fix: str = ""
 
 
 @dataclass
@@ -94,6 +95,28 @@ class Table:
 
     def ends(self, name: str, split: str | None = None) -> list[float]:
         return [curve.end(split or self.split) for _, curve in sorted(self.curves.get(name, {}).items())]
+
+    def mean_and_spread(self, name: str) -> tuple[float, float]:
+        """Of the twins with this change that ended: mean and standard deviation of the last loss between seeds."""
+        ends = [end for end in self.ends(name) if math.isfinite(end)]
+        return (float(np.mean(ends)), spread(ends)) if ends else (math.nan, math.nan)
+
+    def so_far(self) -> str:
+        """What is known so far, in a few words."""
+        if not self.own:
+            return ""
+        verdict = decide(self)
+        if verdict.factor and verdict.kind in (FAULT, UNDECIDED):
+            return f"{self.factor(verdict.factor).words} may be it"
+        return verdict.kind if verdict.kind == FAULT else ""
+
+    def tested(self) -> list[str]:
+        """The questions whose causes a trial has tried without finding one."""
+        groups = {self.factor(name).group for name in self.curves}
+        causes = {group for group in groups if group in CAUSES}
+        if kinds.RATE in groups:
+            causes |= {"rate-high", "rate-low"}
+        return sorted({CAUSES[cause][0] for cause in causes})
 
     def mean_end(self, name: str, split: str | None = None) -> float:
         ends = self.ends(name, split)

@@ -1,0 +1,197 @@
+"""The result of a trial: its table, its verdict, and its forms: text, JSON, HTML, a file in the run directory."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from steadyrun.store.jsonio import dumps, replace_file
+from steadyrun.store.trial_file import FILE, SCHEMA
+from steadyrun.text import counted, percent, shown
+from steadyrun.trial.factors import NotVaried
+from steadyrun.trial.statistics import seeds_for
+from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Row, Table, Verdict, decide, rows_of
+
+EXIT_CODES = {CLEAR: 0, IMPROVEMENT: 0, FAULT: 1, UNDECIDED: 3}
+_HEADS = {
+    FAULT: "✗ fault",
+    CLEAR: "✓ nothing here is wrong",
+    IMPROVEMENT: "✓ nothing here is wrong; one change is better",
+    UNDECIDED: "? undecided",
+}
+_DIFFERENCES = (0.05, 0.02, 0.01)  # of the mean loss: how many seeds would show them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the twins of a program showed. Printing it shows the table and the verdict."""
+
+    program: str
+    config: Mapping[str, Any]
+    start: str
+    steps: int
+    table: Table
+    not_varied: tuple[NotVaried, ...] = ()
+    untried: tuple[str, ...] = ()  # for want of time
+    seconds: float = 0.0
+    kept: int = 0  # twins of earlier trials that were not trained again
+    interrupted: bool = False
+    asks_about_noise: bool = False  # whether the user gave the number of seeds
+    command: str = ""
+    written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return decide(self.table)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return rows_of(self.table)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing is wrong, 1 for a fault, 3 if the trial does not decide."""
+        return EXIT_CODES[self.verdict.kind]
+
+    @property
+    def tested(self) -> list[str]:
+        """The questions that this trial can clear: it tried what would decide them, and nothing did."""
+        return self.table.tested()
+
+    @property
+    def curves(self) -> list[dict[str, Any]]:
+        return [
+            curve.as_json() | {"words": self.table.factor(name).words}
+            for name, curves in self.table.curves.items()
+            for curve in curves.values()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON form (docs/trial.md)."""
+        verdict = self.verdict
+        return {
+            "schema": SCHEMA,
+            "program": self.program,
+            "written": self.written,
+            "command": self.command,
+            "start": self.start,
+            "steps": self.steps,
+            "measured_on": self.table.split,
+            "verdict": verdict.kind,
+            "code": verdict.code,
+            "outcome": verdict.outcome,
+            "factor": verdict.factor,
+            "message": verdict.message,
+            "would_decide": verdict.more,
+            "fix": verdict.fix,
+            "tested": self.tested,
+            "noise": self.noise,
+            "rows": [_row(row) for row in self.rows],
+            "not_varied": [{"factor": each.name, "why": each.why} for each in self.not_varied],
+            "not_tried": list(self.untried),
+            "interrupted": self.interrupted,
+            "seconds": round(self.seconds, 1),
+            "curves": self.curves,
+        }
+
+    @property
+    def noise(self) -> dict[str, Any]:
+        """The unchanged twins: mean and standard deviation between seeds, and how many seeds show a difference."""
+        ends = [end for end in self.table.ends("own") if math.isfinite(end)]
+        mean, deviation = self.table.mean_and_spread("own")
+        needed = {percent(part): seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}
+        return {"seeds": len(ends), "mean": mean, "deviation": deviation, "seeds_that_show": needed}
+
+    def save(self, run: Path) -> Path:
+        """Keep the result with a run: reports, dashboards and post-mortems read it there."""
+        replace_file(run / FILE, dumps(self.to_dict(), indent=1))
+        return run / FILE
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<steadyrun trial of {self.program!r}, {self.verdict.kind}>"
+
+    def lines(self, *, whole: bool = False) -> list[str]:
+        """The answer, its evidence, the table; `whole` shows every row and everything that was not varied."""
+        verdict, count = self.verdict, sum(len(curves) for curves in self.table.curves.values())
+        head = f"{_HEADS[verdict.kind]}: {verdict.message}"
+        lines = [f"{self.program}: {counted(count, 'twin')} of {counted(self.steps, 'step')} in {self._took()}", head]
+        lines += [f"  fix: {verdict.fix}"] if verdict.fix else []
+        lines += [f"  to decide: {verdict.more}."] if verdict.more else []
+        lines += self._noise_lines() if self.asks_about_noise else []
+        lines += ["", *self._table(whole)]
+        if self.untried:
+            lines.append(f"not tried, for want of time: {', '.join(self.untried)} (give a larger --budget)")
+        if self.not_varied:
+            lines += self._left_out(whole)
+        return lines
+
+    def _took(self) -> str:
+        took = f"{self.seconds:.0f} s"
+        took += f", {self.kept} of them kept from an earlier trial" if self.kept else ""
+        return took + (", stopped with Ctrl-C" if self.interrupted else "")
+
+    def _noise_lines(self) -> list[str]:
+        noise = self.noise
+        line = f"  noise: {counted(noise['seeds'], 'seed')} end at {shown(noise['mean'])} ± {shown(noise['deviation'])}"
+        needed = [f"{size}: {count}" for size, count in noise["seeds_that_show"].items() if count]
+        return [line, *([f"  seeds that show a difference of {', of '.join(needed)}"] if needed else [])]
+
+    def _table(self, whole: bool) -> list[str]:
+        """The unchanged twins, and the changes by what they bring; the worst are left out if there are many."""
+        own, *others = sorted(self.rows, key=lambda row: (row.factor != "own", -_brings(row)))
+        shown_rows = [own, *(others if whole else others[:_MOST_ROWS])]
+        lines = [_line(("change", "loss", "better by", "95% interval", "seeds", ""))]
+        lines += [_line(_cells(row)) for row in shown_rows]
+        hidden = len(self.rows) - len(shown_rows)
+        return [*lines, f"  and {hidden} more that bring less (--verbose)"] if hidden else lines
+
+    def _left_out(self, whole: bool) -> list[str]:
+        if whole:
+            return ["not varied:", *(f"  {each.name}: {each.why}" for each in self.not_varied)]
+        return [f"not varied: {', '.join(each.name for each in self.not_varied)} (--verbose says why)"]
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
+        )
+        heads = "".join(f"<th>{name}</th>" for name in ("change", "loss", "better by", "95% interval", "seeds", ""))
+        answer = html.escape(f"{_HEADS[self.verdict.kind]}: {self.verdict.message}")
+        return f"<p><b>{answer}</b></p><table><tr>{heads}</tr>{cells}</table>"
+
+
+_MOST_ROWS = 12
+
+
+def _brings(row: Row) -> float:
+    return row.gain.mean if row.gain is not None and math.isfinite(row.gain.mean) else -math.inf
+
+
+def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
+    gain = row.gain
+    finite = gain is not None and math.isfinite(gain.mean)
+    by = percent(gain.mean) if gain is not None and finite else ""
+    interval = f"{percent(gain.low)} to {percent(gain.high)}" if gain is not None and finite else ""
+    loss = shown(row.loss) if math.isfinite(row.loss) else ""
+    return (row.words, loss, by, interval, str(row.seeds), row.note)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    words, loss, by, interval, seeds, note = cells
+    return f"  {words:<44} {loss:>9} {by:>9} {interval:>20} {seeds:>5}  {note}".rstrip()
+
+
+def _row(row: Row) -> dict[str, Any]:
+    gain = None if row.gain is None else {"mean": row.gain.mean, "low": row.gain.low, "high": row.gain.high}
+    named = {"factor": row.factor, "group": row.group, "words": row.words, "seeds": row.seeds, "loss": row.loss}
+    return named | {"gain": gain, "steps_to_own_end": row.speed, "note": row.note}
