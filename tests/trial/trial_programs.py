@@ -29,10 +29,11 @@ class Round(torch.autograd.Function):
 class Classifier(nn.Module):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
-        self.first = nn.Linear(WIDTH, 32)
-        self.blocks = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+        width = config["width"]
+        self.first = nn.Linear(WIDTH, width)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
         self.drop = nn.Dropout(config["dropout"])
-        self.last = nn.Linear(32, CLASSES)
+        self.last = nn.Linear(width, CLASSES)
         self.config = config
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,6 +75,7 @@ DEFAULTS: dict[str, Any] = {
     "blind": False,
     "own_backward": False,
     "start": 1.0,
+    "width": 32,
     "seed": 1,
 }
 
@@ -127,3 +129,8 @@ def raising(config: dict[str, Any]) -> steadyrun.Task:
 
 def _raise(*_: Any) -> Tensor:
     raise RuntimeError("this loss does not work")
+
+
+def wide(config: dict[str, Any]) -> steadyrun.Task:
+    """The program with a step that takes some milliseconds, as benchmarks want it."""
+    return task({"width": 512} | config)
