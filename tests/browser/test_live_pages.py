@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_trials import keep, kept
 from samples import HOSTILE
 from servers import Server, eventually, serving, writing
 
@@ -202,4 +203,21 @@ def test_a_phone_has_no_horizontal_scrolling(show: Show, served: tuple[Server, P
     drawn = "#runs:not([hidden])" if path == "/" else LIVE
     tab = show(f"{server.base}{path}", drawn, viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
     assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
+    assert tab.said == []
+
+
+def test_a_trial_that_ends_later_appears(show: Show, served: tuple[Server, Path]) -> None:
+    server, root = served
+    with steadyrun.record(root / "tried") as run:
+        for step in range(120):
+            run.log(loss=3.0 - step / 100)
+    tab = show(f"{server.base}/run/tried", LIVE)
+    assert not tab.page.locator("#trial").is_visible()
+    keep(root / "tried", kept(message=HOSTILE))
+    drawn = "[...document.querySelectorAll('#trial .plot')].filter(p => p.querySelector('.scatterlayer .trace')).length"
+    until(tab, f"{drawn} === 5")
+    assert tab.page.locator("#trial .said").inner_text().startswith("The trial found a fault. ")
+    keep(root / "tried", kept(verdict="clear"))
+    until(tab, "document.querySelector('#trial .said').textContent.startsWith('The trial found nothing wrong')")
+    until(tab, f"{drawn} === 5")
     assert tab.said == []

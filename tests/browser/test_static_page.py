@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_trials import keep, kept
 
 import steadyrun
 from steadyrun.panels.board import board_of
@@ -154,3 +155,44 @@ def test_one_panel(show: Show, tutor_run: Callable[..., steadyrun.RunView], tmp_
     assert tab.page.locator("#panel-3 .plot .main-svg").first.is_visible()
     tab.page.locator(".leaf button.show").click()
     assert tab.said == []
+
+
+@pytest.fixture(scope="session")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tried")
+    with steadyrun.record(folder / "run") as run:
+        for step in range(300):
+            run.log(loss=3.0 - step / 200, lr=0.1)
+    keep(folder / "run", kept())
+    file = folder / "dashboard.html"
+    file.write_text(page(board_of(folder / "run")), encoding="utf-8")
+    return file
+
+
+def test_the_twins_of_a_trial_are_drawn_and_stay_while_panels_are_zoomed(show: Show, tried: Path) -> None:
+    tab = show(tried)
+    drawn = "[...document.querySelectorAll('#trial .plot')].map(p => p.querySelectorAll('.scatterlayer .trace').length)"
+    assert min(tab.page.evaluate(drawn)) >= 4
+    axes = "JSON.stringify([p.layout.xaxis.range, p.layout.yaxis.range])"
+    ranges = f"[...document.querySelectorAll('#trial .plot')].map(p => {axes})"
+    whole = tab.page.evaluate(ranges)
+    assert len(whole) == 5
+    assert len(set(whole)) == 1
+    tab.page.evaluate("window.steadyrun.zoom(200, 250, null)")
+    tab.page.wait_for_function("document.querySelector('#panel-1 .plot').layout.xaxis.range[0] === 200")
+    assert tab.page.evaluate(ranges) == whole
+    tab.page.locator("#reset").click()
+    tab.page.wait_for_function("document.querySelector('#panel-1 .plot').layout.xaxis.range[0] < 1")
+    assert tab.page.evaluate(ranges) == whole
+    assert tab.said == []
+    assert tab.outside == []
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1440])
+def test_plots_of_a_trial_fit_every_width(show: Show, tried: Path, width: int) -> None:
+    tab = show(tried, viewport={"width": width, "height": 800})
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert tab.page.evaluate("[...document.querySelectorAll('.change')].every(p => p.scrollWidth <= p.clientWidth + 1)")
+    tops = "[...document.querySelectorAll('.change .plot')].map(p => p.getBoundingClientRect().top)"
+    first, second, *_ = tab.page.evaluate(tops)
+    assert first == second  # titles of two lengths, plots in one row

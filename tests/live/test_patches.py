@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kept_trials import keep, kept
 
 import steadyrun
 from steadyrun.live import page_patches
@@ -156,3 +157,24 @@ def test_what_was_thinned_stays_as_it_was() -> None:
     assert after[: len(before)].tolist() == before.tolist()
     assert after[-1999:].tolist() == list(range(8001, 10_000))
     assert len(after) < 2600
+
+
+def test_a_trial_that_ends_later_comes_as_a_patch(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path / "run") as run:
+        for step in range(120):
+            run.log(loss=3.0 - step / 100)
+    watch = Watch(tmp_path / "run", "run")
+    before = page_patches.shown(watch.look() or board_of(tmp_path / "run"))
+    page = Page(page_patches.dumps(page_patches.whole(before)))
+    assert page.parts["trial"].strip() == ""
+    assert watch.look() is None
+    for verdict in ("fault", "clear"):
+        keep(tmp_path / "run", kept(verdict=verdict))
+        board = watch.look()
+        assert board is not None
+        now = page_patches.shown(board)
+        page.take(page_patches.dumps(page_patches.patch(before, now)))
+        same(page, now)
+        assert "The learning rate divided by 10: better by 52%" in page.parts["trial"]
+        assert set(page.figures) >= set(range(101, 106))
+        before = now

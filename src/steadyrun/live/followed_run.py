@@ -14,6 +14,7 @@ from steadyrun.report.report import Report, reported
 from steadyrun.signals.run_signals import Signals
 from steadyrun.store.layout import ENDED
 from steadyrun.store.tail import TailView
+from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Changes
 
 _IDLE = 9.0  # times as long as a walk took pass before the next: a tenth of a core
@@ -31,6 +32,7 @@ class Watch:
         self._lock = threading.Lock()
         self._signals: Signals | None = None
         self._report: Report | None = None
+        self._trial: TrialRecord | None = None
         self._walked_new = False  # whether the report is of the newest data
         self._next_walk = 0.0
         self._thinned_until: int | None = None
@@ -77,6 +79,7 @@ class Watch:
     def _board(self, changed: bool) -> Board:
         if changed or self._signals is None:
             self._signals = Signals(self._view)
+            self._trial = trial_record(self._view.root)
             self._walked_new = False
         last = self._last_step(self._signals)
         if not self._walked_new and (self._report is None or self._may_walk()):
@@ -89,7 +92,7 @@ class Watch:
             damage=tuple(str(drop) for drop in self._view.dropped),
         )
         with through(Lens(newer=self._new_after(last))):
-            return build(self._signals, self._report)
+            return build(self._signals, self._report, self._trial)
 
     def _last_step(self, signals: Signals) -> int | None:
         """The last step of the loss, since a resumed run may be behind its earlier attempt."""

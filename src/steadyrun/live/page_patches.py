@@ -34,10 +34,14 @@ def shown(board: Board) -> Shown:
     echo = board.leaf.step if board.leaf else None
     drawn = [panel for panel in board.panels if not panel.missing]
     parts = {f"panel-{panel.number}": fragment("panel", board, panel.number) for panel in board.panels}
+    figures = {panel.number: outline(panel, board.span, echo) for panel in drawn}
+    if board.trial is not None:
+        figures |= {plot.number: outline(plot, (0, board.trial.last)) for plot in board.trial.plots}
+    whole_parts = {name: fragment(name, board) for name in ("verdict", "reading", "trial")}
     return Shown(
         board.span,
-        {panel.number: outline(panel, board.span, echo) for panel in drawn},
-        {"verdict": fragment("verdict", board), "reading": fragment("reading", board), **parts},
+        figures,
+        {**whole_parts, **parts},
         tuple(panel.number for panel in drawn if is_coarse(panel)),
         board.standing,
     )

@@ -14,6 +14,7 @@ from steadyrun.panels import (
     p5_spectral,
     p6_capacity,
     p7_classes,
+    trial_plots,
 )
 from steadyrun.panels.panel import Answered, Board, Glance, Happened, PanelFinding
 from steadyrun.questions.form import GRADES
@@ -23,6 +24,7 @@ from steadyrun.report.report import Report, examined
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.verb_classes import are_named
 from steadyrun.store.reader import RunReader, run_folder
+from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Asked, Changes
 
 if TYPE_CHECKING:
@@ -45,10 +47,10 @@ _FORMS = Glance((7,), "Did it learn the pattern? Irregular forms that fall faste
 def board_of(run: str | os.PathLike[str], changes: Changes | None = None) -> Board:
     """The dashboard of a run directory. The walk goes on past the first fault: every panel has its say."""
     signals, report = examined(run, changes or {}, go_on=True)
-    return build(signals, report)
+    return build(signals, report, trial_record(run_folder(run)))
 
 
-def build(signals: Signals, report: Report) -> Board:
+def build(signals: Signals, report: Report, trial: TrialRecord | None = None) -> Board:
     """The dashboard from what was read and what was found; the live views call this again and again."""
     return Board(
         phrases.one_line(report.run),
@@ -64,6 +66,7 @@ def build(signals: Signals, report: Report) -> Board:
         tuple(_happened(incident, report) for incident in report.incidents),
         tuple(phrases.announced(report)),
         tuple(phrases.signs(report)),
+        None if trial is None else trial_plots.section(trial, signals),
     )
 
 

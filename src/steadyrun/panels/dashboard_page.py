@@ -37,7 +37,16 @@ def context(board: Board, only: int | None = None) -> dict[str, Any]:
     """What the templates need, on the static page and on a served one."""
     panels = _chosen(board, only)
     legends = {panel.number: drawing.legend(panel) for panel in panels}
-    return {"board": board, "panels": panels, "legends": legends, "symbols": SYMBOLS}
+    trial = board.trial if only is None else None
+    shared = drawing.legend(trial.plots[0]) if trial and trial.plots else []
+    return {
+        "board": board,
+        "panels": panels,
+        "legends": legends,
+        "symbols": SYMBOLS,
+        "trial": trial,
+        "trial_legend": shared,
+    }
 
 
 def payload(board: Board, only: int | None = None) -> dict[str, Any]:
@@ -46,6 +55,9 @@ def payload(board: Board, only: int | None = None) -> dict[str, Any]:
     panels = [
         {"number": panel.number, "figure": figure(panel, board.span, echo).to_dict()} for panel in _chosen(board, only)
     ]
+    if board.trial is not None and only is None:
+        span = (0, board.trial.last)
+        panels += [{"number": plot.number, "figure": figure(plot, span).to_dict()} for plot in board.trial.plots]
     return {"schema": SCHEMA, "span": list(board.span), "panels": panels}
 
 

@@ -67,7 +67,14 @@ class Dashboard:
         )
         head = f"<p><strong>{escape(self.board.headline)}</strong> <code>{escape(self.board.run)}</code></p>"
         hint = "<p>Interactive: <code>.figures[0]</code> and so on, or <code>.save('page.html')</code></p>"
-        return f"<div>{head}{self._image()}<table>{rows}</table>{hint}</div>"
+        return f"<div>{head}{self._image()}<table>{rows}</table>{self._trial()}{hint}</div>"
+
+    def _trial(self) -> str:
+        trial = self.board.trial
+        if trial is None:
+            return ""
+        changes = "".join(f"<li>{escape(plot.title)}</li>" for plot in trial.plots)
+        return f"<p><strong>{escape(trial.sentence)}</strong></p><ul>{changes}</ul>"
 
     def _image(self) -> str:
         if find_spec("matplotlib") is None:

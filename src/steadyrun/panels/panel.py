@@ -19,8 +19,8 @@ class Line:
     """One series, thinned. Its values may be NaN, infinite, or below zero on a log scale: these are drawn, too.
 
     `shape` is `line` or `step` (a value holds until the next one). `role` is `main`, `muted` (one of many, no legend
-    entry of its own), `faint` (what a smoothed line of the same name is made of) or `declared` (what was meant, drawn
-    under what was recorded). Lines of one `kin` share a colour.
+    entry of its own), `beside` (grey, what others are compared with), `faint` (what a smoothed line of the same name is
+    made of) or `declared` (what was meant, drawn under what was recorded). Lines of one `kin` share a colour.
     After each step in `gaps` nothing was recorded for long. `total` and `not_finite` count the points before thinning.
     """
 
@@ -73,12 +73,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class AxisScale:
-    """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least."""
+    """An axis: what it shows, whether in powers of ten or in whole numbers. `top` is what it shows at least.
+
+    `ends` are its two ends if several plots share them; such plots are not zoomed.
+    """
 
     title: str
     log: bool = False
     top: float | None = None
     counts: bool = False
+    ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,23 @@ class Glance:
 
 
 @dataclass(frozen=True)
+class TrialSection:
+    """A trial of the run's program: the verdict, and one small plot per change with its twins over the unchanged ones.
+
+    `how` says what was trained and measured. The plots share their axes, from step 0 to step `last` of the twins.
+    """
+
+    verdict: str
+    sentence: str
+    fix: str
+    would_decide: str
+    how: str
+    last: int
+    plots: tuple[Panel, ...] = ()
+    rest: tuple[str, ...] = ()  # changes that are not drawn, in words
+
+
+@dataclass(frozen=True)
 class Board:
     """The whole dashboard of one run: the verdict, the walk, and the seven panels."""
 
@@ -187,6 +208,7 @@ class Board:
     incidents: tuple[Happened, ...] = ()
     announced: tuple[str, ...] = ()
     signs: tuple[tuple[str, str], ...] = ()  # the vital signs: colour and words
+    trial: TrialSection | None = None
 
     @property
     def leaf(self) -> PanelFinding | None:

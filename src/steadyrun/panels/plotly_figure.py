@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -182,7 +183,7 @@ def _layout(panel: Panel, span: tuple[int, int], echo: int | None, titled: bool)
         "hoverlabel": {"align": "left", "namelength": -1},
         "legend": {"orientation": "h", "x": 0, "y": -0.14, "yanchor": "top", "font": {"size": 10}, "itemwidth": 30},
         "showlegend": titled,
-        "xaxis": _step_axis(span),
+        "xaxis": _step_axis(span) | ({"fixedrange": True} if panel.left.ends else {}),
         "yaxis": _axis(panel.left, drawing.decades(panel) or 0),
         "yaxis2": {"range": [0, 1], "overlaying": "y", "visible": False, "fixedrange": True},
         "shapes": [*_rules(panel.rules), *_mark_lines(panel.marks, echo)],
@@ -222,8 +223,14 @@ def _axis(scale: AxisScale, decades: float) -> dict[str, Any]:
         "exponentformat": "e",
         "automargin": False,
     }
+    if scale.ends is not None:
+        low, high = (math.log10(end) if scale.log else end for end in scale.ends)
+        axis |= {"range": [low, high], "autorange": False, "fixedrange": True}
+        decades = high - low
     if scale.log:
         return axis | {"tickformat": "~g", "dtick": log_ticks(decades)}
+    if scale.ends is not None:
+        return axis
     axis |= (
         {"rangemode": "tozero", "autorangeoptions": {"include": scale.top}} if scale.top else {"rangemode": "tozero"}
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from steadyrun.signals.spikes import Spike
 from steadyrun.store import incident_files
 from steadyrun.store.incident_files import IncidentFiles, entries, part, text, to_step
 from steadyrun.store.reader import open_run
+from steadyrun.store.trial_record import TrialRecord, trial_record
 from steadyrun.trees.walker import Asked
 
 # Which moment of a run a post-mortem is about.
@@ -52,8 +53,12 @@ class Moment:
         return self.kind in {"exception", "out-of-memory"}
 
 
-def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tuple[Moment, IncidentFiles]:
-    """The moment at `step`; without one the gravest incident, or else what the walk found. An error where nothing is.
+def choose(
+    run: Path, signals: Signals, report: Report, step: int | None, trial: TrialRecord | None = None
+) -> tuple[Moment, IncidentFiles]:
+    """The moment at `step`; without one the gravest incident, or what the walk found, or what a trial found.
+
+    An error if there is nothing of this kind.
 
     A spike within the noise of a healthy run is not worth a post-mortem unless it is asked for.
     """
@@ -62,7 +67,7 @@ def choose(run: Path, signals: Signals, report: Report, step: int | None) -> tup
     gravest = incident_files.gravest(run)
     if gravest is not None and not _only_noise(gravest, report):
         return _of_incident(gravest, signals, report), gravest
-    moment = _of_walk(signals, report)
+    moment = _of_walk(signals, report) or _of_trial(trial, signals, report)
     if moment is None:
         raise UsageError(
             f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
@@ -107,6 +112,14 @@ def _of_walk(signals: Signals, report: Report) -> Moment | None:
     return _named(cause.answer.step, SPIKE, cause.answer.message, signals, report)
 
 
+def _of_trial(trial: TrialRecord | None, signals: Signals, report: Report) -> Moment | None:
+    """The step at which the twins start: a fault that a trial found is there from then on."""
+    if trial is None or not trial.found_fault:
+        return None
+    moment = _named(trial.first, OF_A_FAULT, trial.message, signals, report)
+    return replace(moment, code=trial.code)
+
+
 def _named(step: int, kind: str, why: str, signals: Signals, report: Report, of: Asked | None = None) -> Moment:
     first_bad = signals.first_nonfinite
     if first_bad is not None and (kind == NON_FINITE or step >= first_bad[0]):
@@ -146,7 +159,7 @@ _NEAR_FINDING = 10  # steps around the incident in which a finding is about it
 
 @dataclass(frozen=True)
 class Case:
-    """One incident of one run: what was recorded, what the walk found, what a replay and experiments proved."""
+    """One incident of one run: what was recorded, what the walk found, what replay, experiments and a trial proved."""
 
     run: Path
     signals: Signals
@@ -154,6 +167,7 @@ class Case:
     moment: Moment
     proofs: IncidentFiles
     replayed: Signals | None  # every step of the window measured, where it was executed again
+    trial: TrialRecord | None = None
 
     @property
     def name(self) -> str:
@@ -226,8 +240,9 @@ def open_case(run: str | os.PathLike[str], step: int | None = None) -> Case:
     """
     path = Path(run).expanduser()
     signals, report = examined(path, limits.changes({}, Path.cwd()), go_on=True)
-    moment, proofs = choose(path, signals, report, step)
-    return Case(path, signals, report, moment, proofs, _replayed(proofs))
+    trial = trial_record(path)
+    moment, proofs = choose(path, signals, report, step, trial)
+    return Case(path, signals, report, moment, proofs, _replayed(proofs), trial)
 
 
 def _replayed(proofs: IncidentFiles) -> Signals | None:

@@ -28,6 +28,7 @@ from steadyrun.postmortem.remedies import (
 from steadyrun.postmortem.root_cause import RootCause, decide
 from steadyrun.postmortem.symptoms import Symptom, symptoms
 from steadyrun.questions.dynamics.run_spikes import stays
+from steadyrun.store.trial_record import TrialRecord
 
 SCHEMA = 1
 OUTSIDE_TABLE = frozenset({"verdict", "isolation"})  # of the experiments; the rest is the rows of a table
@@ -179,6 +180,7 @@ def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
         "hypotheses": [_hypothesis(rank, hypothesis) for rank, hypothesis in enumerate(document.hypotheses, 1)],
         "evidence": [_entry(evidence) for evidence in document.evidence],
         "experiments": None if case.proofs.experiments is None else asdict(case.proofs.experiments),
+        "trial": None if case.trial is None else _trial(case.trial),
         "picture": picture,
         "root_cause": document.root.to_dict(),
         "remediation": [remedy.to_dict() for remedy in document.remedies],
@@ -186,6 +188,13 @@ def to_dict(document: Document, picture: str | None = None) -> dict[str, Any]:
         "lesson": document.lesson,
         "checklist": [question.to_dict() for question in document.checklist],
     }
+
+
+def _trial(trial: TrialRecord) -> dict[str, Any]:
+    """A trial without its curves, which trial.json has."""
+    content = asdict(replace(trial, curves=()))
+    del content["curves"]
+    return content
 
 
 def _hypothesis(rank: int, hypothesis: Hypothesis) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, UNTESTED, Hypothesis, Sign
 from steadyrun.postmortem.document import OUTSIDE_TABLE, Document, WeighedEvidence
-from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, Observation
+from steadyrun.postmortem.evidence import EXPERIMENT, PANELS, TRIAL, Observation
 from steadyrun.postmortem.remedies import NEXT
 from steadyrun.report import phrases
 from steadyrun.report.file_formats import code, escaped
 from steadyrun.store.incident_files import ExperimentRecord
-from steadyrun.text import shown
+from steadyrun.store.trial_record import Gain, TrialRecord, TriedChange
+from steadyrun.text import counted, percent, shown
 
 _TITLES = {"spike": "Loss spike", "non-finite": "Non-finite loss", "fault": "Fault", "exception": "Exception"}
 _SOURCES = {
     "replay": "Replay",
+    "trial": "Trial",
     "walk": "Walk",
     "batch": "Batch",
     "optimizer": "Optimizer",
@@ -26,6 +28,7 @@ _SOURCES = {
     "record": "Not recorded",
 }
 _LONG = 260  # characters of one of them
+_MOST_CHANGES = 12  # rows of a trial's table
 _MOST = 4  # pieces of evidence that a hypothesis quotes; section 3 has them all
 
 
@@ -75,6 +78,8 @@ def _written_from(document: Document) -> str:
         parts.append("the batch")
     parts.append(f"a replay ({proofs.proof})" if proofs.proof else "no replay: the strongest evidence is missing")
     parts.append("experiments" if proofs.experiments is not None else "no experiments")
+    if document.case.trial is not None:
+        parts.append("a trial")
     return ", ".join(parts)
 
 
@@ -131,6 +136,8 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
             yield f"- {_heading(evidence.observation)}: {escaped(evidence.observation.text)} → {_bearing(evidence)}"
     if proofs.experiments is not None and proofs.experiments.rows:
         yield from _table(proofs.experiments)
+    if document.case.trial is not None and document.case.trial.rows:
+        yield from _trial_table(document.case.trial)
     if picture is not None:
         yield f"\n![The panels around step {document.case.moment.step}]({picture})"
     elif no_picture:
@@ -138,7 +145,7 @@ def _evidence(document: Document, picture: str | None, no_picture: str) -> Itera
 
 
 def _order(evidence: WeighedEvidence) -> tuple[int, int]:
-    strength = {EXPERIMENT: 0, "replay": 1, "panel": 2}.get(evidence.observation.source, 3)
+    strength = {EXPERIMENT: 0, "replay": 1, TRIAL: 2, "panel": 3}.get(evidence.observation.source, 4)
     return 9 if evidence.observation.key == "unseen" else strength, evidence.observation.panel or 9
 
 
@@ -178,6 +185,30 @@ def _table(record: ExperimentRecord) -> Iterator[str]:
         gone = {True: "yes", False: "no", None: "not tested"}[row.gone]
         cells = (escaped(row.words), escaped(row.group), *numbers, gone, escaped(row.note))
         yield f"| {' | '.join(cells)} |"
+
+
+def _trial_table(trial: TrialRecord) -> Iterator[str]:
+    """The twins of a trial: one change at a time, the one that the verdict names first."""
+    trained = "" if trial.steps is None else f" of {counted(trial.steps, 'step')}"
+    yield f"\nThe trial's twins{trained}, {trial.measured} at their end:"
+    yield "\n| change | loss | better by | 95% interval | seeds | note |"
+    yield "|---|---|---|---|---|---|"
+    for row in ([] if trial.own is None else [trial.own]) + trial.ranked[:_MOST_CHANGES]:
+        yield f"| {' | '.join(_trial_cells(row))} |"
+    if len(trial.rows) > _MOST_CHANGES:
+        yield f"\nAnd {len(trial.rows) - _MOST_CHANGES} more changes, which bring less."
+
+
+def _trial_cells(row: TriedChange) -> tuple[str, ...]:
+    loss = "" if row.loss is None else shown(row.loss)
+    return (escaped(row.words), loss, *_gain_cells(row.gain), str(row.seeds), escaped(row.note))
+
+
+def _gain_cells(gain: Gain | None) -> tuple[str, str]:
+    if gain is None:
+        return "", ""
+    mean, low, high = (percent(part).replace("-0.0%", "0.0%") for part in (gain.mean, gain.low, gain.high))
+    return mean, f"{low} to {high}"
 
 
 def _root(document: Document) -> Iterator[str]:

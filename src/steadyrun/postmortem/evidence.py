@@ -17,6 +17,7 @@ from steadyrun.store.incident_files import entries, part, text, to_number, to_st
 from steadyrun.text import shown
 
 REPLAY, EXPERIMENT, PANEL, WALK, BATCH, RECORD = "replay", "experiment", "panel", "walk", "batch", "record"
+TRIAL = "trial"
 PANELS = {
     1: "loss",
     2: "learning rate",
@@ -45,7 +46,8 @@ Observations = Mapping[str, Observation]
 
 def observe(case: Case, numbers: Numbers) -> Observations:
     """Everything that was seen, by key; the strongest kinds of evidence first."""
-    observations = [*_experiments(case), *_replay(case), *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
+    proofs = [*_experiments(case), *_replay(case), *_trial(case)]
+    observations = [*proofs, *_panels(case, numbers), *_batch(case, numbers), *_walk(case)]
     return {observation.key: observation for observation in [*observations, *_unseen(case, observations)]}
 
 
@@ -114,6 +116,11 @@ def _violent(change: Mapping[str, Any]) -> Iterator[Observation]:
     usual = "" if typical is None else f", median of the steps before {shown(typical)}"
     said = f"the first violent change of a parameter is at step {step}: {text(change, 'parameter')} {moved}{usual}"
     yield Observation("violent", REPLAY, 5, said, ratio)
+
+
+def _trial(case: Case) -> Iterator[Observation]:
+    if case.trial is not None:
+        yield Observation(TRIAL, TRIAL, None, case.trial.said)
 
 
 def _panels(case: Case, numbers: Numbers) -> Iterator[Observation]:

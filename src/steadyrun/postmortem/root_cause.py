@@ -1,4 +1,4 @@
-"""Section 4: the root cause in one sentence, where experiments, the hunt or a fault of the walk carry it; else not."""
+"""Section 4: the root cause in one sentence, if experiments, the hunt, a trial or a fault of the walk carry it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from steadyrun.postmortem.case import Case
 from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Grounds, Hypothesis
 from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
-from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY
+from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY, TRIAL
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.incident_files import text
 
-BY_EXPERIMENTS, BY_REPLAY, BY_WALK = "experiments", "replay", "walk"
+BY_EXPERIMENTS, BY_REPLAY, BY_TRIAL, BY_WALK = "experiments", "replay", "trial", "walk"
 _ARTICLES = (
     "The ",
     "It ",
@@ -32,7 +32,7 @@ _ARTICLES = (
     "All ",
     "None ",
 )
-_ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_WALK)
+_ORDER = (BY_EXPERIMENTS, BY_REPLAY, BY_TRIAL, BY_WALK)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def decide(look: Grounds, ranked: Sequence[Hypothesis]) -> tuple[RootCause, Hypo
 def carried_by(hypothesis: Hypothesis) -> str:
     """The strongest kind of proof that a hypothesis has."""
     sources = {sign.observation.source for sign in hypothesis.of(PROVES)}
-    return BY_EXPERIMENTS if EXPERIMENT in sources else BY_REPLAY if REPLAY in sources else BY_WALK
+    kinds = ((EXPERIMENT, BY_EXPERIMENTS), (REPLAY, BY_REPLAY), (TRIAL, BY_TRIAL))
+    return next((by for source, by in kinds if source in sources), BY_WALK)
 
 
 def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> str:
@@ -88,6 +89,9 @@ def _sentence(look: Grounds, first: Hypothesis, rest: Sequence[Hypothesis]) -> s
     record = look.case.proofs.experiments
     if record is not None and record.why:
         parts.append(f"By experiment ({record.verdict}): {record.why}")
+    trial = look.case.trial
+    if trial is not None and carried_by(first) == BY_TRIAL and trial.message not in parts[0]:
+        parts.append(f"By trial: {trial.message}")
     return one_sentence(". ".join(part.removesuffix(".") for part in parts))
 
 
@@ -111,7 +115,8 @@ def _undecided(look: Grounds, proved: Sequence[Hypothesis]) -> RootCause:
 
 
 def _contradiction(look: Grounds, first: Hypothesis, others: Sequence[Hypothesis]) -> RootCause:
-    mine = f"the {carried_by(first)} say: {first.cause.sentence(look).strip()}"
+    by = carried_by(first)
+    mine = f"the {by} {'say' if by == BY_EXPERIMENTS else 'says'}: {first.cause.sentence(look).strip()}"
     theirs = " ".join(hypothesis.cause.sentence(look).strip() for hypothesis in others)
     said = f"Not known yet: two proofs name different causes; {mine} The walk says: {theirs}"
     return RootCause(False, said, would_decide=("mend one of the two and run again with the same seed: section 6",))
@@ -128,6 +133,8 @@ def _unknown(look: Grounds, ranked: Sequence[Hypothesis]) -> RootCause:
 
 def _would_decide(case: Case) -> Iterator[str]:
     proofs, run = case.proofs, shlex.quote(str(case.run))
+    if case.trial is not None and case.trial.would_decide:
+        yield f"the trial is undecided: {case.trial.would_decide}"
     if proofs.folder is None:
         yield "capture such moments (give run.watch the loss function, run.step its batch) and `steadyrun replay` them"
     elif missing := text(proofs.incident, "missing"):

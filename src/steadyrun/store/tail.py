@@ -15,6 +15,7 @@ from steadyrun.store.events import parse_event
 from steadyrun.store.layout import MANIFEST, events_file, metrics_folder, parse_segment
 from steadyrun.store.reader import RunReader
 from steadyrun.store.segment import STEP, TIME, Batch, SegmentReader
+from steadyrun.store.trial_file import FILE as TRIAL
 
 # A run that is being written, read again and again: what was read is kept, and each look reads only what is new.
 
@@ -23,11 +24,11 @@ Fingerprint = Mapping[Path, tuple[int, int]]
 
 
 def fingerprint(root: Path) -> Fingerprint:
-    """What changes when a rank or a replay writes: its files, their sizes and their times."""
+    """What changes when a rank, a replay or a trial writes: its files, their sizes and their times."""
     sizes = {}
     written = [path for folder in ("metrics", "events") for path in (root / folder).rglob("*")]
     incidents = (root / "incidents").glob("step-*/*.json")  # a replay writes there when the run is long over
-    for path in [*written, root / MANIFEST, *incidents]:
+    for path in [*written, root / MANIFEST, root / TRIAL, *incidents]:
         try:
             status = path.stat()
         except OSError:  # not there yet, or just compacted away

@@ -66,6 +66,7 @@
     const inner = name.startsWith("panel-") || name === "reading";
     const now = inner ? parsed.firstElementChild : parsed;
     if (!place || !now) return;
+    if (name === "trial") for (const plot of now.querySelectorAll(".change")) dirty.add(Number(plot.dataset.number));
     if (inner) place.className = now.className + (place.classList.contains("shown") ? " shown" : "");
     const before = parts.get(name);
     parts.set(name, now.cloneNode(true));

@@ -58,10 +58,12 @@
     const hidden = new Set((place.data || []).filter((trace) => trace.visible === "legendonly").map((trace) => trace.legendgroup));
     for (const trace of figure.data) if (hidden.has(trace.legendgroup)) trace.visible = "legendonly";
     const { xaxis, yaxis } = figure.layout;
-    state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null });
-    if (known && state.window) keepAxes(place.layout, figure.layout);
+    /* Small plots that share their axes stay as they are. */
+    const still = Boolean(xaxis.fixedrange);
+    state.plots.set(place, { x: xaxis.range.slice(), log: yaxis.type === "log", dtick: yaxis.dtick || null, still });
+    if (known && state.window && !still) keepAxes(place.layout, figure.layout);
     window.Plotly.react(place, figure.data, themed(figure.layout), CONFIG);
-    if (known) return;
+    if (known || still) return;
     place.on("plotly_relayout", (change) => followZoom(place, change));
     place.on("plotly_doubleclick", reset);
   }
@@ -84,7 +86,7 @@
     state.window = [first, last];
     const done = [];
     for (const [place, plot] of state.plots) {
-      if (place === origin) continue;
+      if (place === origin || plot.still) continue;
       done.push(window.Plotly.relayout(place, Object.assign({ "xaxis.range": [first, last] }, fitted(place, plot, first, last))));
     }
     document.getElementById("reset").disabled = false;
@@ -138,6 +140,7 @@
     state.window = null;
     const done = [];
     for (const [place, plot] of state.plots) {
+      if (plot.still) continue;
       const change = { "xaxis.range": plot.x.slice(), "yaxis.autorange": true, "yaxis.dtick": plot.dtick };
       if (place.layout.yaxis3) change["yaxis3.autorange"] = true;
       done.push(window.Plotly.relayout(place, change));

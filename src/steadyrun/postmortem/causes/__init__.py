@@ -8,6 +8,7 @@ from steadyrun.postmortem.causes.hypothesis import Grounds, Hypothesis, weigh
 from steadyrun.postmortem.causes.in_data import REPEATED_BATCH, UNUSUAL_BATCH
 from steadyrun.postmortem.causes.in_numerics import OPERATION, UPDATE
 from steadyrun.postmortem.causes.in_training import CHANCE, LEARNING_RATE, PRECISION, STATE
+from steadyrun.postmortem.causes.in_trial import TRIED_FAULT
 from steadyrun.postmortem.causes.in_walk import EXCEPTION, NAMED_FAULT
 
 CATALOGUE = (
@@ -20,6 +21,7 @@ CATALOGUE = (
     UPDATE,
     CHANCE,
     NAMED_FAULT,
+    TRIED_FAULT,
     EXCEPTION,
 )
 

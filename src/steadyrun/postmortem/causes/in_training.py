@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steadyrun.postmortem.causes.hypothesis import AGAINST, FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign
+from steadyrun.postmortem.evidence import TRIAL
 from steadyrun.postmortem.remedies import FIX, Remedy, smaller_rate
 from steadyrun.questions.form import FAULT
 from steadyrun.store.incident_files import part, text
@@ -14,6 +15,7 @@ _JUMP = 0.2  # of the peak: D2.3 calls it a jump from there
 _LARGE = 5.0  # times its mean before: of an update that stands out
 _MORE = 50  # steps of warmup
 _SCHEDULE = ("C2.1", "C2.2", "D4.2")
+_TRIED = ("C7.2", "rate-too-high")
 _D3 = ("D3.1", "D3.2")
 _OVERFLOWED = frozenset({"overflow", "constant"})
 
@@ -23,6 +25,9 @@ def _weigh_rate(look: Grounds) -> list[Sign]:
     for code in _SCHEDULE:  # such a fault has a hypothesis of its own, which it proves
         if any(asked.question.code == code for asked in look.case.faults):
             signs += look.sign(f"walk:{code}", FAVOURS, 2.0)
+    trial = look.case.trial
+    if trial is not None and trial.found_fault and (trial.code, trial.outcome) == _TRIED:
+        signs += look.sign(TRIAL, FAVOURS, 3.0)  # it has a hypothesis of its own, which it proves
     share = look.value("rate")
     if share is not None:
         signs += look.sign("rate", FAVOURS, 3.0) if share > _JUMP else look.sign("rate", AGAINST, 2.0)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, Cause, Grounds, Sign, raised_at
+from steadyrun.postmortem.causes.hypothesis import FAVOURS, PROVES, RULES_OUT, Cause, Grounds, Sign, raised_at
+from steadyrun.postmortem.evidence import TRIAL
 from steadyrun.postmortem.remedies import FIX, Remedy
 from steadyrun.questions.form import FAULT, SUSPECT
 from steadyrun.report import phrases
 from steadyrun.report.kept_answers import REPLAYED
 from steadyrun.signals.run_signals import Signals
 from steadyrun.store.incident_files import text
+from steadyrun.store.trial_record import CLEAR, IMPROVEMENT
 from steadyrun.trees.walker import Asked
 
 # The change that a fault of the walk asks for, as a line of code or configuration.
@@ -129,6 +131,7 @@ _CHANGES = {
     "A6.2 set-back": 'model.load_state_dict(checkpoint["model"])   # with buffers; optimizer and scheduler beside it',
     "A7.1 token-out-of-range": "model.resize_token_embeddings(len(tokenizer))",
     "A7.1 label-out-of-range": "labels from 0 to classes - 1; -100 for what does not count",
+    "P3.5 inputs-ignored": "forward(): use x, not what overwrites it",
     "S1.4 by-heart-alone": "permute inputs and labels together",
     "S4.3 collapsed": "negative pairs, or a smaller weight of the regulariser",
     "S1.4 unrelated": "permute inputs and labels together",
@@ -148,7 +151,11 @@ _CHANGES = {
 
 def change_for(asked: Asked, run: Signals) -> str:
     """The change for a fault, with the numbers that the run declares; the question's page where there is none."""
-    code, outcome = asked.question.code, asked.answer.outcome
+    return change_named(asked.question.code, asked.answer.outcome, run)
+
+
+def change_named(code: str, outcome: str, run: Signals) -> str:
+    """The change for an outcome of a question."""
     change = _CHANGES.get(f"{code} {outcome}")
     return f"steadyrun explain {code}" if change is None else change.format_map(_Declared(run))
 
@@ -217,10 +224,21 @@ def _weigh_fault(look: Grounds) -> list[Sign]:
     asked = named_fault(look)
     if asked is None:
         return []
-    proves = look.case.concerns(asked) and asked.answer.kind == FAULT
-    return look.sign(
-        f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if look.case.concerns(asked) else 0.5
-    )
+    concerns = look.case.concerns(asked)
+    proves = concerns and asked.answer.kind == FAULT
+    signs = look.sign(f"walk:{asked.question.code}", PROVES if proves else FAVOURS, 1.0 if concerns else 0.5)
+    return signs + _tried(look, asked)
+
+
+def _tried(look: Grounds, asked: Asked) -> list[Sign]:
+    """A trial proves the cause that it names, and rules out a suspect that it tried and did not find."""
+    trial = look.case.trial
+    if trial is None:
+        return []
+    if trial.found_fault and trial.code == asked.question.code:
+        return look.sign(TRIAL, PROVES)
+    cleared = trial.verdict in (CLEAR, IMPROVEMENT) and asked.question.code in trial.tested
+    return look.sign(TRIAL, RULES_OUT) if cleared and asked.answer.kind == SUSPECT else []
 
 
 def _fault_sentence(look: Grounds) -> str:
