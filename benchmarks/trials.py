@@ -179,9 +179,9 @@ def write_page() -> None:
 
 
 INTRODUCTION = """\
-Written by `python benchmarks/trials.py`. Programs of the diagnosis fleets with one bug each, and healthy ones; one trial
-each with the default budget of five minutes, on one core. *Right*: a fault that names the cause, or no fault for a
-healthy program."""
+Written by `python benchmarks/trials.py`. Programs of the diagnosis fleets with one bug each, and healthy ones; one
+trial each with the default budget of five minutes, on one core. *Right*: a fault that names the cause, or no fault for
+a healthy program."""
 
 if __name__ == "__main__":
     main()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Answer, Outcome, Question
 from steadyrun.report.kept_answers import cannot_be_asked
 from steadyrun.report.two_sources import TRIAL
-from steadyrun.store.run_summary import one_line
-from steadyrun.store.trial_file import read_trial
+from steadyrun.store.trial_record import CLEAR, IMPROVEMENT, TrialRecord, trial_record
 from steadyrun.trees import QUESTIONS
 from steadyrun.trees.walker import Asked
 
@@ -33,17 +31,16 @@ CHANGES: dict[str, tuple[str, ...]] = {
 }
 # What a cause follows from that makes a run learn badly from its first step on.
 _FOLLOWS = ("C3", "C4", "D2", "D4", "S1", "S3", "S5", "V1", "P6")
-_LONGEST = 2_000  # characters of a message that are shown
-_CLEARS = ("clear", "improvement", "fault")
+_CLEARS = (CLEAR, IMPROVEMENT, FAULT)
 
 
 def with_trial(path: Iterable[Asked], root: Path) -> tuple[Asked, ...]:
     """The answers of a walk with what a trial of the run has decided."""
-    answers, content = tuple(path), read_trial(root)
-    if content is None:
+    answers, record = tuple(path), trial_record(root)
+    if record is None:
         return answers
-    found = _fault(content)
-    answers = tuple(_cleared(asked, content, found) for asked in answers)
+    found = _fault(record)
+    answers = tuple(_cleared(asked, record, found) for asked in answers)
     if found is None:
         return answers
     code = found.question.code
@@ -53,20 +50,20 @@ def with_trial(path: Iterable[Asked], root: Path) -> tuple[Asked, ...]:
     return tuple(_joined(found, asked) if asked is same else asked for asked in answers)
 
 
-def _fault(content: Mapping[str, Any]) -> Asked | None:
+def _fault(record: TrialRecord) -> Asked | None:
     """The fault that a trial has found, in the words of the question about its cause."""
-    code, outcome, message = (str(content.get(name) or "") for name in ("code", "outcome", "message"))
-    if content.get("verdict") != FAULT or not code:
+    code, outcome, message = record.code, record.outcome, record.message
+    if not record.found_fault or not code:
         return None
     asked_there = _question(code)
     known = next((each for each in asked_there.outcomes if each.name == outcome), None) if asked_there else None
-    named = Outcome(name=outcome, answer=FAULT, meaning=one_line(message)[:_LONGEST]) if known is None else known
-    fix = str(content.get("fix") or "")[:_LONGEST] or named.fix
+    named = known or Outcome(name=outcome, answer=FAULT, meaning=message)
+    fix = record.fix or named.fix
     decided = replace(named, answer=FAULT, fix=fix, explains=(*named.explains, *_FOLLOWS), symptom=False)
     name = asked_there.name if asked_there else "a trial of the program"
     asks = asked_there.asks if asked_there else "Which change makes the program learn?"
     question = Question(code, name, asks, "", (), None, (), (decided,), cannot_be_asked)
-    answer = Answer(FAULT, outcome, f"A trial decides: {one_line(message)[:_LONGEST]}", fix=fix)
+    answer = Answer(FAULT, outcome, f"A trial decides: {message}", fix=fix)
     return Asked(question, answer, {}, source=TRIAL)
 
 
@@ -87,16 +84,13 @@ def _joined(found: Asked, recorded: Asked) -> Asked:
     return replace(found, answer=replace(found.answer, message=message, step=recorded.answer.step), also=recorded)
 
 
-def _cleared(asked: Asked, content: Mapping[str, Any], found: Asked | None) -> Asked:
+def _cleared(asked: Asked, record: TrialRecord, found: Asked | None) -> Asked:
     """A suspect becomes a note if the trial tried what would decide it and that decided nothing."""
-    tested = content.get("tested")
     code = asked.question.code
     mine = found is not None and found.question.code == code
-    if asked.answer.kind != SUSPECT or mine or content.get("verdict") not in _CLEARS:
+    if asked.answer.kind != SUSPECT or mine or record.verdict not in _CLEARS or code not in record.tested:
         return asked
-    if not isinstance(tested, list) or code not in tested:
-        return asked
-    message = f"{asked.answer.message} A trial cleared it: {one_line(str(content.get('message') or ''))[:_LONGEST]}"
+    message = f"{asked.answer.message} A trial cleared it: {record.message}"
     return replace(asked, answer=replace(asked.answer, kind=NOTE, message=message, experiment=""), source=TRIAL)
 
 

@@ -15,7 +15,7 @@ from steadyrun.store.events import parse_event
 from steadyrun.store.layout import MANIFEST, events_file, metrics_folder, parse_segment
 from steadyrun.store.reader import RunReader
 from steadyrun.store.segment import STEP, TIME, Batch, SegmentReader
-from steadyrun.store.trial_file import FILE as TRIAL
+from steadyrun.store.trial_record import FILE as TRIAL
 
 # A run that is being written, read again and again: what was read is kept, and each look reads only what is new.
 

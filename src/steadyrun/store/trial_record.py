@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.store.incident_files import entries, part, text, to_number, to_step
+from steadyrun.store.jsonio import read_json
 from steadyrun.store.run_summary import one_line
-from steadyrun.store.trial_file import read_trial
 
+FILE = "trial.json"
+SCHEMA = 1
 FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecided"
 OWN = "own"  # the twins with nothing changed
 _SAID = {
@@ -109,8 +111,12 @@ def _brings(row: TriedChange) -> float:
 
 def trial_record(run: Path) -> TrialRecord | None:
     """The trial that is kept with a run; None if there is none, or none that can be read."""
-    content = read_trial(run)
-    return None if content is None else parsed(content)
+    try:
+        content = read_json(run / FILE)
+    except (OSError, ValueError):
+        return None
+    known = isinstance(content, dict) and content.get("schema") == SCHEMA and isinstance(content.get("verdict"), str)
+    return parsed(content) if known else None
 
 
 def parsed(content: Mapping[str, Any]) -> TrialRecord:

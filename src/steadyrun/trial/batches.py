@@ -89,7 +89,7 @@ def _hash(batch: Any) -> Any:
 def _counted(drawn: list[Any], loader: Any) -> Drawn:
     hashes = [str(known) if (known := _hash(batch)) is not None else str(index) for index, batch in enumerate(drawn)]
     examples = [example for batch in drawn for single in _micro_batches(batch) for example in _examples(single)]
-    sized = getattr(loader, "dataset", None)
+    sized: Any = getattr(loader, "dataset", None)
     whole = len(sized) if hasattr(sized, "__len__") else None
     return Drawn(len(drawn), len(set(hashes)), len(examples), len(set(examples)), whole)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.store.jsonio import dumps, replace_file
-from steadyrun.store.trial_file import FILE, SCHEMA
+from steadyrun.store.trial_record import FILE, SCHEMA
 from steadyrun.text import counted, percent, shown
 from steadyrun.trial.factor import NotVaried
 from steadyrun.trial.statistics import seeds_for
