@@ -6,41 +6,43 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from steadyrun.errors import UsageError
+from steadyrun.store.jsonio import dumps
 from steadyrun.trial import commits
 from steadyrun.trial.commit_checkout import Commit, Repository
 from steadyrun.trial.commit_search import BAD, FOUND, GOOD, SKIPPED, TriedCommit
+from steadyrun.trial.commit_twins import Answer
 from steadyrun.trial.commits import Ends, bisect_commits, parse_range
 from steadyrun.trial.verdict import UNDECIDED
 
 # A program of two files: the factory imports its rate and its data from its neighbours.
 TRAIN = """
+import pathlib
 import sys
 import torch
 from steadyrun import Task
 from rate import RATE, SCALE
 from data import labels
 
-STEPS = 12
-
 def task(config):
+    pathlib.Path("data.txt").read_text()
+    assert sys.argv[1:] == ["--width", "6"]
     source = torch.Generator().manual_seed(5)
     weights = torch.randn(6, generator=source)
     inputs = torch.randn(16, 8, 6, generator=source)
     loader = [(x, labels(x @ weights)) for x in inputs]
     model = torch.nn.Linear(6, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE * SCALE * config.get("times", 1.0))
-    if "--fail" in sys.argv:
-        raise RuntimeError("asked for")
     loss_fn = lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]).squeeze(1), batch[1])
     return Task(model, optimizer, loss_fn, loader=loader)
 """
-RATE = "RATE = 0.1\nSCALE = 1.0\n"
+RATE = "RATE = 0.1\nSCALE = 1.00\n"
 DATA = "def labels(targets):\n    return targets\n"
-SLOW = RATE.replace("1.0", "0.01")  # as long as before: byte code of the same second would look fresh
+SLOW = RATE.replace("1.00", "0.01")  # as long as before: byte code of the same second would look fresh
 SHUFFLED = "def labels(targets):\n    return targets.flip(0)\n"
 TIME = {"steps": 20, "seeds": 2, "budget": 200.0}
 
@@ -65,6 +67,8 @@ def committed(folder: Path, subject: str, **files: str) -> str:
 def started(folder: Path) -> Path:
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / ".gitignore").write_text("data.txt\n")
+    (folder / "data.txt").write_text("kept")
     committed(folder, "First program", train=TRAIN, rate=RATE, data=DATA)
     return folder
 
@@ -78,77 +82,129 @@ def state(folder: Path) -> list[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Nine commits: the rate is a hundredth of itself from the seventh on, and the sixth does not import."""
+    """Nine commits: the rate is a hundredth of itself from the eighth on; the fifth, in the middle, does not import."""
     folder = started(tmp_path / "program")
     git(folder, "tag", "good")
     committed(folder, "A comment", train=TRAIN + "# twins\n")
     committed(folder, "Notes", notes="TEXT = 1\n")
     committed(folder, "More notes", notes="TEXT = 2\n")
-    committed(folder, "Data on their own", data=DATA + "# targets\n")
     committed(folder, "Broken import", train="import steadyrun_has_none\n" + TRAIN)
-    committed(folder, "Tidy up the rate", rate=SLOW, train=TRAIN)
-    committed(folder, "Notes again", notes="TEXT = 3\n")
+    committed(folder, "Mended import", train=TRAIN)
+    committed(folder, "Data on their own", data=DATA + "# targets\n")
+    committed(folder, "Tidy up the rate", rate=SLOW)
     committed(folder, "Last notes", notes="TEXT = 4\n")
     return folder
 
 
 def test_the_commit_is_named_with_its_diff(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit beside one that cannot be imported: git reports both, unless a later answer decides."""
+    """Every process imports the modules of its commit, the data that git ignores are there, and nothing is changed."""
+    (repository / "rate.py").write_text("RATE = None  # not committed\n")
     monkeypatch.chdir(repository)
     before, seen = state(repository), []
-    search = bisect_commits("train:task", "good", "HEAD", **TIME, on_commit=lambda *given: seen.append(given))
+    search = bisect_commits(
+        "train:task",
+        "good",
+        "HEAD",
+        **TIME,
+        arguments=["--width", "6"],
+        on_commit=lambda *given: seen.append(given),
+    )
     assert state(repository) == before
     assert not list(repository.rglob("__pycache__"))
-    subjects = [commit.subject for commit in search.candidates]
-    assert "Tidy up the rate" in subjects
-    assert set(subjects) <= {"Tidy up the rate", "Broken import"}
+    assert search.kind == FOUND
+    assert search.commit is not None
+    assert search.commit.subject == "Tidy up the rate"
+    assert search.exit_code == 1
+    assert "+SCALE = 0.01" in search.diff
     skipped = [each for each in search.tried if each.verdict == SKIPPED]
     assert [each.commit.subject for each in skipped] == ["Broken import"]
     assert "steadyrun_has_none" in skipped[0].why
+    assert len(seen) == len(search.tried) < 8
+    lines = search.lines()
+    assert lines[0].startswith(f'✗ found: {search.commit.short} "Tidy up the rate" (')
+    assert any("1 file with uncommitted changes" in line for line in lines)
+    assert any("git ignores data.txt" in line for line in lines)
+    content = json.loads(dumps(search.to_dict()))
+    assert content["commit"]["hash"] == search.commit.hash
+    assert content["steps"] == 20
+
+
+def by_text(program: object, tree: Path, _scratch: Path, seeds: int, steps: int | None, *_: object) -> Answer:
+    """In the place of training: what the files of the commit would make of it."""
+    if "steadyrun_has_none" in (tree / "train.py").read_text():
+        return Answer(failure="importing train raised ModuleNotFoundError")
+    bad = "0.01" in (tree / "rate.py").read_text() or "flip" in (tree / "data.py").read_text()
+    ends = [{"held": (1.0 if bad else 0.5) + 0.01 * seed} for seed in range(seeds)]
+    twins = [{"seed": seed + 1, "starts": {"held": 1.5}, "ends": end} for seed, end in enumerate(ends)]
+    return Answer(steps or 20, [{**twin, "measured_on": "held", "raised": ""} for twin in twins])
+
+
+@pytest.fixture
+def judge_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "train_commit", by_text)
+
+
+@pytest.mark.usefixtures("judge_by_text")
+def test_a_commit_beside_one_that_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are candidates, as for git."""
+    folder = started(tmp_path / "program")
+    for number in range(3):
+        committed(folder, f"Notes {number}", notes=f"TEXT = {number}\n")
+    committed(folder, "Broken import", train="import steadyrun_has_none\n" + TRAIN)
+    committed(folder, "Tidy up the rate", rate=SLOW, train=TRAIN)
+    committed(folder, "Last notes", notes="TEXT = 4\n")
+    monkeypatch.chdir(folder)
+    search = bisect_commits("train:task", "HEAD~6", "HEAD", **TIME)
     assert search.kind == UNDECIDED
     assert search.exit_code == 3
-    assert {each.commit.subject for each in search.tried if each.verdict == BAD} >= {"Last notes", "Tidy up the rate"}
-    assert all(each.verdict == GOOD for each in search.tried if each.commit.subject == "Data on their own")
-    assert len(seen) == len(search.tried)
+    assert [commit.subject for commit in search.candidates] == ["Tidy up the rate", "Broken import"]
     text = str(search)
     assert "1 commit could not be judged, so 2 commits are left." in text
-    assert json.loads(json.dumps(search.to_dict()))["steps"] == 20
+    assert "it may be one of these:" in text
 
 
-def test_a_file_in_a_folder_below_and_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit came in through a branch that was merged; the program is named by its file and by its folder."""
+@pytest.mark.usefixtures("judge_by_text")
+def test_a_commit_that_came_with_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = started(tmp_path / "program")
-    (folder / ".gitignore").write_text("data.txt\n")
-    (folder / "data.txt").write_text("kept")
-    reads = "import pathlib\npathlib.Path('data.txt').read_text()\n" + TRAIN
-    good = committed(folder, "Reads a file that git ignores", train=reads)
     git(folder, "checkout", "--quiet", "-b", "side")
     guilty = committed(folder, "Tidy the labels", data=SHUFFLED)
     git(folder, "checkout", "--quiet", "main")
     committed(folder, "Notes", notes="TEXT = 1\n")
-    git(folder, "-c", "user.name=x", "-c", "user.email=x@example.org", "merge", "--quiet", "--no-edit", "side")
-    (folder / "rate.py").write_text(SLOW)
-    monkeypatch.chdir(folder)
-    search = bisect_commits("train.py:task", good, "HEAD", **TIME)
-    assert search.kind == FOUND
+    git(folder, "merge", "--quiet", "--no-edit", "side")
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    search = bisect_commits("../train.py:task", "HEAD~2", "HEAD", **TIME)
     assert search.commit is not None
     assert search.commit.hash == guilty
     assert "targets.flip(0)" in search.diff
-    assert search.exit_code == 1
-    lines = search.lines()
-    assert lines[0].startswith(f'✗ found: {guilty[:10]} "Tidy the labels" (')
-    assert any("1 file with uncommitted changes" in line for line in lines)
-    assert any("git ignores data.txt" in line for line in lines)
-    assert (folder / "data.txt").read_text() == "kept"
-    assert (folder / "rate.py").read_text() == SLOW
+    assert search.tried[0].mean == pytest.approx(0.505)
 
 
+@pytest.mark.usefixtures("judge_by_text")
+def test_neighbours(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is nothing between the ends, BAD itself is the answer."""
+    monkeypatch.chdir(repository)
+    search = bisect_commits("train:task", "HEAD~2", "HEAD~1", **TIME)
+    assert search.commit is not None
+    assert search.commit.subject == "Tidy up the rate"
+    assert len(search.tried) == 2
+
+
+@pytest.mark.usefixtures("judge_by_text")
 def test_ends_that_are_alike_decide_nothing(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
-    search = bisect_commits(str(repository / "train.py:task"), "good", "HEAD~4", **TIME)
+    search = bisect_commits(str(repository / "train.py:task"), "good", "HEAD~2", **TIME)
     assert search.kind == UNDECIDED
     assert len(search.tried) == 2
     assert "not larger than the spread between seeds" in search.message
+
+
+@pytest.mark.usefixtures("judge_by_text")
+def test_an_end_that_cannot_be_built_is_an_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository)
+    with pytest.raises(UsageError, match=r"the good end, cannot be measured: .*ModuleNotFoundError"):
+        bisect_commits("train:task", "HEAD~4", "HEAD", **TIME)
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
 def test_time_that_is_up_leaves_a_range(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,29 +213,26 @@ def test_time_that_is_up_leaves_a_range(repository: Path, monkeypatch: pytest.Mo
     assert search.kind == UNDECIDED
     assert len(search.candidates) == 8
     assert search.message == "the time was up with 8 commits left."
-    assert "steadyrun" not in git(repository, "worktree", "list")
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
 def test_ctrl_c_removes_the_worktree(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of the search: what is left is said, and git knows no second worktree."""
     monkeypatch.chdir(repository)
-    places = []
+    places: list[Path] = []
 
-    def interrupted(program: object, tree: Path, *_: object) -> None:
+    def interrupted(program: object, tree: Path, *given: Any) -> Answer:
         places.append(tree)
-        raise KeyboardInterrupt
+        if len(places) > 4:
+            raise KeyboardInterrupt
+        return by_text(program, tree, *given)
 
     monkeypatch.setattr(commits, "train_commit", interrupted)
     search = bisect_commits("train:task", "good", "HEAD", **TIME)
     assert search.interrupted
+    assert 1 < len(search.candidates) < 8
     assert "stopped with Ctrl-C" in str(search)
     assert not places[0].parent.exists()
-    assert len(git(repository, "worktree", "list").splitlines()) == 1
-
-
-def test_an_end_that_cannot_be_built_is_an_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(repository)
-    with pytest.raises(UsageError, match="the good end, cannot be measured: .*asked for"):
-        bisect_commits("train:task", "good", "HEAD", **TIME, arguments=["--fail"])
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
@@ -270,7 +323,7 @@ def test_a_good_end_that_fails() -> None:
 
 def test_the_diff_of_a_commit(repository: Path) -> None:
     mine = Repository(repository)
-    commit = mine.commit("HEAD~2")
+    commit = mine.commit("HEAD~1")
     assert commit.subject == "Tidy up the rate"
     assert "+SCALE = 0.01" in mine.diff(commit)
-    assert [each.subject for each in mine.described(mine.parents(commit))] == ["Broken import"]
+    assert [each.subject for each in mine.described(mine.parents(commit))] == ["Data on their own"]
