@@ -14,6 +14,7 @@ from typing import Any
 from steadyrun.errors import UsageError
 from steadyrun.program.task import Factory, Task, build_task
 from steadyrun.trial.factors import OWN_TWIN, Factor, NotVaried, compares, factors_for, user_factor
+from steadyrun.trial.fix_values import optimizer_settings
 from steadyrun.trial.kept_twins import KeptTwins
 from steadyrun.trial.result import Trial
 from steadyrun.trial.rounds import SEEDS, Request, Rounds
@@ -138,6 +139,7 @@ def _run(
         kept=train.kept_count,
         interrupted=interrupted,
         asks_about_noise=wanted.seeds is not None,
+        settings=optimizer_settings(first),
     )
 
 
