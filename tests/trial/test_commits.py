@@ -100,6 +100,8 @@ def test_the_commit_is_named_with_its_diff(repository: Path, monkeypatch: pytest
     """Every process imports the modules of its commit, the data that git ignores are there, and nothing is changed."""
     (repository / "rate.py").write_text("RATE = None  # not committed\n")
     monkeypatch.chdir(repository)
+    monkeypatch.syspath_prepend(str(repository))  # what would lead back to the user's files
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")]))
     before, seen = state(repository), []
     search = bisect_commits(
         "train:task",

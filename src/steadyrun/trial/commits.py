@@ -24,7 +24,7 @@ from steadyrun.trial.verdict import UNDECIDED
 
 _USED = 0.7  # of the budget: the rest is for starting processes and building programs
 _STARTING = 6.0  # seconds that the process of a commit takes before it trains, of which most are the import of torch
-_SAME = 1e-4  # of the loss: rounding alone moves twins apart by this much, also if all seeds agree
+_SAME = 1e-4  # of the loss, and of how far GOOD falls: rounding alone moves twins apart by this much
 
 OnCommit = Callable[[int, int, str, str], None]
 """Called with the number of tried commits, how many are expected, what is tried now, and what is known so far."""
@@ -325,8 +325,8 @@ class Ends:
         found = self._from_middle(tried)
         if found is None:
             return replace(tried, verdict=SKIPPED, why="too few of its twins end with a finite loss")
-        upwards = self._capped(self.bad.mean) > self._capped(self.good.mean)
-        verdict = BAD if (found.mean > 0) == upwards else GOOD
+        apart = self._beyond(self.bad.ends, self.good.ends)
+        verdict = BAD if apart is not None and found.mean * apart.mean > 0 else GOOD
         return replace(tried, verdict=verdict, unsure=not found.is_sure)
 
     def seeds_needed(self, tried: TriedCommit) -> int:
@@ -355,10 +355,15 @@ class Ends:
         if len(pairs) < 2:
             return None
         mine, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        least = _SAME * max(map(abs, (*mine, *theirs)))
+        least = _SAME * max(map(abs, (*mine, *theirs, self._fall)))
         return effect(mine, theirs, max(spread(mine), spread(theirs), least), 1.0)
+
+    @property
+    def _fall(self) -> float:
+        """How far the loss of GOOD falls; 0 if it does not."""
+        fall = self.good.start - self.good.mean
+        return fall if fall > 0 else 0.0
 
     def _capped(self, loss: float) -> float:
         """A loss that rose by more than GOOD fell counts as that: how far a twin diverges is chance."""
-        start, fall = self.good.start, self.good.start - self.good.mean
-        return min(loss, start + fall) if fall > 0 and math.isfinite(loss) else loss
+        return min(loss, self.good.start + self._fall) if self._fall and math.isfinite(loss) else loss
