@@ -9,6 +9,7 @@ print(steadyrun.check("experiments/my-run"))
 steadyrun.open_run("experiments/my-run").series("loss")
 steadyrun.open_run("experiments/my-run").dashboard()
 steadyrun.replay("experiments/my-run", "train:task")
+steadyrun.trial("train:task", run="experiments/my-run")
 steadyrun.import_log("trainer_state.json", "experiments/theirs")
 """
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from steadyrun.report.preflight import preflight
     from steadyrun.report.report import Report, check
     from steadyrun.signals.clipping import suggest_clip
+    from steadyrun.trial.result import Trial
+    from steadyrun.trial.trial import trial
 
 
 # Names are imported on first use, so `import steadyrun` costs milliseconds in every process that has it.
@@ -49,6 +52,8 @@ _HOMES = {
     "Replay": "steadyrun.replay.result",
     "replay": "steadyrun.recording.replay",
     "preflight": "steadyrun.report.preflight",
+    "trial": "steadyrun.trial.trial",
+    "Trial": "steadyrun.trial.result",
     "import_log": "steadyrun.importers.import_log",
     "Report": "steadyrun.report.report",
     "suggest_clip": "steadyrun.signals.clipping",
@@ -84,6 +89,7 @@ __all__ = [
     "Series",
     "SteadyrunError",
     "Task",
+    "Trial",
     "UsageError",
     "check",
     "dashboard",
@@ -93,6 +99,7 @@ __all__ = [
     "record",
     "replay",
     "suggest_clip",
+    "trial",
 ]
 
 
@@ -105,7 +112,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Surface(ModuleType):
-    """`steadyrun.preflight` and `steadyrun.replay` are functions, and rooms of the same name are imported."""
+    """`preflight`, `replay` and `trial` are functions here, and rooms of the same name are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

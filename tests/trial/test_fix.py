@@ -207,10 +207,24 @@ def test_a_file_that_does_not_have_the_value(tmp_path: Path) -> None:
             fix.apply()
 
 
-def test_a_change_without_a_value_gives_its_words() -> None:
-    fix = fix_of(won("default-start", {"lr": 1.0}), None)
+def test_a_change_without_a_value_gives_the_words_of_the_verdict() -> None:
+    found = won("default-start", {"lr": 1.0})
+    fix = fix_of(found, None)
     assert fix is not None
-    assert fix.lines() == ["fix: torch's own initial weights"]
+    assert found.verdict.fix
+    assert fix.lines() == [f"fix: {found.verdict.fix}"]
+
+
+def test_a_part_that_nothing_trains_gives_the_words_of_the_verdict() -> None:
+    found = won("rate*0.1", {"lr": 1.0})
+    for own in found.table.own.values():
+        own.unmoved = ["head"]
+    fix = fix_of(found, None)
+    assert found.verdict.kind == FAULT
+    assert not found.verdict.factor
+    assert fix is not None
+    assert fix.lines() == [f"fix: {found.verdict.fix}"]
+    assert fix.config is None
 
 
 def test_a_trial_that_finds_nothing_has_no_fix() -> None:

@@ -21,6 +21,7 @@ from steadyrun.cli.preflight import preflight
 from steadyrun.cli.replay import replay
 from steadyrun.cli.serve import serve
 from steadyrun.cli.top import top
+from steadyrun.cli.trial import trial
 from steadyrun.cli.user_program import TakesProgram
 from steadyrun.cli.verify import verify
 
@@ -31,8 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, preflight, check, dashboard, serve, top, replay, postmortem, verify, explain, mcp):
-    app.command(cls=TakesProgram if command in (preflight, replay) else None)(command)
+for command in (demo, preflight, check, dashboard, serve, top, replay, trial, postmortem, verify, explain, mcp):
+    app.command(cls=TakesProgram if command in (preflight, replay, trial) else None)(command)
 app.command("import")(import_)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import output
 from steadyrun.cli.messages import as_typed, fail, no_run, say, stderr
-from steadyrun.cli.user_program import as_script, script_arguments
+from steadyrun.cli.user_program import as_script, config_of, script_arguments
 from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def preflight(
     form = output.chosen(as_json, junit, markdown)
     try:
         _require_torch()
-        given = None if config is None else _config(config)
+        given = None if config is None else config_of(config)
         with as_script(factory, arguments):
             report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
     except RunDirectoryError as problem:
@@ -146,23 +144,6 @@ def _again(factory: str, deep: bool, only: list[str], arguments: list[str]) -> s
     words = ["preflight", factory, *(["--deep"] if deep else [])]
     words += [word for code in only for word in ("--only", code)]
     return shlex.join([*words, *(["--", *arguments] if arguments else [])])
-
-
-def _config(given: str) -> dict[str, Any]:
-    """JSON, or a file of JSON."""
-    text, where = given, "--config"
-    if not given.lstrip().startswith("{"):
-        path = Path(given).expanduser()
-        if not path.is_file():
-            raise UsageError(f"--config must be a JSON object or a file of one; there is no file {given!r}")
-        text, where = path.read_text(encoding="utf-8", errors="replace"), str(path)
-    try:
-        config = json.loads(text)
-    except ValueError as problem:
-        raise UsageError(f"{where} is no JSON: {problem}") from problem
-    if not isinstance(config, dict):
-        raise UsageError(f"{where} must be a JSON object, not {type(config).__name__}")
-    return config
 
 
 def _require_torch() -> None:

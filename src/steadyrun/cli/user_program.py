@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from steadyrun.errors import UsageError
 
 
 class TakesProgram(TyperCommand):
@@ -38,3 +42,20 @@ def as_script(factory: str | None, arguments: list[str]) -> Iterator[None]:
             yield
     finally:
         sys.argv = before
+
+
+def config_of(given: str) -> dict[str, Any]:
+    """A config as JSON, or from a file of JSON."""
+    text, where = given, "--config"
+    if not given.lstrip().startswith("{"):
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise UsageError(f"--config must be a JSON object or a file of one; there is no file {given!r}")
+        text, where = path.read_text(encoding="utf-8", errors="replace"), str(path)
+    try:
+        config = json.loads(text)
+    except ValueError as problem:
+        raise UsageError(f"{where} is not valid JSON: {problem}") from problem
+    if not isinstance(config, dict):
+        raise UsageError(f"{where} must be a JSON object, not {type(config).__name__}")
+    return config

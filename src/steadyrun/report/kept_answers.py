@@ -95,7 +95,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
         None,
         tuple(_threshold(str(name), value) for name, value in limits.items()) if isinstance(limits, dict) else (),
         (outcome,),
-        _cannot_be_asked,
+        cannot_be_asked,
         tried=True,
     )
     measured = entry.get("measured")
@@ -126,7 +126,8 @@ def _float(value: Any) -> float:
     return math.nan if parsed is None else float(parsed)
 
 
-def _cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
+def cannot_be_asked(_run: Any, _limit: Limits) -> Finding:
+    """The `find` of an answer that was recorded."""
     raise NotImplementedError("this answer was recorded, and cannot be asked again")
 
 
@@ -155,7 +156,7 @@ def _culprit(files: IncidentFiles) -> Asked | None:
         None,
         (),
         (outcome,),
-        _cannot_be_asked,
+        cannot_be_asked,
     )
     answer = Answer(FAULT, cause, message, step=step if isinstance(step, int) else None, fix=fix)
     return Asked(question, answer, {})

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steadyrun.questions.form import FAULT, GRADES, SUSPECT, Outcome
+from steadyrun.report.two_sources import TRIAL
 from steadyrun.trees.walker import Asked
 
-# What was tried on live objects or executed again, then what was seen happening, then what the numbers say.
-PROOFS = ("preflight", "replay", "audit")
+# What was tried on live objects or executed again, then what was seen happening, then what twins decided, then what the
+# numbers say.
+PROOFS = ("preflight", "replay", "audit", "trial")
 _BY_LETTER = {"R": "replay", "A": "audit"}
 # One mistake under two codes, since one of them asks for more: where both are found, it is one finding.
 SAME = {"P1.1": ("A7.1",), "P1.2": ("A7.1",), "P1.7": ("S1.4", "A5.7"), "A3.4": ("A3.9",), "A1.2": ("C1.2",)}
@@ -44,13 +46,15 @@ def ranked(path: Sequence[Asked]) -> Ranking:
 
 
 def proof(asked: Asked) -> str:
-    """How a fault is known: by preflight, replay or an audit, or else by the tree."""
+    """How a fault is known: by a trial, preflight, replay or an audit, or else by the tree."""
+    if asked.source == TRIAL:
+        return TRIAL
     return "preflight" if _was_tried(asked) else _BY_LETTER.get(asked.question.code[:1], "tree")
 
 
 def in_trees(asked: Asked) -> bool:
-    """Whether a question of the trees gave the answer, and no probe, replay or audit."""
-    return not asked.question.tried and asked.question.code[:1] not in _BY_LETTER
+    """Whether a question of the trees gave the answer, and no trial, probe, replay or audit."""
+    return not asked.source and not asked.question.tried and asked.question.code[:1] not in _BY_LETTER
 
 
 def _was_tried(asked: Asked) -> bool:

@@ -17,6 +17,7 @@ from steadyrun.report.incidents import IncidentCard, incidents
 from steadyrun.report.kept_answers import preflighted, replayed
 from steadyrun.report.phrases import likelihood, one_line
 from steadyrun.report.ranking import Ranking, proof, ranked
+from steadyrun.report.trial_answers import trial_command, with_trial
 from steadyrun.report.two_sources import joined, source
 from steadyrun.report.vital_signs import AMBER, GREEN, VitalSign, vital_signs
 from steadyrun.signals.run_signals import Signals, signals_of
@@ -46,6 +47,7 @@ class Report:
     again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
     announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
     incidents: tuple[IncidentCard, ...] = ()
+    factory: str = ""  # that builds the program, as the run suggests it
 
     @property
     def leaf(self) -> Asked | None:
@@ -103,6 +105,11 @@ class Report:
         return tuple(asked for asked in self.walk.path if asked.answer.kind == SUSPECT)
 
     @property
+    def trial(self) -> str:
+        """The trial that decides the first suspect, as arguments of `steadyrun`; "" if there is none to decide."""
+        return trial_command(self.headline, self.run, self.factory) if self.command == "check" else ""
+
+    @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
@@ -129,6 +136,7 @@ class Report:
             "damage": list(self.damage),
             "announced": [fault.to_dict() for fault in self.announced],
             "incidents": [incident.to_dict() for incident in self.incidents],
+            "trial": self.trial or None,
         }
 
     def __str__(self) -> str:
@@ -190,13 +198,15 @@ def reported(name: str, view: RunReader, signals: Signals, changes: Changes, *, 
     """The walk over a run, with what is kept beside its series: of preflight, monitor, incidents and replays."""
     walked = with_recorded(walk(QUESTIONS, signals, changes, go_on=go_on), signals.manifest, view.root)
     announced_faults = announced(QUESTIONS, signals, walked)
-    return Report(name, walked, view.state, announced=announced_faults, incidents=incidents(view.root))
+    kept = incidents(view.root)
+    factory = str(signals.manifest.get("factory") or "")
+    return Report(name, walked, view.state, announced=announced_faults, incidents=kept, factory=factory)
 
 
 def with_recorded(walked: Walk, manifest: Mapping[str, Any], root: Path) -> Walk:
-    """A walk with what preflight and replays of the run have found; one cause is one answer."""
+    """A walk with what preflight, replays and a trial of the run have found; one cause is one answer."""
     path = (*joined(walked.path, preflighted(manifest)), *replayed(root))
-    return Walk(path, walked.not_reached, walked.changes)
+    return Walk(with_trial(path, root), walked.not_reached, walked.changes)
 
 
 def _last_step(view: RunReader, signals: Signals) -> int | None:

@@ -13,6 +13,7 @@ from rich.tree import Tree
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
+from steadyrun.report.two_sources import WITHOUT_PAGE
 
 if TYPE_CHECKING:
     from steadyrun.report.report import Report
@@ -170,7 +171,9 @@ def _list(heading: str, lines: list[str], *, whole: bool = False) -> Tree | None
 def _next(report: Report, program: str) -> list[Text]:
     """What to type next: about the fault, or about the first question that keeps a run from being called healthy."""
     codes = [report.headline.question.code] if report.headline is not None else list(report.unanswered[:1])
-    commands = [f"{program} explain {code}" for code in codes]
+    codes = [code for code in codes if code[:1] not in WITHOUT_PAGE]
+    commands = [f"{program} {report.trial}"] if report.trial else []
+    commands += [f"{program} explain {code}" for code in codes]
     if report.leaf is not None:
         mended = f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else report.again
         commands += [f"{program} {mended}"] if mended else []

@@ -8,13 +8,16 @@ from dataclasses import replace
 from steadyrun.questions.form import FAULT, GRADES
 from steadyrun.trees.walker import Asked
 
-PREFLIGHT, RECORD, REPLAY = "preflight", "record", "replay"
+PREFLIGHT, RECORD, REPLAY, TRIAL = "preflight", "record", "replay", "trial"
 REPLAYED = "R"  # codes of what replays have found begin with it
+WITHOUT_PAGE = (REPLAYED, "T")  # causes that no question asks about: found by a replay or a trial alone
 _LEADS = {PREFLIGHT: "Preflight, before the run:", RECORD: "The record:"}
 
 
 def source(asked: Asked) -> str:
     """Where an answer is from."""
+    if asked.source:
+        return asked.source
     if asked.question.tried:
         return PREFLIGHT
     return REPLAY if asked.question.code.startswith(REPLAYED) else RECORD

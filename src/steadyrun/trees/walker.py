@@ -22,6 +22,7 @@ class Asked:
     changed: Mapping[str, float]
     because_of: str = ""  # the question whose edge led here
     also: Asked | None = None  # what the other source of evidence said of the same cause: preflight, or the record
+    source: str = ""  # "trial" if a trial of the program has decided it
 
     @property
     def panel(self) -> int | None:

@@ -23,6 +23,17 @@ _BATCHES, _SHARE = 8, 0.25  # of the batches one in so many, and of the examples
 _MOST_BYTES, _MOST_SECONDS = 2**30, 60.0
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What the training loader gave: how many batches, how many of them differ, and the same of examples."""
+
+    batches: int
+    different_batches: int
+    examples: int = 0  # 0 if the batches cannot be taken apart
+    different_examples: int = 0
+    dataset: int | None = None  # its number of examples, if the loader has a dataset that says so
+
+
 @dataclass
 class TrialData:
     """What is drawn once for all twins of a seed."""
@@ -32,7 +43,7 @@ class TrialData:
     seen: list[Any]  # of those that are trained on
     validation: list[Any]  # measured
     spare: list[Any]  # of validation, to train on instead of the training data
-    repeated: int  # of the drawn training batches, how many were drawn before
+    drawn: Drawn
 
     @property
     def measured_on(self) -> str:
@@ -54,7 +65,7 @@ def draw(task: Task, steps: int) -> TrialData:
     training, held = _kept_back(drawn)
     validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED)
     measured, spare = _split(validation)
-    return TrialData(training, held, training[:MEASURED], measured, spare, _repeated(drawn))
+    return TrialData(training, held, training[:MEASURED], measured, spare, _counted(drawn, task.loader))
 
 
 def _drawn(loader: Any, most: int) -> list[Any]:
@@ -75,10 +86,16 @@ def _hash(batch: Any) -> Any:
     return None if examples is None else batch_hash(examples).tolist()
 
 
-def _repeated(drawn: list[Any]) -> int:
-    hashes = [_hash(batch) for batch in drawn]
-    known = [str(each) for each in hashes if each is not None]
-    return len(known) - len(set(known))
+def _counted(drawn: list[Any], loader: Any) -> Drawn:
+    hashes = [str(known) if (known := _hash(batch)) is not None else str(index) for index, batch in enumerate(drawn)]
+    examples = [example for batch in drawn for single in _micro_batches(batch) for example in _examples(single)]
+    sized = getattr(loader, "dataset", None)
+    whole = len(sized) if hasattr(sized, "__len__") else None
+    return Drawn(len(drawn), len(set(hashes)), len(examples), len(set(examples)), whole)
+
+
+def _micro_batches(batch: Any) -> list[Any]:
+    return list(batch) if is_list_of_batches(batch) else [batch]
 
 
 def _kept_back(drawn: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -140,6 +140,7 @@ def _environment(program: CommitProgram, tree: Path) -> dict[str, str]:
     entries = [entry for entry in around.pop("PYTHONPATH", "").split(os.pathsep) if entry]
     mapped = [str(_in_worktree(Path(entry).resolve(), program.top, tree) or entry) for entry in entries]
     around |= {"PYTHONPATH": os.pathsep.join(mapped)} if mapped else {}
+    around |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if program.processes > 1 else {}
     return around | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
@@ -206,8 +207,9 @@ def _in_worktree(path: Path, top: Path, tree: Path) -> Path | None:
 
 def _trained(given: dict[str, Any]) -> dict[str, Any]:
     from steadyrun.errors import SteadyrunError
-    from steadyrun.trial.factors import OWN_TWIN
-    from steadyrun.trial.twin import Program, Twin
+    from steadyrun.trial.factor import OWN_TWIN
+    from steadyrun.trial.program_source import Program
+    from steadyrun.trial.twin import Twin
     from steadyrun.workers.job_execution import in_one_line
 
     source, _, function = given["factory"].rpartition(":")

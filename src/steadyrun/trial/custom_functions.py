@@ -37,7 +37,8 @@ def custom_functions(twin: Twin) -> list[type[Function]]:
         twin.model.train()
         root = twin.loss(twin._single(twin.data.training[0])).grad_fn
     found: dict[str, type[Function]] = {}
-    waiting, seen = [root], set()
+    waiting: list[Any] = [root]
+    seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
         node: Any = waiting.pop()
         if node is None or node in seen:

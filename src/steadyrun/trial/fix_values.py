@@ -11,7 +11,7 @@ import torch
 from steadyrun.program.model_parts import clean
 from steadyrun.program.training_changes import defaults_of, drops
 from steadyrun.text import listed
-from steadyrun.trial import factors as kinds
+from steadyrun.trial import factor as kinds
 from steadyrun.trial import json_values
 from steadyrun.trial.batches import rows_of
 from steadyrun.trial.twin import Twin

@@ -1,4 +1,4 @@
-"""Twins that have ended are kept, outside of the run directory, and are not trained again while the program is the same."""
+"""Twins that have ended are kept outside of the run directory; while the program is the same, none is trained again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 
 from steadyrun.program.training_changes import groups_of
 from steadyrun.store.jsonio import dumps, loads
-from steadyrun.trial.twin import Curve, Program, Twin
+from steadyrun.trial.program_source import Program
+from steadyrun.trial.twin import Curve, Twin
 from steadyrun.version import __version__
 
 _FOLDER = "STEADYRUN_SCRATCH"
@@ -88,7 +89,7 @@ def _fingerprint(program: Program, twin: Twin) -> str:
 
 
 def _code(factory: str) -> list[str]:
-    """Hashes of the user's own source files that are loaded: those beside the factory and below the working directory."""
+    """Hashes of the user's source files that are loaded: beside the factory, and below the working directory."""
     source = factory.rpartition(":")[0]
     roots = {Path.cwd().resolve()}
     if source.endswith(".py"):

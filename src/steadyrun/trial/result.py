@@ -14,9 +14,9 @@ from typing import Any
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_file import FILE, SCHEMA
 from steadyrun.text import counted, percent, shown
-from steadyrun.trial.factors import NotVaried
+from steadyrun.trial.factor import NotVaried
 from steadyrun.trial.statistics import seeds_for
-from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Row, Table, Verdict, decide, rows_of
+from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Row, Table, Verdict, decide, rows_of, share
 
 EXIT_CODES = {CLEAR: 0, IMPROVEMENT: 0, FAULT: 1, UNDECIDED: 3}
 _HEADS = {
@@ -150,8 +150,8 @@ class Trial:
 
     def _table(self, whole: bool) -> list[str]:
         """The unchanged twins, and the changes by what they bring; the worst are left out if there are many."""
-        own, *others = sorted(self.rows, key=lambda row: (row.factor != "own", -_brings(row)))
-        shown_rows = [own, *(others if whole else others[:_MOST_ROWS])]
+        rows = sorted(self.rows, key=lambda row: (row.factor != "own", -_brings(row)))
+        shown_rows = rows if whole else rows[:_MOST_ROWS]
         lines = [_line(("change", "loss", "better by", "95% interval", "seeds", ""))]
         lines += [_line(_cells(row)) for row in shown_rows]
         hidden = len(self.rows) - len(shown_rows)
@@ -171,7 +171,7 @@ class Trial:
         return f"<p><b>{answer}</b></p><table><tr>{heads}</tr>{cells}</table>"
 
 
-_MOST_ROWS = 12
+_MOST_ROWS = 13  # of the table on a terminal
 
 
 def _brings(row: Row) -> float:
@@ -181,8 +181,8 @@ def _brings(row: Row) -> float:
 def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
     gain = row.gain
     finite = gain is not None and math.isfinite(gain.mean)
-    by = percent(gain.mean) if gain is not None and finite else ""
-    interval = f"{percent(gain.low)} to {percent(gain.high)}" if gain is not None and finite else ""
+    by = share(gain.mean) if gain is not None and finite else ""
+    interval = f"{share(gain.low)} to {share(gain.high)}" if gain is not None and finite else ""
     loss = shown(row.loss) if math.isfinite(row.loss) else ""
     return (row.words, loss, by, interval, str(row.seeds), row.note)
 

@@ -1,4 +1,4 @@
-"""Which twins are trained, in rounds: the unchanged ones, every change once, what is promising again, then the invasive.
+"""Which twins are trained, in rounds: the unchanged ones, every change once, the promising again, then the invasive.
 
 Racing: a change that is far behind is stopped, and further seeds go only to those that may decide.
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from steadyrun.trial.factors import OWN_TWIN, RATE, Factor, rate_factor
+from steadyrun.trial.factor import OWN_TWIN, RATE, Factor, rate_factor
 from steadyrun.trial.twin import Curve
 from steadyrun.trial.verdict import FAULT, UNDECIDED, Table, decide, promising
 
@@ -66,7 +66,7 @@ class Rounds:
 
     def _go(self, requests: list[Request]) -> None:
         wanted = [each for each in requests if each.seed not in self.table.curves.get(each.factor, {})]
-        if wanted and time.monotonic() > self.deadline:
+        if wanted and self.table.curves and time.monotonic() > self.deadline:
             self.untried += [each.factor for each in wanted if each.factor not in self.untried]
             return
         ended = set()

@@ -18,6 +18,7 @@ from steadyrun.trial.twin import Curve
 # Two-sided 95% of Student's distribution by degrees of freedom.
 _STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
 _MOST_SEEDS = 10_000
+_POWER = 2.8  # standard errors that a difference must be to be found at 95% in four of five tries
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ def seeds_needed(found: Effect) -> int | None:
     if not math.isfinite(found.mean) or found.mean == 0 or found.seeds < 2:
         return None
     deviation = (found.high - found.mean) * math.sqrt(found.seeds) / student(2 * (found.seeds - 1))
-    return min(_MOST_SEEDS, max(found.seeds, math.ceil((student(20) * deviation / abs(found.mean)) ** 2)))
+    return min(_MOST_SEEDS, max(found.seeds, math.ceil((_POWER * deviation / abs(found.mean)) ** 2)))
 
 
 def seeds_for(deviation: float, difference: float) -> int | None:
     """How many pairs of seeds show a difference between two means; None if it is not known."""
     if not math.isfinite(deviation) or not difference > 0:
         return None
-    return min(_MOST_SEEDS, max(2, math.ceil(2 * (student(20) * deviation / difference) ** 2)))
+    return min(_MOST_SEEDS, max(2, math.ceil(2 * (_POWER * deviation / difference) ** 2)))
 
 
 def steps_to(curve: Curve, split: str, level: float) -> float:

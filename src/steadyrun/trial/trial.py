@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.program.task import Factory, Task, build_task
-from steadyrun.trial.factors import OWN_TWIN, Factor, NotVaried, compares, factors_for, user_factor
+from steadyrun.program.task import Factory, Task
+from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
+from steadyrun.trial.factors import factors_for
 from steadyrun.trial.fix_values import optimizer_settings
 from steadyrun.trial.kept_twins import KeptTwins
+from steadyrun.trial.part_changes import compares
+from steadyrun.trial.program_source import Program, Source, source_of
 from steadyrun.trial.result import Trial
 from steadyrun.trial.rounds import SEEDS, Request, Rounds
-from steadyrun.trial.twin import MARKS, Curve, Program, Twin, seed_all
+from steadyrun.trial.twin import MARKS, Curve, Twin
 from steadyrun.trial.verdict import Table
 from steadyrun.workers import Crew, Job, open_crew
 
@@ -56,6 +59,7 @@ def trial(
     budget: float = BUDGET,
     on: str | Executor | None = None,
     on_twin: OnTwin | None = None,
+    command: str = "",
 ) -> Trial:
     """Train short twins of a program from the same start, each with one change, and decide what is wrong with it.
 
@@ -66,7 +70,8 @@ def trial(
     values of the configuration to try: `{"lr": [1e-4, 1e-3], "model.dropout": [0, 0.1]}`. `seeds` is how many seeds
     each change gets; with neither `only` nor `vary` it measures the noise between seeds alone. `budget` is in seconds.
     `on` says where twins train, as for `steadyrun.workers.open_crew`; only a factory that is given by its name can be
-    built elsewhere. Ctrl-C ends the trial and keeps what is done.
+    built elsewhere. `command` is kept with the result: what to type to try it again. Ctrl-C ends the trial and keeps
+    what is done.
     """
     wanted = Wanted(tuple(only), _values(vary), seeds, steps, float(budget))
     if wanted.budget <= 0:
@@ -75,6 +80,7 @@ def trial(
     settings = _config_of(folder) | dict(config or {})
     place = None if checkpoint is None else _place(folder, checkpoint)
     result = _run(task, Program("", settings, place), wanted, on, on_twin or (lambda *_: None))
+    result = replace(result, command=command)
     if folder is not None:
         result.save(folder)
     return result
@@ -101,7 +107,7 @@ def _run(
     task: Task | Factory | str, program: Program, wanted: Wanted, on: str | Executor | None, on_twin: OnTwin
 ) -> Trial:
     began = time.monotonic()
-    source = _source(task, program)
+    source = source_of(task, program)
     first = source.twin(1, _steps_at_first(wanted))
     steps = wanted.steps or _affordable(first, wanted, _workers(on))
     if steps != first.steps:
@@ -141,48 +147,6 @@ def _run(
         asks_about_noise=wanted.seeds is not None,
         settings=optimizer_settings(first),
     )
-
-
-# -- the program -----------------------------------------------------------------------------------
-
-
-class Source:
-    """Gives the program anew for every seed: a factory builds it; a live task is the same for all seeds."""
-
-    def __init__(
-        self, program: Program, name: str, build: Callable[[Mapping[str, Any], int], Task], live: bool
-    ) -> None:
-        self.program, self.name, self._build, self.is_live = program, name, build, live
-        self._last: tuple[Any, Twin] | None = None
-
-    def twin(self, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> Twin:
-        """The program of a seed; only the last one is kept in memory."""
-        key = (1 if self.is_live else seed, steps, repr(changes))
-        if self._last is None or self._last[0] != key:
-            self._last = None
-            program = self.program.changed(changes or {})
-            task = self._build(program.config, seed)
-            program.restore(task)
-            self._last = (key, Twin(task, steps))
-        return self._last[1]
-
-
-def _source(task: Task | Factory | str, program: Program) -> Source:
-    if isinstance(task, Task):
-        given = task
-        own = Program("", {**(given.config or {}), **program.config}, program.checkpoint)
-        return Source(own, type(given.model).__name__, lambda _config, _seed: given, live=True)
-    if isinstance(task, str):
-        named = Program(task, program.config, program.checkpoint)
-        return Source(named, task, lambda config, seed: Program(task, config).built(seed), live=False)
-    factory = task
-    name = getattr(factory, "__name__", "the factory")
-
-    def build(config: Mapping[str, Any], seed: int) -> Task:
-        seed_all(seed)
-        return build_task(factory, Program.seeded(config, seed), name)
-
-    return Source(program, name, build, live=False)
 
 
 # -- how many steps --------------------------------------------------------------------------------
@@ -230,7 +194,7 @@ def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], l
         why = "; ".join(reasons[word] for word in unknown if word in reasons)
         names = ", ".join(dict.fromkeys(factor.group for factor in factors))
         raise UsageError(f"{unknown[0]!r} cannot be varied{f': {why}' if why else ''}; this program has: {names}")
-    return [*chosen, *mine], left
+    return [*(replace(factor, invasive=False) for factor in chosen), *mine], left
 
 
 def _is_named(factor: Factor, words: Iterable[str]) -> bool:
@@ -298,7 +262,7 @@ class _Training:
         assert self._crew is not None
         by_key = {f"{request.factor} (seed {request.seed})": request for request in requests}
         for key, request in by_key.items():
-            self._crew.start(Job(key, "steadyrun.trial.twin:trained", self._arguments(request)))
+            self._crew.start(Job(key, "steadyrun.trial.program_source:trained", self._arguments(request)))
         waiting = list(by_key)
         if requests:
             self._show(requests[0])

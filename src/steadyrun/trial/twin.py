@@ -5,16 +5,13 @@ Twins of one seed share start, order of data and random numbers, so that what di
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,15 +26,14 @@ from steadyrun.probes.scheduler_dry_run import expected_rates
 from steadyrun.program.model_parts import clean, unwrapped
 from steadyrun.program.program_state import untouched
 from steadyrun.program.random_state import put, take
-from steadyrun.program.snapshot import Objects, restore
-from steadyrun.program.task import Task, build_task, load_factory
+from steadyrun.program.task import Task
 from steadyrun.program.training_changes import groups_of, no_smoothing, with_rates
 from steadyrun.signals.declared_schedule import number
 from steadyrun.trial.batches import BatchParts, TrialData, draw, parts_of
 from steadyrun.trial.loss_terms import Terms
 
 if TYPE_CHECKING:
-    from steadyrun.trial.factors import Factor
+    from steadyrun.trial.factor import Factor
 
 MARKS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)  # of the steps, at which every twin is measured
 SPLITS = ("validation", "held", "seen")
@@ -60,8 +56,7 @@ class Curve:
     unregistered: list[str] = field(default_factory=list)  # reached by the gradient, and in no optimizer
     raised: str = ""
     stopped: int | None = None  # the step at which it was given up
-    repeated: int = 0  # of the drawn batches, how many had come before
-    drawn: int = 0
+    drawn: dict[str, int | None] = field(default_factory=dict)  # a `Drawn` of the training batches
     start: str = ""  # of the first weights: the same for two seeds if the program sets its own
     seconds: float = 0.0
 
@@ -185,11 +180,11 @@ class Twin:
     # -- training ----------------------------------------------------------------------------------
 
     def train(self, factor: Factor, seed: int, own: Curve | None = None) -> Curve:
-        """Train with a change and undo everything; `own` is the unchanged twin: one that is far behind it is stopped."""
+        """Train with a change, then undo everything. A twin far behind `own`, the unchanged one, is stopped."""
         began = time.monotonic()
         marks = sorted({round(self.steps * mark) for mark in MARKS})
         curve = Curve(factor.name, seed, self.steps, marks, {name: [] for name in SPLITS if getattr(self.data, name)})
-        curve.repeated, curve.drawn, curve.start = self.data.repeated, len(self.data.training), self.start
+        curve.drawn, curve.start = asdict(self.data.drawn), self.start
         used, curve.unregistered = self.used, self.unregistered
         with untouched(self.task), torch.enable_grad(), ExitStack() as stack:
             self.model.train()
@@ -321,13 +316,13 @@ class Twin:
         return f"{total:.12g}"
 
 
-class _Scheduled:
+class _Scheduled(Sequence[float | None]):
     """The rates of the groups at the present step, as `with_rates` asks for them."""
 
     def __init__(self, curves: list[Any], now: list[int], factor: Factor, steps: int) -> None:
         self._curves, self._now, self._factor, self._steps = curves, now, factor, steps
 
-    def __getitem__(self, index: int) -> float:
+    def __getitem__(self, index: Any) -> Any:
         step = self._now[0]
         return float(self._curves[index][step]) * self._factor.rate(step, self._steps)
 
@@ -359,82 +354,3 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
-
-
-# -- the program ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Program:
-    """What a worker needs to build the program: the factory's name, its configuration, and where it starts."""
-
-    factory: str  # "" for a live task or a function without a name
-    config: Mapping[str, Any] = field(default_factory=dict)
-    checkpoint: tuple[str, int] | None = None  # a run and the step of its incident
-
-    @staticmethod
-    def seeded(config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """The configuration of a twin: a seed in it is moved on, since it may be the one that decides."""
-        own = config.get("seed")
-        if "seed" not in config:
-            return dict(config)
-        return {**config, "seed": own + seed - 1 if isinstance(own, int) else seed}
-
-    def built(self, seed: int) -> Task:
-        """The program as its factory builds it with a seed, at its checkpoint if there is one."""
-        seed_all(seed)
-        task = build_task(load_factory(self.factory, "trial's argument"), self.seeded(self.config, seed), self.factory)
-        if self.config and task.config is None:
-            task.config = dict(self.config)
-        self.restore(task)
-        return task
-
-    def restore(self, task: Task) -> None:
-        """Put a built program at the checkpoint."""
-        if self.checkpoint is None:
-            return
-        from steadyrun.replay.incident import choose
-
-        incident = choose(Path(self.checkpoint[0]), self.checkpoint[1])
-        if incident.missing:
-            raise UsageError(f"{incident.folder} has no checkpoint that can be used: {incident.missing}")
-        objects = Objects(task.model, task.optimizers, task.scheduler, task.scaler, task.loader)
-        restore(objects, *incident.state)
-
-    def changed(self, changes: Mapping[str, Any]) -> Program:
-        """The same program with other values in its configuration; a path such as model.dropout goes into parts of it."""
-        config = copy.deepcopy(dict(self.config))
-        for path, value in changes.items():
-            *folders, name = path.split(".")
-            inner = config
-            for folder in folders:
-                inner = inner.setdefault(folder, {})
-                if not isinstance(inner, dict):
-                    raise UsageError(f"{path}: {folder} is a value in the configuration, and has no {name}")
-            inner[name] = value
-        return replace(self, config=config)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"factory": self.factory, "config": dict(self.config), "checkpoint": self.checkpoint}
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Program:
-        place = content["checkpoint"]
-        return cls(content["factory"], content["config"], None if place is None else (str(place[0]), int(place[1])))
-
-
-# -- in a worker -----------------------------------------------------------------------------------
-
-
-def trained(
-    program: dict[str, Any], seed: int, factor: str, steps: int, own: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Train one twin and give its curve: what a worker does. Twins of one seed share the program that was built."""
-    twin = _twin(json.dumps(program, sort_keys=True), seed, steps)
-    curve = twin.train(twin.factor(factor), seed, None if own is None else Curve.of(own))
-    return curve.as_json()
-
-
-@lru_cache(maxsize=1)
-def _twin(program: str, seed: int, steps: int) -> Twin:
-    return Twin(Program.of(json.loads(program)).built(seed), steps)

@@ -1,0 +1,250 @@
+"""`steadyrun trial`: short twins of a training program that decide what is wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from steadyrun.cli.messages import as_typed, fail, no_run, out, say, stderr
+from steadyrun.cli.user_program import as_script, config_of, script_arguments
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+from steadyrun.store.run_summary import printable
+
+if TYPE_CHECKING:
+    from steadyrun.trial.result import Trial
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def trial(
+    context: typer.Context,
+    factory: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:FUNCTION]",
+            help="The function that builds the program and returns a steadyrun.Task; also FILE.py:FUNCTION. A run of "
+            "the demo needs none.",
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="The run directory of the run in question: its config is used, and the result is kept there.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="Start from the checkpoint of the run's incident at this step."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The config as JSON, or a file of it; the function gets it.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGE", help="Try this change alone: rate, decay, targets, …; repeatable, or with commas."
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=A,B,…", help="Try these values of the config, such as model.dropout=0,0.1; repeatable."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Seeds for every change. Alone: measure the noise between seeds."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=8, help="Steps of a twin. Default: 40 to 200, as the budget allows.")
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="How long it may take: 90s, 5m, 1h.")] = "5m",
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORKERS", help="Where twins train: here, local:N, ray[:ADDRESS], slurm (docs/workers.md)."
+        ),
+    ] = None,
+    commits: Annotated[
+        str | None,
+        typer.Option(metavar="GOOD..BAD", help="Find the commit after which the program trains worse."),
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Print the winning change as a patch or a line of code, and try it.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Every change, and why the others were not tried.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/trial.md).")] = False,
+) -> None:
+    """Train short twins of a program, one change at a time, to find out what is wrong.
+
+    Use it if a run learns badly from the first step on, or if check suspects
+    a cause. Twins start from the same weights and see the same data in the
+    same order, so only the change makes a difference: the learning rate,
+    decay, dropout, smoothing, clipping, the optimizer's settings, the first
+    weights, precision, batch size; shuffled targets, noise for inputs,
+    validation data to train on; frozen parts, terms of the loss, blocks.
+    Twins of other seeds show how large a difference is noise.
+
+    The program's own files are not changed. Ctrl-C ends the trial and keeps
+    what is done: twins that have ended are not trained again.
+
+    \b
+    Examples:
+      steadyrun trial train.py:task
+      steadyrun trial train:task --run experiments/mine
+      steadyrun trial train:task --only rate,decay --budget 2m
+      steadyrun trial train:task --vary lr=1e-4,3e-4,1e-3 --vary model.dropout=0,0.1
+      steadyrun trial train:task --seeds 8 --vary optimizer=adamw,lion
+      steadyrun trial train:task --commits v1.2..main
+      steadyrun trial train:task --config config.json --fix
+      steadyrun trial train:task --on ray
+      steadyrun trial train.py:task -- --data shards --layers 4
+
+    \b
+    Exit codes: 0 nothing is wrong, 1 fault found, 2 bad input,
+    3 undecided, 130 stopped with Ctrl-C.
+    """
+    arguments, command = script_arguments(context), shlex.join(["steadyrun", *sys.argv[1:]])
+    try:
+        _require_torch()
+        given = {} if config is None else config_of(config)
+        seconds = _seconds(budget)
+        values = _vary(vary or [])
+        named = factory or _factory_of(run)
+        words = [word for given_word in only or [] for word in given_word.split(",") if word]
+        with as_script(named, arguments):
+            if commits is not None:
+                _bisect(named, commits, given, steps, seeds, seconds, on, arguments, as_json)
+                return
+            result = _tried(named, given, run, checkpoint, words, values, seeds, steps, seconds, on, command)
+            fixed = _fixed(result, named, config, on) if fix else []
+    except RunDirectoryError as problem:
+        no_run(problem, "trial", run or "")
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} trial --help")
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+    _show(result, run, fixed, verbose, as_json)
+    raise typer.Exit(130 if result.interrupted else result.exit_code)
+
+
+def _factory_of(run: str | None) -> str:
+    """The factory of the demo's own runs; any other must be named, since it is code that will run."""
+    from steadyrun.store.reader import open_run
+
+    if run is None:
+        raise UsageError("name the function that builds the program: steadyrun trial train.py:task")
+    suggested = str(open_run(run).manifest.get("factory") or "")
+    if suggested.startswith("steadyrun.tutor."):
+        return suggested
+    hint = f"; the run suggests {suggested}" if suggested else ""
+    raise UsageError(f"name the function that builds the program: steadyrun trial MODULE:FUNCTION --run {run}{hint}")
+
+
+def _tried(
+    factory: str,
+    config: dict[str, Any],
+    run: str | None,
+    checkpoint: int | None,
+    only: list[str],
+    vary: dict[str, list[Any]],
+    seeds: int | None,
+    steps: int | None,
+    budget: float,
+    on: str | None,
+    command: str,
+) -> Trial:
+    """The trial, with a bar on stderr that says what runs and what is known so far."""
+    from steadyrun.trial.trial import trial as tried
+
+    columns = (TextColumn("trial"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=stderr(), transient=True) as progress:
+        bar = progress.add_task("building the program", total=None)
+
+        def on_twin(done: int, planned: int, words: str, known: str) -> None:
+            described = f"{words}  ({known})" if known else words
+            progress.update(bar, completed=done, total=planned, description=printable(described))
+
+        return tried(
+            factory,
+            config=config,
+            run=run,
+            checkpoint=checkpoint,
+            only=only,
+            vary=vary,
+            seeds=seeds,
+            steps=steps,
+            budget=budget,
+            on=on or _place(),
+            on_twin=on_twin,
+            command=command,
+        )
+
+
+def _place() -> str:
+    """Processes of this machine; with an accelerator, which they would share, this process alone."""
+    import torch
+
+    return "here" if torch.accelerator.is_available() else "local"
+
+
+def _show(result: Trial, run: str | None, fixed: list[str], verbose: bool, as_json: bool) -> None:
+    from steadyrun.store.jsonio import dumps
+
+    if as_json:
+        out(dumps(result.to_dict() | {"fixed": fixed}, indent=2) + "\n")
+        return
+    out("\n".join(printable(line) for line in [*result.lines(whole=verbose), *fixed]) + "\n")
+    if run is not None:
+        say(f"kept with the run: {as_typed('steadyrun')} check {shlex.quote(run)}")
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--budget must be a time such as 90s, 5m or 1h, not {text!r}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _vary(given: list[str]) -> dict[str, list[Any]]:
+    """`lr=1e-4,3e-4` as a name and its values; what is not JSON is text."""
+    wanted: dict[str, list[Any]] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        if not name or not equals or not values:
+            raise UsageError(f"--vary must look like lr=1e-4,3e-4, not {text!r}")
+        wanted[name] = _values(values)
+    return wanted
+
+
+def _values(text: str) -> list[Any]:
+    try:
+        listed = json.loads(f"[{text}]")
+    except ValueError:
+        return [_value(part) for part in text.split(",")]
+    return list(listed)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def _require_torch() -> None:
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError:
+        fail("a trial trains a torch program, and torch is not installed", 'pip install "steadyrun[torch]"')

@@ -1,0 +1,224 @@
+"""Changes of rates and settings: what a person would try first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from steadyrun.probes.batch_hashes import is_list_of_batches
+from steadyrun.probes.loss_graph import read
+from steadyrun.program.program_state import untouched
+from steadyrun.program.torch_compat import CLIP_WITH_NORM
+from steadyrun.program.training_changes import (
+    clipped,
+    defaults_of,
+    drops,
+    groups_of,
+    no_dropout,
+    no_smoothing,
+    not_clipped,
+    with_settings,
+)
+from steadyrun.replay.hunt import fp32
+from steadyrun.trial.batches import halved, joined, rows_of
+from steadyrun.trial.factor import (
+    BATCH,
+    CLIP,
+    DECAY,
+    DROPOUT,
+    OPTIMIZER,
+    PRECISION,
+    SMOOTHING,
+    START,
+    WARMUP,
+    Factor,
+    NotVaried,
+    rate_factor,
+)
+from steadyrun.trial.twin import Twin
+
+RATES = (0.1, 1 / 3, 3.0, 10.0)
+_WARM = 0.3  # of the steps of a trial: a longer warmup
+_STANDARD = 1e-3  # the rate of AdamW, and of the plain SGD a hundred times that, where the optimizer is replaced
+
+
+def rates(twin: Twin) -> Iterator[Factor | NotVaried]:
+    if not all("lr" in group for group in groups_of(twin.task)):
+        yield NotVaried("rate", "the optimizer has no learning rate in its groups")
+        return
+    yield from (rate_factor(times) for times in RATES)
+    yield Factor(
+        "warmup", WARMUP, "a longer warmup", rate=lambda step, steps: min(1.0, (step + 1) / max(1.0, _WARM * steps))
+    )
+
+
+def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
+    task, groups = twin.task, groups_of(twin.task)
+    if any(group.get("weight_decay") for group in groups):
+        yield Factor("no-decay", DECAY, "no weight decay", lambda t: _set(t, weight_decay=0.0), removes=True)
+    else:
+        yield NotVaried("no-decay", "no parameter group has a weight decay")
+    if any(drops(module) for module in twin.model.modules()):
+        yield Factor("no-dropout", DROPOUT, "no dropout", lambda t: no_dropout(t.task), removes=True)
+    else:
+        yield NotVaried("no-dropout", "the model has no dropout that is on")
+    yield _smoothing(twin)
+    yield from _clipping(twin)
+    differing = _not_default(twin, "betas", "eps", "momentum", "alpha", "nesterov", "amsgrad")
+    if differing:
+        words = "the usual " + " and ".join(sorted(differing))
+        yield Factor("default-settings", OPTIMIZER, words, lambda t: _defaults(t, *differing), removes=True)
+    else:
+        yield NotVaried("default-settings", "betas, epsilon and momentum are the usual ones")
+    if any(hasattr(module, "reset_parameters") for module in twin.model.modules()):
+        yield Factor("default-start", START, "torch's own initial weights", _started_anew, removes=True)
+    else:
+        yield NotVaried("default-start", "no module can reset its parameters")
+    if _is_narrow(twin):
+        yield Factor("float32", PRECISION, "float32 instead of the narrower format", _in_float32, removes=True)
+    else:
+        yield NotVaried("float32", "the program runs in float32 already, as far as can be seen")
+    yield from _batch_sizes(twin)
+    if len(task.optimizers) == 1:
+        for name, made in (("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)):
+            if type(task.optimizers[0]) is not made:
+                words = f"plain {made.__name__} in the optimizer's place"
+                yield Factor(name, OPTIMIZER, words, lambda t, made=made: _replaced(t, made))  # type: ignore[misc]
+    else:
+        yield NotVaried("adamw", "there are several optimizers")
+
+
+def _set(twin: Twin, **settings: Any) -> AbstractContextManager[None]:
+    return with_settings(twin.task, lambda _optimizer, group: {k: v for k, v in settings.items() if k in group})
+
+
+def _defaults(twin: Twin, *names: str) -> AbstractContextManager[None]:
+    return with_settings(
+        twin.task,
+        lambda optimizer, group: {k: v for k, v in _usual(optimizer, *names).items() if k in group},
+    )
+
+
+_COMMON = {"momentum": 0.9}  # what most people write where the optimizer's own default is nothing
+
+
+def _usual(optimizer: Any, *names: str) -> dict[str, Any]:
+    """The usual values of these settings."""
+    return {name: _COMMON.get(name, default) for name, default in defaults_of(optimizer, *names).items()}
+
+
+def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
+    """The settings that have another value than the usual one; no momentum at all is usual as well."""
+    found = set()
+    for optimizer in twin.task.optimizers:
+        plain = defaults_of(optimizer, *names)
+        for group in optimizer.param_groups:
+            for name, usual in _usual(optimizer, *names).items():
+                value = group.get(name, usual)
+                value = tuple(value) if isinstance(value, list) else value
+                if value not in (usual, plain[name]):
+                    found.add(name)
+    return tuple(sorted(found))
+
+
+def _smoothing(twin: Twin) -> Factor | NotVaried:
+    """Smoothing is seen in the graph of the loss."""
+    with untouched(twin.task), torch.enable_grad():
+        twin.model.train()
+        graph = read(twin.loss(twin._single(twin.data.training[0])))
+    if any(labels.smoothing > 0 for labels in graph.labels):
+        return Factor("no-smoothing", SMOOTHING, "no label smoothing", lambda _: no_smoothing(), removes=True)
+    return NotVaried("no-smoothing", "no smoothing of labels is seen in the loss")
+
+
+def _clipping(twin: Twin) -> Iterator[Factor | NotVaried]:
+    if _clips(twin):
+        yield Factor("no-clip", CLIP, "no clipping", lambda _: not_clipped(), removes=True)
+    else:
+        yield NotVaried("no-clip", "the program does not clip by torch's own function")
+    yield Factor("clip-1", CLIP, "gradients clipped to a norm of 1", lambda t: clipped(t.task, 1.0))
+
+
+def _clips(twin: Twin) -> bool:
+    """Whether a step of the program clips; the step is undone."""
+    seen: list[bool] = []
+
+    def noted(call: Any, *args: Any, **options: Any) -> Any:
+        seen.append(True)
+        return call(*args, **options)
+
+    with untouched(twin.task), torch.enable_grad(), CLIP_WITH_NORM.wrapped(noted):
+        twin.model.train()
+        twin.step(twin.data.training[0])
+    return bool(seen)
+
+
+@contextmanager
+def _started_anew(twin: Twin) -> Iterator[None]:
+    """Every module with its own first weights; the twin's state is put back after it trains."""
+    torch.manual_seed(sum(map(ord, "start")))
+    for module in twin.model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            with torch.no_grad():
+                reset()
+    yield
+
+
+def _is_narrow(twin: Twin) -> bool:
+    narrow = (torch.float16, torch.bfloat16)
+    declared = str(twin.config.get("dtype", "")).lower()
+    return any(each.dtype in narrow for each in twin.model.parameters()) or declared in {
+        *("bf16", "fp16", "bfloat16", "float16", "half", "bf16-mixed", "16-mixed"),
+    }
+
+
+def _in_float32(twin: Twin) -> AbstractContextManager[Any]:
+    return fp32(twin.task)
+
+
+def _batch_sizes(twin: Twin) -> Iterator[Factor | NotVaried]:
+    batch = twin.data.training[0]
+    if rows_of(twin._single(batch)) is None or is_list_of_batches(batch):
+        yield NotVaried("batch*2", "the tensors of a batch have no first dimension in common")
+        return
+    if joined(batch, batch) is not None:
+        yield Factor("batch*2", BATCH, "twice the batch", batches=_doubled)
+    if halved(batch) is not None:
+        yield Factor("batch/2", BATCH, "half the batch", batches=_halved)
+
+
+def _doubled(twin: Twin) -> list[Any]:
+    drawn = twin.data.training
+    pairs = zip(drawn, [*drawn[1:], drawn[0]], strict=True)
+    return [both if (both := joined(one, other)) is not None else one for one, other in pairs]
+
+
+def _halved(twin: Twin) -> list[Any]:
+    return [pair[0] if (pair := halved(batch)) is not None else batch for batch in twin.data.training]
+
+
+@contextmanager
+def _replaced(twin: Twin, kind: Any) -> Iterator[None]:
+    """Another optimizer steps in the place of the program's, at its standard rate, shaped by the schedule."""
+    own = twin.task.optimizers[0]
+    peak = max((float(group["lr"]) for group in own.param_groups), default=0.0) or 1.0
+    rate = _STANDARD if kind is torch.optim.AdamW else 100 * _STANDARD
+    other: Any = kind([{"params": list(group["params"])} for group in own.param_groups], lr=rate)
+
+    def step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        for group, mine in zip(own.param_groups, other.param_groups, strict=True):
+            mine["lr"] = rate * float(group["lr"]) / peak
+        other.step()
+        for group in own.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    handle = own.register_step_pre_hook(step)
+    try:
+        yield
+    finally:
+        handle.remove()

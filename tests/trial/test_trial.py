@@ -1,0 +1,135 @@
+"""What a trial leaves behind, keeps, and does with its time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trial_programs import raising, task
+
+import steadyrun
+from steadyrun import trial
+from steadyrun.errors import UsageError
+
+FACTORY = f"{Path(__file__).with_name('trial_programs.py')}:task"
+
+
+def losses_of(program: steadyrun.Task, steps: int) -> list[float]:
+    """The program's own loop, with dropout from the global random numbers."""
+    assert program.train_step is not None
+    batches = itertools.islice(iter(program.loader or []), steps)
+    return [float(program.train_step(program, batch).detach()) for batch in batches]
+
+
+def test_training_in_the_users_process_is_bit_equal_after_a_trial() -> None:
+    config = {"dropout": 0.3, "lr": 1e-2}
+    alone, tried = task(config), task(config)
+    for program in (alone, tried):
+        torch.manual_seed(3)
+        losses_of(program, 10)
+        if program is tried:
+            changes = ["rate", "start", "sgd", "batch", "targets", "freeze", "identity", "clip", "no-dropout"]
+            assert len(trial(program, steps=16, only=changes).rows) > 10
+        program.losses = losses_of(program, 20)  # type: ignore[attr-defined]
+    assert tried.losses == alone.losses  # type: ignore[attr-defined]
+    for one, other in zip(alone.model.parameters(), tried.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_ended_twins_are_not_trained_again(scratch: Path) -> None:
+    first = trial(FACTORY, config={"lr": 1.0}, only=["rate"], steps=16)
+    again = trial(FACTORY, config={"lr": 1.0}, only=["rate"], steps=16)
+    assert again.kept == sum(row.seeds for row in again.rows)
+    assert [row.loss for row in again.rows] == [row.loss for row in first.rows]
+    (file,) = (scratch / "trials").iterdir()
+    file.write_bytes(file.read_bytes()[:-20])  # cut off while it was written: one twin is trained again
+    mended = trial(FACTORY, config={"lr": 1.0}, only=["rate"], steps=16)
+    assert mended.kept == again.kept - 1
+    other = trial(FACTORY, config={"lr": 0.9}, only=["rate"], steps=16)
+    assert other.kept == 0
+
+
+def test_ctrl_c_keeps_what_is_done() -> None:
+    def stop(done: int, _planned: int, _words: str, _known: str) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    found = trial(FACTORY, only=["rate"], steps=16, on_twin=stop)
+    assert found.interrupted
+    assert sum(row.seeds for row in found.rows) == 4
+    assert "stopped with Ctrl-C" in str(found)
+    assert trial(FACTORY, only=["rate"], steps=16).kept == 4
+
+
+def test_what_the_budget_leaves_out_is_named() -> None:
+    found = trial(task, steps=16, budget=0.001)
+    assert "rate*0.1" in found.untried
+    assert "for want of time" in str(found)
+    with pytest.raises(UsageError, match="budget"):
+        trial(task, budget=0)
+
+
+@pytest.mark.parametrize("on", ["local:2", ThreadPoolExecutor(2)], ids=["local", "executor"])
+def test_workers_give_the_same_table(on: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = trial(FACTORY, only=["rate", "targets"], steps=16)
+    monkeypatch.setenv("STEADYRUN_SCRATCH", str(tmp_path / "other"))
+    if isinstance(on, ThreadPoolExecutor):
+        on = ThreadPoolExecutor(1)  # threads share torch's random numbers: one at a time
+    there = trial(FACTORY, only=["rate", "targets"], steps=16, on=on)
+    assert there.kept == 0
+    mine = {row.factor: row.loss for row in here.rows}
+    assert {row.factor: row.loss for row in there.rows} == pytest.approx(mine, rel=1e-3)
+
+
+def test_a_program_that_workers_cannot_build_is_refused() -> None:
+    with pytest.raises(UsageError, match="module:function"):
+        trial(task, steps=16, on="local:2")
+
+
+def test_values_of_the_config_are_compared_at_many_seeds() -> None:
+    found = trial(task, vary={"lr": [3e-3, 1e-1], "model.unused": [1]}, seeds=4, steps=24)
+    rows = {row.words: row for row in found.rows}
+    assert rows["lr = 0.003"].loss == pytest.approx(rows["nothing changed"].loss, rel=1e-4)
+    assert rows["lr = 0.1"].seeds == 4
+    assert found.noise["seeds"] == 4
+    assert found.verdict.kind in ("clear", "improvement", "undecided")  # a value of one's own accuses nothing
+    assert "noise: 4 seeds" in str(found)
+    with pytest.raises(UsageError, match="through its factory"):
+        trial(task({}), vary={"lr": [1e-3]})
+
+
+def test_seeds_alone_measure_the_noise() -> None:
+    found = trial(task, seeds=3, steps=24)
+    assert [row.factor for row in found.rows] == ["own"]
+    assert found.noise["deviation"] > 0
+    assert found.noise["seeds_that_show"]["1.0%"] >= found.noise["seeds_that_show"]["5.0%"]
+
+
+def test_an_unknown_change_names_those_that_there_are() -> None:
+    with pytest.raises(UsageError, match="'rotary' cannot be varied; this program has: rate"):
+        trial(task, only=["rotary"])
+    with pytest.raises(UsageError, match="the model has no dropout"):
+        trial(task, only=["no-dropout"])
+
+
+def test_a_program_that_raises_is_an_error_of_the_user() -> None:
+    with pytest.raises(RuntimeError, match="this loss does not work"):
+        trial(raising, steps=16)
+
+
+def test_the_result_is_json(tmp_path: Path) -> None:
+    with steadyrun.record(tmp_path / "run", config={"lr": 1.0, "seed": 1}) as run:
+        run.log(loss=1.0)
+    found = trial(task, run=tmp_path / "run", only=["rate"], steps=32)
+    content = json.loads((tmp_path / "run" / "trial.json").read_text("utf-8"))
+    assert content["schema"] == 1
+    assert content["verdict"] == found.verdict.kind == "fault"
+    assert content["code"] == "C7.2"
+    assert {row["factor"] for row in content["rows"]} == {row.factor for row in found.rows}
+    assert len(content["curves"]) == sum(row.seeds for row in found.rows)
+    assert "<table>" in found._repr_html_()
