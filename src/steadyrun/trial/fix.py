@@ -197,11 +197,10 @@ def verified(
         on=on,
         on_twin=on_twin,
     )
-    split = trial.table.split
-    own = trial.table.own
-    shared = sorted(set(winning) & set(again.table.own) & set(own))
-    ends = [[curves[seed].end(split) for seed in shared] for curves in (own, winning, again.table.own)]
-    return _compared(*ends, size=trial.table.attainable)
+    own, now = trial.table.own, again.table.own
+    shared = sorted(set(winning) & set(now) & set(own))
+    before, won, fixed = ([twins[seed].end(trial.table.split) for seed in shared] for twins in (own, winning, now))
+    return _compared(before, won, fixed, trial.table.attainable)
 
 
 def _compared(own: list[float], winning: list[float], fixed: list[float], size: float) -> Verified:
