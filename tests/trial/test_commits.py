@@ -199,6 +199,8 @@ def test_ends_that_are_alike_decide_nothing(repository: Path, monkeypatch: pytes
     assert search.kind == UNDECIDED
     assert len(search.tried) == 2
     assert "not larger than the spread between seeds" in search.message
+    assert not search.candidates
+    assert "it may be" not in str(search)
 
 
 @pytest.mark.usefixtures("judge_by_text")

@@ -227,7 +227,7 @@ class _Search:
     # -- the answer --------------------------------------------------------------------------------
 
     def result(self, factory: str, seconds: float) -> CommitSearch:
-        candidates = tuple(self.repository.described(self.left))
+        candidates = () if self.undecided else tuple(self.repository.described(self.left))
         kind, message, more = self._answer(candidates)
         found = candidates[0] if len(candidates) == 1 and self._ended else None
         return CommitSearch(
