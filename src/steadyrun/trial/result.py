@@ -43,6 +43,7 @@ class Trial:
     kept: int = 0  # twins of earlier trials that were not trained again
     interrupted: bool = False
     asks_about_noise: bool = False  # whether the user gave the number of seeds
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what the program's optimizers have
     command: str = ""
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 

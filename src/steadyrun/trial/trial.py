@@ -15,6 +15,7 @@ from steadyrun.errors import UsageError
 from steadyrun.program.task import Factory, Task
 from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
 from steadyrun.trial.factors import factors_for
+from steadyrun.trial.fix_values import optimizer_settings
 from steadyrun.trial.kept_twins import KeptTwins
 from steadyrun.trial.part_changes import compares
 from steadyrun.trial.program_source import Program, Source, source_of
@@ -144,6 +145,7 @@ def _run(
         kept=train.kept_count,
         interrupted=interrupted,
         asks_about_noise=wanted.seeds is not None,
+        settings=optimizer_settings(first),
     )
 
 

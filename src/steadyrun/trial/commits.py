@@ -1,0 +1,369 @@
+"""Find the commit that made a program train worse: `git bisect`, with short twins of each commit as the judge."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steadyrun.errors import UsageError
+from steadyrun.text import counted, shown
+from steadyrun.trial.commit_checkout import Commit, Repository, Worktree
+from steadyrun.trial.commit_search import BAD, FOUND, GOOD, SKIPPED, CommitSearch, TriedCommit, commit_line
+from steadyrun.trial.commit_twins import Answer, CommitProgram, TimeUp, train_commit
+from steadyrun.trial.rounds import SEEDS
+from steadyrun.trial.statistics import Effect, effect, seeds_needed, spread
+from steadyrun.trial.trial import BUDGET
+from steadyrun.trial.verdict import UNDECIDED
+
+_USED = 0.7  # of the budget: the rest is for starting processes and building programs
+_STARTING = 6.0  # seconds that the process of a commit takes before it trains, of which most are the import of torch
+_SAME = 1e-4  # of the loss, and of how far GOOD falls: rounding alone moves twins apart by this much
+
+OnCommit = Callable[[int, int, str, str], None]
+"""Called with the number of tried commits, how many are expected, what is tried now, and what is known so far."""
+
+
+def parse_range(text: str) -> tuple[str, str]:
+    """The two ends of "GOOD..BAD"."""
+    good, dots, bad = text.partition("..")
+    if not dots or not good.strip() or not bad.strip() or bad.startswith(".") or ".." in bad:
+        raise UsageError(f"--commits must look like GOOD..BAD, such as v1.2..HEAD, not {text!r}")
+    return good.strip(), bad.strip()
+
+
+def bisect_commits(
+    factory: str,
+    good: str,
+    bad: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    seeds: int = SEEDS,
+    budget: float = BUDGET,
+    on: str | None = None,
+    arguments: Sequence[str] = (),
+    on_commit: OnCommit | None = None,
+) -> CommitSearch:
+    """Find the commit after which the twins of a program end like those of BAD and not like those of GOOD.
+
+    `factory` is "module:function" or "path/to/file.py:function" of a program in a git repository. Each commit is
+    checked out in a temporary worktree and trained in a fresh process; the user's files, index and HEAD stay as they
+    are. Files that git ignores, such as data, are linked into the worktree. `budget` is in seconds. `on` is None or
+    "local:N", which trains N seeds at a time. `arguments` are those of the script. Ctrl-C ends the search; the result
+    then has the commits that are left.
+    """
+    if seeds < 2:
+        raise UsageError("a search through commits needs 2 seeds or more: their spread is the yardstick")
+    if budget <= 0:
+        raise UsageError("the budget must be more than 0 seconds")
+    repository, program = _located(factory, dict(config or {}), tuple(arguments), _processes(on, seeds))
+    first, last = repository.commit(good), repository.commit(bad)
+    _check_order(repository, first, last, good, bad)
+    began = time.monotonic()
+    search = _Search(repository, program, first, last, seeds, steps, began + budget, on_commit or (lambda *_: None))
+    with repository.worktree(first) as tree:
+        try:
+            search.run(tree)
+        except KeyboardInterrupt:
+            search.interrupted = True
+        except TimeUp:
+            search.time_is_up = True
+        search.left = tree.candidates() or search.between
+        search.links = tree.links
+    return search.result(factory, time.monotonic() - began)
+
+
+# -- the program in its repository ------------------------------------------------------------------
+
+
+def _located(
+    factory: str, config: dict[str, Any], arguments: tuple[str, ...], processes: int
+) -> tuple[Repository, CommitProgram]:
+    """The repository, and the program relative to it."""
+    source, _, function = factory.rpartition(":")
+    if not source or not function:
+        raise UsageError(f"trial's argument must look like module:function or file.py:function, not {factory!r}")
+    here = Path.cwd().resolve()
+    if not source.endswith(".py"):
+        repository = Repository(here)
+        return repository, CommitProgram(
+            repository.top, here.relative_to(repository.top), factory, config, arguments, processes
+        )
+    given = Path(source).expanduser()
+    file = Path(os.path.normpath(here / given))
+    repository = Repository(file.parent if file.parent.is_dir() else here)
+    if not file.exists() and (repository.top / given).exists():
+        file = repository.top / given
+    file = file.parent.resolve() / file.name
+    if not file.is_relative_to(repository.top):
+        raise UsageError(f"{source} is outside of the repository {repository.top}: no commit has it")
+    folder = here.relative_to(repository.top) if here.is_relative_to(repository.top) else Path()
+    named = f"{file.relative_to(repository.top)}:{function}"
+    return repository, CommitProgram(repository.top, folder, named, config, arguments, processes)
+
+
+def _processes(on: str | None, seeds: int) -> int:
+    if on is None or on == "here":
+        return 1
+    kind, _, detail = on.partition(":") if isinstance(on, str) else ("", "", "")
+    if kind != "local" or (detail and (not detail.isdecimal() or int(detail) < 1)):
+        raise UsageError(f"commits are checked out on this machine: train them on here, local or local:N, not {on!r}")
+    return min(seeds, int(detail) if detail else os.cpu_count() or 1)
+
+
+def _check_order(repository: Repository, first: Commit, last: Commit, good: str, bad: str) -> None:
+    if first == last:
+        raise UsageError(f"{good} and {bad} are the same commit {first.short}")
+    if repository.is_ancestor(first, last):
+        return
+    if repository.is_ancestor(last, first):
+        raise UsageError(f"{good} is newer than {bad}: give the older commit first, as in {bad}..{good}")
+    raise UsageError(f"{good} is not an ancestor of {bad}: give a commit from which {bad} was made")
+
+
+# -- the search -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Search:
+    repository: Repository
+    program: CommitProgram
+    first: Commit
+    last: Commit
+    seeds: int
+    steps: int | None
+    deadline: float
+    on_commit: OnCommit
+    tried: list[TriedCommit] = field(default_factory=list)
+    split: str = ""
+    left: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    time_is_up: bool = False
+    interrupted: bool = False
+    undecided: tuple[str, str] | None = None  # why, and what would decide
+    ends: Ends | None = None
+
+    def __post_init__(self) -> None:
+        self.between = self.repository.between(self.first, self.last)
+        self.uncommitted = self.repository.uncommitted()
+
+    @property
+    def expected(self) -> int:
+        """How many commits are tried, both ends included, if none is skipped."""
+        return 2 + math.ceil(math.log2(max(1, len(self.between))))
+
+    def run(self, tree: Worktree) -> None:
+        """Both ends, then what git asks for."""
+        good = self._end(tree, self.first, GOOD)
+        tree.checkout(self.last)
+        bad = self._end(tree, self.last, BAD)
+        self.ends = ends = Ends(good, bad)
+        self.undecided = ends.undecided
+        if self.undecided:
+            return
+        hashes, head = {self.first.hash, self.last.hash}, tree.start(self.first, self.last)
+        while head not in hashes:
+            hashes.add(head)
+            if time.monotonic() > self.deadline:
+                raise TimeUp
+            commit = self.repository.described([head])[0]
+            tried = ends.judged(self._trained(tree, commit))
+            self.tried.append(tried)
+            head = tree.judge(tried.verdict)
+            self.left = tree.candidates()
+
+    def _end(self, tree: Worktree, commit: Commit, verdict: str) -> TriedCommit:
+        tried = self._trained(tree, commit)
+        if not tried.ends:
+            raise UsageError(
+                f"the program of {commit_line(commit)}, the {verdict} end, cannot be measured: {tried.why}"
+            )
+        self.tried.append(replace(tried, verdict=verdict))
+        return self.tried[-1]
+
+    def _trained(self, tree: Worktree, commit: Commit) -> TriedCommit:
+        known = f"{counted(len(self.left or self.between), 'commit')} left"
+        self.on_commit(len(self.tried), max(self.expected, len(self.tried) + 1), str(commit), known)
+        answer = train_commit(
+            self.program, tree.folder, tree.scratch, self.seeds, self.steps, self._seconds_each(), self.deadline
+        )
+        if answer.elsewhere:
+            raise UsageError(
+                f"{self.program.factory} is imported from {answer.elsewhere}, which is not in the repository "
+                f"{self.repository.top}: go to the folder of the program, or name its file"
+            )
+        self.steps = self.steps or answer.steps or None
+        return self._read(commit, answer)
+
+    def _seconds_each(self) -> float:
+        """Of a twin, so that the usual number of commits fits into the budget."""
+        budget = self.deadline - time.monotonic()
+        whole = _USED * budget - self.expected * _STARTING
+        return max(whole, 0.1 * budget) / self.expected / math.ceil(self.seeds / self.program.processes)
+
+    def _read(self, commit: Commit, answer: Answer) -> TriedCommit:
+        """The losses of an answer on the data that decide for all commits."""
+        if answer.failure:
+            return TriedCommit(commit, (), why=answer.failure)
+        measured = [twin for twin in answer.twins if twin["ends"]]
+        if not self.split and measured:
+            self.split = str(measured[0]["measured_on"])
+        raised = next((str(twin["raised"]) for twin in answer.twins if twin["raised"]), "")
+        if measured and not any(self.split in twin["ends"] for twin in measured):
+            return TriedCommit(commit, (), why=f"it has no {self.split} data to measure on")
+        ends = [math.inf if twin["raised"] else float(twin["ends"].get(self.split, math.inf)) for twin in answer.twins]
+        starts = [float(twin["starts"][self.split]) for twin in measured if self.split in twin["starts"]]
+        why = f"raised {raised}" if raised else "" if all(map(math.isfinite, ends)) else "the loss is not finite"
+        finite = tuple(end if math.isfinite(end) else math.inf for end in ends)
+        return TriedCommit(commit, finite, float(np.mean(starts)) if starts else math.nan, why=why)
+
+    # -- the answer --------------------------------------------------------------------------------
+
+    def result(self, factory: str, seconds: float) -> CommitSearch:
+        candidates = () if self.undecided else tuple(self.repository.described(self.left))
+        kind, message, more = self._answer(candidates)
+        found = candidates[0] if len(candidates) == 1 and self._ended else None
+        return CommitSearch(
+            program=factory,
+            good=self.first,
+            bad=self.last,
+            kind=kind,
+            message=message,
+            more=more,
+            candidates=candidates,
+            tried=tuple(self.tried),
+            commits=len(self.between),
+            diff="" if found is None else self.repository.diff(found),
+            notes=tuple(self._notes()),
+            steps=self.steps or 0,
+            seeds=self.seeds,
+            split=self.split,
+            seconds=seconds,
+            interrupted=self.interrupted,
+        )
+
+    @property
+    def _ended(self) -> bool:
+        return self.undecided is None and not self.time_is_up and not self.interrupted
+
+    def _answer(self, candidates: tuple[Commit, ...]) -> tuple[str, str, str]:
+        if self.undecided is not None:
+            return (UNDECIDED, *self.undecided)
+        if not self._ended:
+            why = "Ctrl-C stopped the search" if self.interrupted else "the time was up"
+            rest = f"{why} with {counted(len(candidates), 'commit')} left."
+            return UNDECIDED, rest, "a larger --budget would" if self.time_is_up else "the same command again would"
+        if len(candidates) > 1:
+            skipped = sum(each.verdict == SKIPPED for each in self.tried)
+            message = f"{counted(skipped, 'commit')} could not be judged, so {len(candidates)} commits are left."
+            return UNDECIDED, message, "a program that runs at these commits would"
+        assert self.ends is not None
+        tried = {each.commit.hash: each for each in self.tried}
+        guilty, parents = tried[candidates[0].hash], self.repository.parents(candidates[0])
+        unsure = [each for each in (guilty, *map(tried.get, parents)) if each is not None and each.unsure]
+        where = f"{commit_line(candidates[0])}: {self.ends.compared(guilty)}"
+        if unsure:
+            needed = max(self.ends.seeds_needed(each) for each in unsure)
+            return UNDECIDED, f"most likely {where}", f"{needed} seeds would show whether it is this commit"
+        return FOUND, where, ""
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.uncommitted:
+            files = counted(len(self.uncommitted), "file")
+            notes.append(f"{files} with uncommitted changes: these are part of no commit and were not tried.")
+        if self.links:
+            names = ", ".join(self.links[:3]) + (" …" if len(self.links) > 3 else "")
+            notes.append(f"git ignores {names}: all commits used the files that are there now.")
+        return notes
+
+
+# -- good or bad ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of a search, and on which side a commit is."""
+
+    good: TriedCommit
+    bad: TriedCommit
+
+    @property
+    def undecided(self) -> tuple[str, str] | None:
+        """Why the ends cannot be told apart, and what would help; None if they can."""
+        if self.good.fails:
+            return f"the twins of GOOD fail: {self.good.why}.", "a GOOD commit that trains would"
+        if self.bad.fails:
+            return None
+        found = self._beyond(self.bad.ends, self.good.ends)
+        if found is None:
+            return "too few twins of both ends have the same seed and a finite loss.", "more seeds would"
+        if found.is_sure:
+            return None
+        message = (
+            f"GOOD ends at {self.good.words} and BAD at {self.bad.words}: the difference ({shown(found.mean)}, "
+            f"{shown(found.low)} to {shown(found.high)}) is not larger than the spread between seeds."
+        )
+        needed = seeds_needed(found)
+        return message, f"{needed} seeds would show a difference of this size" if needed else "more steps may show one"
+
+    def judged(self, tried: TriedCommit) -> TriedCommit:
+        """A commit with its verdict: bad if its mean is nearer to that of BAD."""
+        if not tried.ends:
+            return replace(tried, verdict=SKIPPED)
+        if tried.fails:
+            return replace(tried, verdict=BAD if self.bad.fails else SKIPPED)
+        if self.bad.fails:
+            return replace(tried, verdict=GOOD)
+        found = self._from_middle(tried)
+        if found is None:
+            return replace(tried, verdict=SKIPPED, why="too few of its twins end with a finite loss")
+        apart = self._beyond(self.bad.ends, self.good.ends)
+        verdict = BAD if apart is not None and found.mean * apart.mean > 0 else GOOD
+        return replace(tried, verdict=verdict, unsure=not found.is_sure)
+
+    def seeds_needed(self, tried: TriedCommit) -> int:
+        found = self._from_middle(tried)
+        return (found and seeds_needed(found)) or 2 * len(tried.ends)
+
+    def compared(self, guilty: TriedCommit) -> str:
+        """The losses before and after, in a sentence."""
+        if guilty.fails:
+            return f"its twins fail ({guilty.why}), and those of GOOD end at {self.good.words}."
+        better = " (lower than before)" if guilty.mean < self.good.mean else ""
+        return f"the loss ends at {guilty.words}, and at {self.good.words} at GOOD{better}."
+
+    def _from_middle(self, tried: TriedCommit) -> Effect | None:
+        """How far a commit is from halfway between the ends, seed by seed."""
+        pairs = zip(self.good.ends, self.bad.ends, strict=True)
+        return self._beyond(tried.ends, [(self._capped(a) + self._capped(b)) / 2 for a, b in pairs])
+
+    def _beyond(self, ends: Sequence[float], others: Sequence[float]) -> Effect | None:
+        """By how much twins end above others of the same seeds; None if fewer than two can be compared."""
+        pairs = [
+            (self._capped(one), self._capped(other))
+            for one, other in zip(ends, others, strict=True)
+            if math.isfinite(one) and math.isfinite(other)
+        ]
+        if len(pairs) < 2:
+            return None
+        mine, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+        least = _SAME * max(map(abs, (*mine, *theirs, self._fall)))
+        return effect(mine, theirs, max(spread(mine), spread(theirs), least), 1.0)
+
+    @property
+    def _fall(self) -> float:
+        """How far the loss of GOOD falls; 0 if it does not."""
+        fall = self.good.start - self.good.mean
+        return fall if fall > 0 else 0.0
+
+    def _capped(self, loss: float) -> float:
+        """A loss that rose by more than GOOD fell counts as that: how far a twin diverges is chance."""
+        return min(loss, self.good.start + self._fall) if self._fall and math.isfinite(loss) else loss
