@@ -18,7 +18,9 @@ from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
+    from steadyrun.trial.commit_search import CommitSearch
     from steadyrun.trial.result import Trial
+    from steadyrun.trial.trial import OnTwin
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -123,11 +125,11 @@ def trial(
         named = factory or _factory_of(run)
         words = [word for given_word in only or [] for word in given_word.split(",") if word]
         with as_script(named, arguments):
-            if commits is not None:
-                _bisect(named, commits, given, steps, seeds, seconds, on, arguments, as_json)
-                return
-            result = _tried(named, given, run, checkpoint, words, values, seeds, steps, seconds, on, command)
-            fixed = _fixed(result, named, config, on) if fix else []
+            if commits is None:
+                result = _tried(named, given, run, checkpoint, words, values, seeds, steps, seconds, on, command)
+                fixed = _fixed(result, named, config, on) if fix else []
+            else:
+                found = _bisected(named, commits, given, steps, seeds, seconds, on, arguments)
     except RunDirectoryError as problem:
         no_run(problem, "trial", run or "")
     except (SteadyrunError, OSError) as problem:
@@ -135,8 +137,19 @@ def trial(
     except KeyboardInterrupt:
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None
-    _show(result, run, fixed, verbose, as_json)
+    if commits is not None:
+        _print(found.to_dict(), found.lines(whole=verbose), as_json)
+        raise typer.Exit(130 if found.interrupted else found.exit_code)
+    _print(result.to_dict() | {"fixed": fixed}, [*result.lines(whole=verbose), *fixed], as_json)
+    if run is not None:
+        say(f"kept with the run: {as_typed('steadyrun')} check {shlex.quote(run)}")
     raise typer.Exit(130 if result.interrupted else result.exit_code)
+
+
+def _print(content: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    from steadyrun.store.jsonio import dumps
+
+    out(dumps(content, indent=2) + "\n" if as_json else "\n".join(printable(line) for line in lines) + "\n")
 
 
 def _factory_of(run: str | None) -> str:
@@ -165,17 +178,10 @@ def _tried(
     on: str | None,
     command: str,
 ) -> Trial:
-    """The trial, with a bar on stderr that says what runs and what is known so far."""
+    """The trial, with its progress."""
     from steadyrun.trial.trial import trial as tried
 
-    columns = (TextColumn("trial"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=stderr(), transient=True) as progress:
-        bar = progress.add_task("building the program", total=None)
-
-        def on_twin(done: int, planned: int, words: str, known: str) -> None:
-            described = f"{words}  ({known})" if known else words
-            progress.update(bar, completed=done, total=planned, description=printable(described))
-
+    with _progress("building the program") as on_twin:
         return tried(
             factory,
             config=config,
@@ -199,15 +205,60 @@ def _place() -> str:
     return "here" if torch.accelerator.is_available() else "local"
 
 
-def _show(result: Trial, run: str | None, fixed: list[str], verbose: bool, as_json: bool) -> None:
-    from steadyrun.store.jsonio import dumps
+def _fixed(result: Trial, factory: str, config: str | None, on: str | None) -> list[str]:
+    """The winning change as a patch or a line of code, and what the program does with it."""
+    from steadyrun.trial.fix import fix_of, verified
 
-    if as_json:
-        out(dumps(result.to_dict() | {"fixed": fixed}, indent=2) + "\n")
-        return
-    out("\n".join(printable(line) for line in [*result.lines(whole=verbose), *fixed]) + "\n")
-    if run is not None:
-        say(f"kept with the run: {as_typed('steadyrun')} check {shlex.quote(run)}")
+    file = Path(config).expanduser() if config and not config.lstrip().startswith("{") else None
+    found = fix_of(result, file)
+    if found is None:
+        return ["no change is better for sure: there is nothing to fix"]
+    with _progress("trying the fix") as on_twin:
+        return [*found.lines(), verified(found, factory, result, on=on or _place(), on_twin=on_twin).line]
+
+
+def _bisected(
+    factory: str,
+    commits: str,
+    config: dict[str, Any],
+    steps: int | None,
+    seeds: int | None,
+    budget: float,
+    on: str | None,
+    arguments: list[str],
+) -> CommitSearch:
+    """The search for a commit, with a bar on stderr."""
+    from steadyrun.trial.commits import bisect_commits, parse_range
+    from steadyrun.trial.rounds import SEEDS
+
+    good, bad = parse_range(commits)
+    with _progress("measuring both ends") as on_commit:
+        return bisect_commits(
+            factory,
+            good,
+            bad,
+            config=config,
+            steps=steps,
+            seeds=seeds or SEEDS,
+            budget=budget,
+            on=on,
+            arguments=arguments,
+            on_commit=on_commit,
+        )
+
+
+@contextmanager
+def _progress(first: str) -> Iterator[OnTwin]:
+    """A bar on stderr that says what runs and what is known so far."""
+    columns = (TextColumn("trial"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=stderr(), transient=True) as progress:
+        bar = progress.add_task(first, total=None)
+
+        def on_twin(done: int, planned: int, words: str, known: str) -> None:
+            described = f"{words}  ({known})" if known else words
+            progress.update(bar, completed=done, total=planned, description=printable(described))
+
+        yield on_twin
 
 
 def _seconds(text: str) -> float:

@@ -16,22 +16,12 @@ from steadyrun.probes.batch_hashes import arrays_of, batch_hash, example_hashes,
 from steadyrun.probes.loss_graph import read
 from steadyrun.program.containers import named_leaves, rebuilt
 from steadyrun.program.task import Task
+from steadyrun.trial.curve import Drawn
 
 MEASURED = 8  # batches on which a loss is measured
 _QUARTER = 4
 _BATCHES, _SHARE = 8, 0.25  # of the batches one in so many, and of the examples no more than this, is kept back
 _MOST_BYTES, _MOST_SECONDS = 2**30, 60.0
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What the training loader gave: how many batches, how many of them differ, and the same of examples."""
-
-    batches: int
-    different_batches: int
-    examples: int = 0  # 0 if the batches cannot be taken apart
-    different_examples: int = 0
-    dataset: int | None = None  # its number of examples, if the loader has a dataset that says so
 
 
 @dataclass

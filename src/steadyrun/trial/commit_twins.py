@@ -235,14 +235,14 @@ def _trained(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _most_steps() -> int:
-    from steadyrun.trial.trial import MOST_STEPS
+    from steadyrun.trial.execution import MOST_STEPS
 
     return MOST_STEPS
 
 
 def _affordable(twin: Any, each: float) -> int:
     """As many steps as a twin may take seconds for, within the limits of a trial."""
-    from steadyrun.trial.trial import FEWEST_STEPS, MOST_STEPS
+    from steadyrun.trial.execution import FEWEST_STEPS, MOST_STEPS
     from steadyrun.trial.twin import MARKS
 
     total = twin.config.get("total_steps")

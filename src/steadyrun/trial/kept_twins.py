@@ -13,8 +13,9 @@ import torch
 
 from steadyrun.program.training_changes import groups_of
 from steadyrun.store.jsonio import dumps, loads
+from steadyrun.trial.curve import Curve
 from steadyrun.trial.program_source import Program
-from steadyrun.trial.twin import Curve, Twin
+from steadyrun.trial.twin import Twin
 from steadyrun.version import __version__
 
 _FOLDER = "STEADYRUN_SCRATCH"

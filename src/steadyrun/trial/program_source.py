@@ -13,7 +13,8 @@ from typing import Any
 from steadyrun.errors import UsageError
 from steadyrun.program.snapshot import Objects, restore
 from steadyrun.program.task import Factory, Task, build_task, load_factory
-from steadyrun.trial.twin import Curve, Twin, seed_all
+from steadyrun.trial.curve import Curve
+from steadyrun.trial.twin import Twin, seed_all
 
 
 @dataclass(frozen=True)

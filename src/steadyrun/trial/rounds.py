@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from steadyrun.trial.curve import Curve
 from steadyrun.trial.factor import OWN_TWIN, RATE, Factor, rate_factor
-from steadyrun.trial.twin import Curve
 from steadyrun.trial.verdict import FAULT, UNDECIDED, Table, decide, promising
 
 SEEDS = 3

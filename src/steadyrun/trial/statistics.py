@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.trial.twin import Curve
+from steadyrun.trial.curve import Curve
 
 # Two-sided 95% of Student's distribution by degrees of freedom.
 _STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from steadyrun.program.task import Task
 from steadyrun.program.training_changes import groups_of, no_smoothing, with_rates
 from steadyrun.signals.declared_schedule import number
 from steadyrun.trial.batches import BatchParts, TrialData, draw, parts_of
+from steadyrun.trial.curve import Curve
 from steadyrun.trial.loss_terms import Terms
 
 if TYPE_CHECKING:
@@ -39,45 +40,6 @@ MARKS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)  # of the steps, at which every twin 
 SPLITS = ("validation", "held", "seen")
 HOPELESS = 1.0  # times what its own twin has learned so far: a twin that is behind by more is stopped
 _MEASURING = 977  # the seed of random numbers while a loss is measured
-
-
-@dataclass
-class Curve:
-    """What a twin showed. JSON goes in and out of a worker in this form."""
-
-    factor: str
-    seed: int
-    steps: int
-    marks: list[int]
-    losses: dict[str, list[float]]  # by split, one per mark that was reached
-    training: list[float] = field(default_factory=list)  # the mean loss of the steps up to each mark
-    terms: list[list[float]] = field(default_factory=list)  # of validation or what stands for it: each term, per mark
-    unmoved: list[str] = field(default_factory=list)  # modules of which no update has changed a parameter
-    unregistered: list[str] = field(default_factory=list)  # reached by the gradient, and in no optimizer
-    raised: str = ""
-    stopped: int | None = None  # the step at which it was given up
-    drawn: dict[str, int | None] = field(default_factory=dict)  # a `Drawn` of the training batches
-    start: str = ""  # of the first weights: the same for two seeds if the program sets its own
-    seconds: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Curve:
-        """A curve from JSON, where numbers that are not finite may be strings."""
-        known = {name: value for name, value in content.items() if name in cls.__dataclass_fields__}
-        known["losses"] = {split: [float(loss) for loss in losses] for split, losses in content["losses"].items()}
-        known["training"] = [float(loss) for loss in content.get("training", [])]
-        known["terms"] = [[float(value) for value in terms] for terms in content.get("terms", [])]
-        return cls(**known)
-
-    def end(self, split: str) -> float:
-        """The loss of the last mark; infinite for a twin that was given up or raised."""
-        losses = self.losses.get(split) or []
-        if self.raised or self.stopped is not None or not losses or not math.isfinite(losses[-1]):
-            return math.inf
-        return losses[-1]
 
 
 class Twin:

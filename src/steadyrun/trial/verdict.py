@@ -10,9 +10,8 @@ import numpy as np
 
 from steadyrun.text import counted, listed, percent, shown
 from steadyrun.trial import factor as kinds
-from steadyrun.trial.batches import Drawn
+from steadyrun.trial.curve import Curve, Drawn
 from steadyrun.trial.statistics import Effect, effect, seeds_needed, spread, steps_to
-from steadyrun.trial.twin import Curve
 
 FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecided"
 

@@ -1,0 +1,218 @@
+"""A trial under way: how many steps, which changes, and the twins trained here or with a crew."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from steadyrun.errors import UsageError
+from steadyrun.program.task import Factory, Task
+from steadyrun.trial.curve import Curve
+from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
+from steadyrun.trial.factors import factors_for
+from steadyrun.trial.fix_values import optimizer_settings
+from steadyrun.trial.kept_twins import KeptTwins
+from steadyrun.trial.part_changes import compares
+from steadyrun.trial.program_source import Program, Source, source_of
+from steadyrun.trial.result import Trial
+from steadyrun.trial.rounds import SEEDS, Request, Rounds
+from steadyrun.trial.trial import OnTwin, Wanted
+from steadyrun.trial.twin import MARKS, Twin
+from steadyrun.trial.verdict import Table
+from steadyrun.workers import Crew, Job, open_crew
+
+MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, if the user gives no number
+_TWINS = 45  # that most trials train
+_USED = 0.8  # of the budget: what is left is for building and for what takes longer
+_TIMED = 3  # steps that are timed before the number of steps is chosen
+
+
+def run_trial(
+    task: Task | Factory | str, program: Program, wanted: Wanted, on: str | Executor | None, on_twin: OnTwin
+) -> Trial:
+    """The whole trial of a program."""
+    began = time.monotonic()
+    source = source_of(task, program)
+    first = source.twin(1, _steps_at_first(wanted))
+    steps = wanted.steps or _affordable(first, wanted, _workers(on))
+    if steps != first.steps:
+        first = source.twin(1, steps)
+    factors, left = _chosen(first, wanted, source)
+    names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
+    table = Table(first.data.measured_on, names, compares(first))
+    with ExitStack() as stack:
+        crew = None
+        if on is not None and on != "here":
+            if not source.program.factory:
+                raise UsageError("other workers build the program themselves: name its factory as module:function")
+            crew = stack.enter_context(open_crew(on))
+        kept = KeptTwins.of(source.program, first)
+        train = _Training(source, steps, crew, kept, began + wanted.budget, on_twin, table)
+        rounds = Rounds(
+            table, factors, train, began + wanted.budget, wanted.seeds or SEEDS, racing=wanted.seeds is None
+        )
+        interrupted = False
+        try:
+            rounds.run()
+        except KeyboardInterrupt:
+            interrupted = True
+    return Trial(
+        program=source.name,
+        config=dict(program.config),
+        start="the first weights"
+        if program.checkpoint is None
+        else f"the checkpoint before step {program.checkpoint[1]}",
+        steps=steps,
+        table=table,
+        not_varied=tuple(left),
+        untried=tuple(dict.fromkeys(rounds.untried)),
+        seconds=time.monotonic() - began,
+        kept=train.kept_count,
+        interrupted=interrupted,
+        asks_about_noise=wanted.seeds is not None,
+        settings=optimizer_settings(first),
+    )
+
+
+# -- how many steps --------------------------------------------------------------------------------
+
+
+def _steps_at_first(wanted: Wanted) -> int:
+    return wanted.steps or MOST_STEPS
+
+
+def _workers(on: str | Executor | None) -> int:
+    """How many twins train at once, as far as it is known before the crew is opened."""
+    if not isinstance(on, str) or not on.startswith("local"):
+        return 1
+    detail = on.partition(":")[2]
+    return int(detail) if detail.isdecimal() else os.cpu_count() or 1
+
+
+def _affordable(twin: Twin, wanted: Wanted, workers: int) -> int:
+    """As many steps as let the usual number of twins end within the budget: 200 at most, 40 at least."""
+    total = twin.config.get("total_steps")
+    most = min(MOST_STEPS, int(total)) if isinstance(total, int) and total > 0 else MOST_STEPS
+    step, look = twin.timed(_TIMED)
+    each = _USED * wanted.budget * workers / _TWINS - len(MARKS) * look
+    return max(min(FEWEST_STEPS, most), min(most, int(each / max(step, 1e-6))))
+
+
+# -- what is tried ---------------------------------------------------------------------------------
+
+
+def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], list[NotVaried]]:
+    mine = [user_factor(name, value) for name, values in wanted.vary for value in values]
+    if mine and source.is_live:
+        raise UsageError(
+            "values of the configuration reach a program through its factory: give the function, not a Task"
+        )
+    if not wanted.only and (mine or wanted.seeds is not None):
+        return mine, []
+    factors, left = factors_for(twin)
+    if not wanted.only:
+        return factors, left
+    chosen = [factor for factor in factors if _is_named(factor, wanted.only)]
+    unknown = [word for word in wanted.only if not any(_is_named(factor, (word,)) for factor in factors)]
+    if unknown:
+        reasons = {each.name: each.why for each in left}
+        why = "; ".join(reasons[word] for word in unknown if word in reasons)
+        names = ", ".join(dict.fromkeys(factor.group for factor in factors))
+        raise UsageError(f"{unknown[0]!r} cannot be varied{f': {why}' if why else ''}; this program has: {names}")
+    return [*(replace(factor, invasive=False) for factor in chosen), *mine], left
+
+
+def _is_named(factor: Factor, words: Iterable[str]) -> bool:
+    return any(word in (factor.name, factor.group, factor.name.partition(":")[0]) for word in words)
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+class _Training:
+    """Trains what a round asks for, here or with a crew; twins that were kept are not trained again."""
+
+    def __init__(
+        self,
+        source: Source,
+        steps: int,
+        crew: Crew | None,
+        kept: KeptTwins,
+        deadline: float,
+        on_twin: OnTwin,
+        table: Table,
+    ) -> None:
+        self._source, self._steps, self._crew, self._kept = source, steps, crew, kept
+        self._deadline, self._on_twin, self._table = deadline, on_twin, table
+        self._done = self._planned = self.kept_count = 0
+
+    def __call__(self, requests: Iterable[Request]) -> Iterator[Curve]:
+        wanted = sorted(requests, key=lambda request: request.seed)  # the program of one seed is built once
+        self._planned += len(wanted)
+        todo = []
+        for request in wanted:
+            curve = self._kept.get(request.factor, request.seed)
+            if curve is None:
+                todo.append(request)
+                continue
+            self.kept_count += 1
+            yield self._ended(curve)
+        for curve in self._with_crew(todo) if self._crew is not None else self._here(todo):
+            self._kept.add(curve)
+            yield self._ended(curve)
+
+    def _ended(self, curve: Curve) -> Curve:
+        self._done += 1
+        return curve
+
+    def _show(self, request: Request) -> None:
+        words = self._table.factor(request.factor).words
+        self._on_twin(self._done, self._planned, f"{words}, seed {request.seed}", self._table.so_far())
+
+    def _here(self, requests: list[Request]) -> Iterator[Curve]:
+        for index, request in enumerate(requests):
+            if time.monotonic() > self._deadline and (index or self._done):
+                self._planned -= len(requests) - index
+                return
+            self._show(request)
+            factor = self._table.factor(request.factor)
+            twin = self._source.twin(request.seed, self._steps, factor.changes)
+            yield twin.train(self._source_factor(factor, twin), request.seed, request.own)
+
+    def _source_factor(self, factor: Factor, twin: Twin) -> Factor:
+        """The change for this very program: what it changes is found in its own objects."""
+        return factor if self._source.is_live or factor.changes else twin.factor(factor.name)
+
+    def _with_crew(self, requests: list[Request]) -> Iterator[Curve]:
+        assert self._crew is not None
+        by_key = {f"{request.factor} (seed {request.seed})": request for request in requests}
+        for key, request in by_key.items():
+            self._crew.start(Job(key, "steadyrun.trial.program_source:trained", self._arguments(request)))
+        waiting = list(by_key)
+        if requests:
+            self._show(requests[0])
+        for done in self._crew.finished():
+            request = by_key[done.job.key]
+            waiting.remove(done.job.key)
+            curve = Curve.of(done.result) if not done.failure else self._failed(request, done.failure)
+            yield curve
+            if waiting:
+                self._show(by_key[waiting[0]])
+            if time.monotonic() > self._deadline:
+                dropped = [key for key in waiting if self._crew.drop(key)]
+                waiting = [key for key in waiting if key not in dropped]
+                self._planned -= len(dropped)
+
+    def _arguments(self, request: Request) -> dict[str, Any]:
+        program = self._source.program.changed(self._table.factor(request.factor).changes)
+        own = None if request.own is None else request.own.as_json()
+        arguments = {"program": program.as_json(), "factor": request.factor, "seed": request.seed}
+        return arguments | {"steps": self._steps, "own": own}
+
+    def _failed(self, request: Request, failure: str) -> Curve:
+        return Curve(request.factor, request.seed, self._steps, [], {}, raised=failure)
