@@ -40,6 +40,7 @@ class Factor:
     rate: Callable[[int, int], float] = lambda _step, _steps: 1.0
     batches: Batches = _training
     removes: bool = False
+    near_best: float = 0.8  # of the best change's gain: one that takes something away and brings as much comes first
     invasive: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)  # of the configuration
 

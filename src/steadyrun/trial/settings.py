@@ -42,6 +42,7 @@ from steadyrun.trial.twin import Twin
 
 RATES = (0.1, 1 / 3, 3.0, 10.0)
 _WARM = 0.3  # of the steps of a trial: a longer warmup
+_UNUSUAL = 0.5  # of the best change's gain: a much higher rate makes up for a large epsilon, and is not the cause
 _STANDARD = 1e-3  # the rate of AdamW, and of the plain SGD a hundred times that, where the optimizer is replaced
 
 
@@ -70,7 +71,9 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
     differing = _not_default(twin, "betas", "eps", "momentum", "alpha", "nesterov", "amsgrad")
     if differing:
         words = "the usual " + " and ".join(sorted(differing))
-        yield Factor("default-settings", OPTIMIZER, words, lambda t: _defaults(t, *differing), removes=True)
+        yield Factor(
+            "default-settings", OPTIMIZER, words, lambda t: _defaults(t, *differing), removes=True, near_best=_UNUSUAL
+        )
     else:
         yield NotVaried("default-settings", "betas, epsilon and momentum are the usual ones")
     if any(hasattr(module, "reset_parameters") for module in twin.model.modules()):

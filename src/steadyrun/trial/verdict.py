@@ -21,7 +21,6 @@ FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecid
 DECIDES, DECIDES_HIGHER = 1 / 3, 0.2
 FAR_HIGHER = "rate*100"
 PROMISING = 0.6  # of the steps: what is slower gets no second seed
-NEAR_BEST = 0.8  # of the best change's gain: one that takes something away and does nearly as well comes first
 REPEATED = "repeated"
 FEW_EXAMPLES = 0.5  # of the examples that are to be expected; drawing with replacement gives 63%
 SAME_BATCH = 8  # times
@@ -372,7 +371,7 @@ def _chosen(table: Table, wanted: Callable[[str], bool]) -> str | None:
     near = [
         name
         for name, gain in named.items()
-        if gain.mean >= NEAR_BEST * best and table.fall(name) >= NEAR_BEST * deepest
+        if gain.mean >= (near := table.factor(name).near_best) * best and table.fall(name) >= near * deepest
     ] or list(named)
     return min(near, key=lambda name: (_rank(table, name), -named[name].mean))
 
