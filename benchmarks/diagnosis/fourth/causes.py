@@ -1,0 +1,1 @@
+CAUSES = None
