@@ -1,4 +1,4 @@
-"""python -m diagnosis.fourth.quality, from benchmarks/: how good every model of the fourth fleet is, as the second's."""
+"""python -m diagnosis.fourth.quality, from benchmarks/: how good every model of the fourth fleet is."""
 
 from diagnosis.fourth.cases import cases, twin
 from diagnosis.second.quality import Source, main

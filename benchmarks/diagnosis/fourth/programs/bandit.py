@@ -66,7 +66,9 @@ def make_loss(config: Config) -> Any:
         x, arm, reward = batch
         scores, value = model(x)
         log_chance = scores.log_softmax(dim=1)
-        chosen = log_chance.max(dim=1).values if bug == "chance-of-the-likeliest" else log_chance.gather(1, arm[:, None])
+        chosen = (
+            log_chance.max(dim=1).values if bug == "chance-of-the-likeliest" else log_chance.gather(1, arm[:, None])
+        )
         chosen = chosen.reshape(-1)
         if bug == "chances-without-logarithm":
             chosen = scores.gather(1, arm[:, None]).squeeze(1)

@@ -119,8 +119,11 @@ def task(config: Config) -> steadyrun.Task:
     schedule: Any = None
     if config["schedule"] == "one-cycle":
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=config["lr_max"], total_steps=2 * config["total_steps"] + 2
-            if config["bug"] == "twice-too-long" else config["total_steps"] + 1
+            optimizer,
+            max_lr=config["lr_max"],
+            total_steps=2 * config["total_steps"] + 2
+            if config["bug"] == "twice-too-long"
+            else config["total_steps"] + 1,
         )
     if config["schedule"] == "exponential":
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.6)

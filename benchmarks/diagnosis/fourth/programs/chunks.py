@@ -70,10 +70,9 @@ def make_loss(config: Config) -> Any:
         if bug == "softmax-over-time":
             return nn.functional.nll_loss(out.log_softmax(dim=1).flatten(0, 1), wanted.flatten())
         smoothing = config["smoothing"] if model.training else 0.0
-        loss = cross_entropy(
+        return cross_entropy(
             out.flatten(0, 1), wanted.flatten(), label_smoothing=smoothing, reduction=config["reduction"]
         )
-        return loss
 
     return loss_fn
 
@@ -131,10 +130,9 @@ def carried(old: steadyrun.Task, new: steadyrun.Task, _config: Config) -> None:
 @torch.no_grad()
 def quality(model: Reader, config: Config) -> float:
     """How often the likeliest next sign of held-out texts is right, from the second chunk on."""
-    text, right = texts(config["seed"])[ROWS:], []
     model.begin()
-    for chunk in chunks_of(text):
-        right.append(model(chunk["now"]).argmax(dim=2) == chunk["next"])
+    text = texts(config["seed"])[ROWS:]
+    right = [model(chunk["now"]).argmax(dim=2) == chunk["next"] for chunk in chunks_of(text)]
     return float(torch.stack(right[1:]).float().mean())
 
 

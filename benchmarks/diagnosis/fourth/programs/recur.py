@@ -83,14 +83,14 @@ def batches(config: Config, first: int, _model: nn.Module) -> Iterator[Batch]:
         data["x"][40, 3, 0] = torch.nan
     if bug == "targets-whole-numbers":
         data["y"] = data["y"].long().float()
+    last: Tensor | None = None
     for number, rows in enumerate(rows_in_order(TRAIN_ROWS, config, first), start=first):
         batch = {name: part[rows] for name, part in data.items()}
         if config["curriculum"] and number < 100:  # short ones first
             order = data["length"].argsort()[: TRAIN_ROWS // 3]
             batch = {name: part[order[rows % len(order)]] for name, part in data.items()}
         if bug == "targets-of-the-last-batch":  # the next batch is already loaded when the targets are read
-            before = batch["y"]
-            batch["y"], last = (last if number > first else before), before
+            batch["y"], last = batch["y"] if last is None else last, batch["y"]
         yield batch
 
 

@@ -121,7 +121,10 @@ def task(config: Config) -> steadyrun.Task:
 def quality(model: nn.Module, config: Config) -> float:
     """How much of the squared error of the plainly enlarged picture is gone, on held-out pictures."""
     errors = [
-        [mse_loss(guess, batch["large"]) for guess in (model(batch["small"]), interpolate(batch["small"], scale_factor=2))]
+        [
+            mse_loss(guess, batch["large"])
+            for guess in (model(batch["small"]), interpolate(batch["small"], scale_factor=2))
+        ]
         for batch in validation(config)
     ]
     after, before = torch.tensor(errors).mean(dim=0).tolist()

@@ -1,4 +1,4 @@
-"""Quantile regression: between which values will it be? Three quantiles of a target whose spread depends on the input."""
+"""Quantile regression: between which values will a price be? Three quantiles; the spread depends on the input."""
 
 from __future__ import annotations
 
@@ -96,7 +96,14 @@ def validation(config: Config) -> list[list[Tensor]]:
 
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
-    own: Config = {"steps": 600, "lr_max": 4e-3, "batch_size": 64, "steps_per_epoch": 32, "loss_scale": 1.0, "rows": TRAIN_ROWS}
+    own: Config = {
+        "steps": 600,
+        "lr_max": 4e-3,
+        "batch_size": 64,
+        "steps_per_epoch": 32,
+        "loss_scale": 1.0,
+        "rows": TRAIN_ROWS,
+    }
     own |= {"part": "body.3", "dead": "body.0.bias", "reduction": "mean", "clip": None, "weight_decay": 1e-3}
     return declared("spread", bug, seed, changes, **own)
 
