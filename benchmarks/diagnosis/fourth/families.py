@@ -10,7 +10,6 @@ from diagnosis.third.families import ANSWERS as THIRD
 NEW: dict[str, tuple[str, ...]] = {
     "batch too small for the loss": (),
     "mean of nothing": (),
-    "overflow of an exponential": (),
     "hidden state lost": (),
     "hidden state of other data": (),
     "adapter scale out of range": (),

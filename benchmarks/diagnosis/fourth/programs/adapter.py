@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import steadyrun
-from diagnosis.fourth.loop import assemble, declared, drawn, half_mixed
+from diagnosis.fourth.loop import assemble, declared, drawn
 from diagnosis.harness import Config
 from diagnosis.second.loop import rows_in_order, trainer
 from diagnosis.third.loop import pairs, shuffled
@@ -47,7 +47,7 @@ class Adapted(nn.Module):
         self.base, self.bug = nn.Linear(size, out), config["bug"]
         self.down = nn.Parameter(torch.randn(config["rank"], size) / math.sqrt(size))
         self.up = nn.Parameter(torch.zeros(out, config["rank"]))
-        self.scale = {"adapters-x300": 300.0, "adapters-x0": 0.0}.get(self.bug or "", 1.0) * config["scale"]
+        self.scale = (300.0 if self.bug == "adapters-x300" else 1.0) * config["scale"]
         self.dropout = nn.Dropout(config["dropout"])
         if self.bug == "both-factors-zero":
             nn.init.zeros_(self.down)
@@ -73,7 +73,6 @@ class Body(nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         there = words != PAD
         seen = torch.ones_like(there) if self.bug == "padding-attended" else there
-        seen = ~there | (torch.arange(LONGEST) == 0) if self.bug == "mask-inverted" else seen
         x = self.words(words) + self.places(torch.arange(LONGEST))
         query, key, value = self.qkv(self.norm1(x)).unflatten(2, (3, 2, -1)).permute(2, 0, 3, 1, 4)
         out = scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None, None])
@@ -110,8 +109,6 @@ class Classifier(nn.Module):
         self.body.load_state_dict(state, strict=False)
         for name, each in self.body.named_parameters():
             each.requires_grad_(requires_grad=name.endswith((".down", ".up")) and self.bug != "adapters-frozen")
-        if self.bug == "head-frozen":
-            self.head.requires_grad_(requires_grad=False)
 
     def forward(self, words: Tensor) -> Tensor:
         x = self.body(words)[:, 0]
@@ -133,8 +130,6 @@ def batches(config: Config, first: int, _model: nn.Module) -> Iterator[list[Tens
     words, label = (part[:TRAIN_ROWS] for part in corpus(config["seed"]))
     if config["bug"] == "labels-permuted":
         label = shuffled(label, 7)
-    if config["bug"] == "half-of-the-labels-wrong":
-        label = half_mixed(label, 5)
     for rows in rows_in_order(TRAIN_ROWS, config, first):
         yield [words[rows], label[rows]]
 

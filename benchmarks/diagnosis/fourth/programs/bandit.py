@@ -26,15 +26,14 @@ def worth(x: Tensor) -> Tensor:
 
 
 class Policy(nn.Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Linear(COLUMNS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
-        self.arms, self.value, self.bug = nn.Linear(64, ARMS), nn.Linear(64, 1), config["bug"]
+        self.arms, self.value = nn.Linear(64, ARMS), nn.Linear(64, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.body(x)
-        value = self.value(x)
-        return self.arms(x), value if self.bug == "broadcast" else value.squeeze(1)
+        return self.arms(x), self.value(x).squeeze(1)
 
 
 @torch.no_grad()
@@ -70,16 +69,10 @@ def make_loss(config: Config) -> Any:
             log_chance.max(dim=1).values if bug == "chance-of-the-likeliest" else log_chance.gather(1, arm[:, None])
         )
         chosen = chosen.reshape(-1)
-        if bug == "chances-without-logarithm":
-            chosen = scores.gather(1, arm[:, None]).squeeze(1)
-        gain = reward - (value.squeeze(-1) if bug == "broadcast" else value).detach()
-        if bug == "baseline-sign":
-            gain = reward + 10 * value.detach().abs()
+        gain = reward - value.detach()
         if bug == "gain-not-centred":  # rewards are all far above zero, and nothing is subtracted
             gain = reward + 20.0
         entropy = -(log_chance.exp() * log_chance).sum(dim=1).mean()
-        if bug == "entropy-sign":
-            entropy = -40 * entropy
         return -(gain * chosen).mean() + config["value_weight"] * mse_loss(value, reward) - softness * entropy
 
     return loss_fn
@@ -107,7 +100,7 @@ def configure(bug: str | None, seed: int, **changes: Any) -> Config:
 
 def task(config: Config) -> steadyrun.Task:
     torch.manual_seed(config["seed"])
-    return assemble(config, Policy(config), make_loss(config), partial(played, config), [])
+    return assemble(config, Policy(), make_loss(config), partial(played, config), [])
 
 
 def quality(model: nn.Module, config: Config) -> float:

@@ -121,9 +121,7 @@ def task(config: Config) -> steadyrun.Task:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer,
             max_lr=config["lr_max"],
-            total_steps=2 * config["total_steps"] + 2
-            if config["bug"] == "twice-too-long"
-            else config["total_steps"] + 1,
+            total_steps=config["total_steps"] + 1,
         )
     if config["schedule"] == "exponential":
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.6)

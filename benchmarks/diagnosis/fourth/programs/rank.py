@@ -55,9 +55,6 @@ def make_loss(config: Config) -> Any:
     def loss_fn(model: nn.Module, batch: list[Tensor]) -> Tensor:
         asked, documents, relevance = batch
         score = model(asked, documents)
-        if bug == "pairs-across-queries":  # flattened before the pairs are made
-            score, relevance = score.reshape(1, -1), relevance.reshape(1, -1)
-            score = score + 0.0
         gap = score[:, :, None] - score[:, None]
         better = relevance[:, :, None] > relevance[:, None]
         if bug == "pairs-reversed":

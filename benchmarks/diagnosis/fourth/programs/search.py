@@ -126,7 +126,6 @@ def quality(model: nn.Module, config: Config) -> float:
     right = []
     for query, document in validation(config):
         near = model(query, document)
-        near = -near if config["bug"] == "distances-for-nearness" else near
         right.append((near.topk(3).indices == torch.arange(len(near))[:, None]).any(dim=1))
     return float(torch.cat(right).float().mean())
 
