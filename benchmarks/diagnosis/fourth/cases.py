@@ -258,7 +258,6 @@ TWINS_OF: dict[str, str] = {
     "gain-not-centred": "bandit",
     "chance-of-the-likeliest": "bandit",
     "entropy-x3000": "bandit",
-    "never-explores": "bandit",
     "rewards-x1e5": "bandit",
     "value-term-x1000": "both",
     "values-in-raw-units": "both",

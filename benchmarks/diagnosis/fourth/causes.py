@@ -148,7 +148,9 @@ CAUSES: dict[str, Cause] = {
         "micro-batches-lost", "the gradients of all but the last micro-batch do nothing, which is only a little worse"
     ),
     "not-divided": shared("not-divided", "the rate is in effect four times as high, which this run bears"),
-    "never-zeroed": shared("never-zeroed"),
+    "never-zeroed": shared(
+        "never-zeroed", "Adam divides the sum of all gradients by its own size, so that some learn as well"
+    ),
     "zeroed-once-an-epoch": Cause("gradients are zeroed once an epoch", "gradients kept"),
     "stepped-once-an-epoch": Cause(
         "the optimizer steps once an epoch, by an indentation", "optimizer steps too seldom"
@@ -181,7 +183,11 @@ CAUSES: dict[str, Cause] = {
     "maps-averaged": Cause("the maps of all marks are averaged before they are compared", "wrong formula"),
     "broadcast": shared("broadcast"),
     "padding-read": Cause("the state is read at the end of the padding", "padding is learned"),
-    "padding-attended": Cause("padding is attended to", "padding is learned"),
+    "padding-attended": Cause(
+        "padding is attended to",
+        "padding is learned",
+        "the answer to a sentence depends on how far it is padded, which hardly matters here",
+    ),
     "padding-averaged": Cause(
         "padding counts in the mean over the words",
         "padding is learned",
@@ -222,7 +228,6 @@ CAUSES: dict[str, Cause] = {
     "gain-not-centred": Cause("rewards are all far above zero and nothing is subtracted", "no baseline"),
     "chance-of-the-likeliest": Cause("the chance of the likeliest arm for that of the drawn one", "wrong formula"),
     "entropy-x3000": Cause("the entropy weighs 3000 times too much: arms stay random", "collapse"),
-    "never-explores": shared("never-explores"),
     "rewards-x1e5": Cause("rewards are in units that make them 1e5 times as large", "rewards not scaled"),
     "value-term-x1000": Cause("the term of the value weighs 1000 times too much", "loss term outweighs the others"),
     "values-in-raw-units": Cause("values of about 300 are not normalised", "loss term outweighs the others"),

@@ -44,7 +44,7 @@ def played(config: Config, first: int, model: nn.Module) -> Iterator[list[Tensor
         draw = drawn(7919 * config["seed"] + (0 if bug == "same-world" else number))
         x = torch.randn(config["batch_size"], COLUMNS, generator=draw)
         chances = model(x)[0].softmax(dim=1)
-        arm = chances.argmax(dim=1) if bug == "never-explores" else chances.multinomial(1, generator=draw).squeeze(1)
+        arm = chances.multinomial(1, generator=draw).squeeze(1)
         reward = worth(x).gather(1, arm[:, None]).squeeze(1)
         reward = reward + config["noise"] * torch.randn(len(reward), generator=draw)
         if bug == "reward-sign":
