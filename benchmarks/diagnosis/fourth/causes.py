@@ -228,5 +228,5 @@ CAUSES: dict[str, Cause] = {
     "schedule-restarted": shared("schedule-restarted", "the run ends at half of its peak rate"),
     "data-restarted": shared("data-restarted", "a part of the data is seen more often"),
     "old-weights": shared("old-weights"),
-    "partly-loaded": shared("partly-loaded"),
+    "partly-loaded": shared("partly-loaded", "the rest of the run is long enough to learn that part again"),
 }
