@@ -2,7 +2,7 @@
 
 Trains every program with every bug and the healthy ones, asks steadyrun (and the other tools that are installed) what
 is wrong, and writes benchmarks/diagnosis.md. Results are kept in build/diagnosis, one file per case. `--fleet second`
-(or `third`) does the same with the programs of that fleet, with results and page in build/diagnosis-second.
+(or `third`, `fourth`) does the same with the programs of that fleet, with results and page in build/diagnosis-second.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from typing import Any
 from diagnosis import cases as first
 from diagnosis import seen
 from diagnosis.causes import CAUSES
+from diagnosis.fourth import cases as fourth
+from diagnosis.fourth import causes as fourth_causes
 from diagnosis.running import ROOT, build
 from diagnosis.second import cases as second
 from diagnosis.second import causes as second_causes
@@ -49,6 +51,11 @@ Written by `python benchmarks/diagnosis --fleet third`. Programs of further kind
 rules and frozen before anybody asked about them. Columns and words are those of benchmarks/diagnosis.md; the causes and
 the answers that name them are in benchmarks/diagnosis/third."""
 
+FOURTH = """\
+Written by `python benchmarks/diagnosis --fleet fourth`. Programs of more kinds, written without knowledge of the rules
+and frozen before anybody asked about them. Columns and words are those of benchmarks/diagnosis.md; the causes and the
+answers that name them are in benchmarks/diagnosis/fourth."""
+
 FLEETS: dict[str, Fleet] = {
     "first": Fleet(
         *("first", first.cases, CAUSES, seen.twin, ROOT / "benchmarks" / "diagnosis.md", FIRST, seen.REMARKS),
@@ -61,6 +68,10 @@ FLEETS: dict[str, Fleet] = {
     "third": Fleet(
         *("third", third.cases, third_causes.CAUSES, third.twin, build("third") / "diagnosis.md", THIRD),
         remarks={bug: third_causes.damage(bug) for bug in third_causes.DAMAGE},
+    ),
+    "fourth": Fleet(
+        *("fourth", fourth.cases, fourth_causes.CAUSES, fourth.twin, build("fourth") / "diagnosis.md", FOURTH),
+        remarks={bug: fourth_causes.damage(bug) for bug in fourth_causes.DAMAGE},
     ),
 }
 

@@ -9,6 +9,9 @@ import torch
 from diagnosis.asking import judge
 from diagnosis.causes import CAUSES as FIRST
 from diagnosis.fleets import FLEETS
+from diagnosis.fourth import cases as fourth
+from diagnosis.fourth import causes as fourth_causes
+from diagnosis.fourth.families import ANSWERS as FOURTH_ANSWERS
 from diagnosis.harness import Silent
 from diagnosis.running import run_folder
 from diagnosis.second import cases as second
@@ -18,12 +21,18 @@ from diagnosis.third import cases as third
 from diagnosis.third import causes as third_causes
 from diagnosis.third.families import ANSWERS as THIRD_ANSWERS
 
-FROZEN = {"second": second, "third": third}
+FROZEN = {"second": second, "third": third, "fourth": fourth}
 PROGRAMS = sorted(
     (fleet, program) for fleet, of in FROZEN.items() for program in {each for each, _ in of.HEALTHY.values()}
 )
 STEPS = ["second graph-never-zeroed", "second keyword-same-batch", "second diffusion-rate-grows"]
 STEPS += ["third flow-never-zeroed", "third cloud-same-batch", "third writer-rate-grows", "third triplet-far-ignored"]
+STEPS += [
+    "fourth chunks-never-zeroed",
+    "fourth recur-same-batch",
+    "fourth both-zeroed-once-an-epoch",
+    "fourth wave-two-ahead",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +60,10 @@ def test_a_task_takes_the_step_that_the_program_takes(name: str, tmp_path: Path)
         assert float(task.train_step(task, batch)) == log.rows[step]["loss"]
 
 
-@pytest.mark.parametrize(("fleet", "program"), [("second", "forecast"), ("third", "flow"), ("third", "writer")])
+@pytest.mark.parametrize(
+    ("fleet", "program"),
+    [("second", "forecast"), ("third", "flow"), ("third", "writer"), ("fourth", "recur"), ("fourth", "sharpen")],
+)
 def test_a_resumed_program_really_goes_on(fleet: str, program: str, tmp_path: Path) -> None:
     (case,) = FROZEN[fleet].cases(1, f"healthy-{program}")
     settings = {"steps": 8, "val_every": 2, "record": Silent}
@@ -71,7 +83,7 @@ def test_a_program_that_declares_little_is_built_from_it(tmp_path: Path) -> None
     assert isinstance(case.module.task(declared).optimizer, torch.optim.SGD)
 
 
-@pytest.mark.parametrize(("cases", "causes"), [(second, second_causes), (third, third_causes)])
+@pytest.mark.parametrize(("cases", "causes"), [(second, second_causes), (third, third_causes), (fourth, fourth_causes)])
 def test_the_tables_fit_together(cases: ModuleType, causes: ModuleType) -> None:
     assert cases.TWINS_OF.keys() == causes.CAUSES.keys() == causes.DAMAGE.keys()
     assert not causes.CAUSES.keys() & FIRST.keys()  # a bug is looked up by its name alone
@@ -86,21 +98,24 @@ def test_the_tables_fit_together(cases: ModuleType, causes: ModuleType) -> None:
 
 
 def test_families_are_used_and_shared_bugs_have_the_same_one() -> None:
-    families = {
-        fleet.name: {cause.family for cause in fleet.causes.values()} for fleet in (FLEETS["second"], FLEETS["third"])
-    }
+    families = {name: {cause.family for cause in FLEETS[name].causes.values()} for name in FROZEN}
     assert families["second"] == ANSWERS.keys()
     assert families["third"] <= THIRD_ANSWERS.keys()
     assert THIRD_ANSWERS.keys() == families["third"] | ANSWERS.keys()
     for bug in third_causes.CAUSES.keys() & second_causes.CAUSES.keys():
         assert third_causes.CAUSES[bug].family == second_causes.CAUSES[bug].family
+    assert families["fourth"] <= FOURTH_ANSWERS.keys()
+    assert FOURTH_ANSWERS.keys() == families["fourth"] | THIRD_ANSWERS.keys()
+    for earlier in (second_causes, third_causes):
+        for bug in fourth_causes.CAUSES.keys() & earlier.CAUSES.keys():
+            assert fourth_causes.CAUSES[bug].family == earlier.CAUSES[bug].family
 
 
 def test_a_fleet_has_its_own_folder_and_the_first_is_the_default() -> None:
-    for fleet, program in (("second", "vae"), ("third", "flow")):
+    for fleet, program in (("second", "vae"), ("third", "flow"), ("fourth", "wave")):
         (case,) = FROZEN[fleet].cases(1, f"healthy-{program}")
         assert run_folder(case).parts[-3:] == (f"diagnosis-{fleet}", "runs", f"healthy-{program}")
-    assert list(FLEETS) == ["first", "second", "third"]
+    assert list(FLEETS) == ["first", "second", "third", "fourth"]
 
 
 def test_a_headline_of_the_family_is_right() -> None:

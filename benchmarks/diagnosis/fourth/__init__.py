@@ -1,0 +1,1 @@
+"""The fourth fleet: programs of more kinds, frozen before anybody asked steadyrun about them."""
