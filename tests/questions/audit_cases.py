@@ -58,6 +58,16 @@ def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
 
 
+def used_copy(*, moves: float) -> dict[str, Any]:
+    """A copy that training uses, while the model moves away from where both began."""
+    steps = np.arange(len(SAMPLED))
+    return {
+        "copy/size": (SAMPLED, 5.0 + moves * steps),
+        "copy/model_size": (SAMPLED, 5.0 + 0.2 * steps),
+        "copy/distance": (SAMPLED, 0.5 * steps),
+    }
+
+
 def called(given: int, in_training: int, uneven: float, *losses: float, **more: Any) -> Synthetic:
     """A run whose validations give the model so many tensors and call one part so much more often."""
     calls = {"given": given, "given_in_training": in_training, "uneven": uneven, "part": "decoder"}
@@ -109,8 +119,9 @@ def labelled(**more: Any) -> Synthetic:
     return stuck(**{**seen, **more})
 
 
-def frozen(*names: str) -> dict[str, Any]:
-    weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
+def frozen(*names: str, **more: float) -> dict[str, Any]:
+    made = {**weight("", "Linear", [8, 8], 0.02, fan_in=8), **more}
+    weights = [{**made, "name": name, "trainable": name not in names} for name in "ab"]
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
 
 
@@ -208,6 +219,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
+    ("A2.5", "target-stands-still", run(**used_copy(moves=0.0))),
+    ("A2.5", "pass", run(**used_copy(moves=0.1))),
+    ("A2.5", "pass", run(config={"init": "pretrained"}, **used_copy(moves=0.0))),  # a reference model
     ("A2.6", "missing", run(events=validations((3, 0)))),
     ("A2.6", "alike", called(2, 2, 1.0, *BEHIND)),
     ("A2.6", "alike", called(3, 2, 2.0, *BEHIND)),  # layers that training skips at random, a mask of validation
@@ -226,6 +240,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.9", "pass", run(**{"fit/squared": at(0.5), "fit_guess/squared": at(1.0)})),
     ("A5.9", "constant", run(loss=np.full(600, 0.1), **{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
     ("A5.9", "not-applicable", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),  # one term of several
+    ("A5.9", "same-twice", run(manifest=objective(contrastive=True), passes_alike=at(1.0))),
+    ("A5.9", "not-applicable", run(manifest=objective(contrastive=True), passes_alike=at(0.0))),
     ("A5.9", "missing", run(**{"fit/squared": ([0], [0.1]), "fit_guess/squared": ([0], [0.0])})),
     ("S1.4", "by-heart-alone", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
     (
@@ -252,6 +268,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.1", "pass", run()),
     ("A3.1", "squashed-twice", run(manifest=objective(squashed="softmax"))),
     ("A3.1", "not-logarithms", run(manifest=objective(probabilities=True))),
+    ("A3.1", "wrong-axis", run(manifest=objective(wrong_axis=[32, 10]))),
+    ("A3.1", "out-of-reach", run(**{"fit_out_of_reach/squared": at(0.5)})),
+    ("A3.1", "pass", run(**{"fit_out_of_reach/squared": at(0.1)})),
+    ("A3.1", "rewards-errors", run(**{"fit_weight/squared": at(-2.0)})),
+    ("A3.1", "pass", run(**{"fit_weight/squared": at(2.0)})),
+    ("A3.1", "one-sided", run(**{"fit_odds/logits": at(100.0)})),
+    ("A3.1", "pass", run(**{"fit_odds/logits": at(1.2)})),
     ("A3.1", "missing", run(manifest={"inferred": {}})),
     ("A3.2", "pass", run()),
     ("A3.2", "broadcast", run(manifest=objective(broadcast=[[32, 1], [32, 32]]))),
@@ -297,6 +320,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A4.4", "pass", run(manifest=frozen())),
     ("A4.4", "nothing-trainable", run(manifest=frozen("a", "b"))),
     ("A4.4", "frozen-at-random", run(manifest=frozen("a"))),
+    (
+        "A4.4",
+        "perhaps-at-random",
+        run(config={"init": "pretrained"}, manifest=frozen("a", min=-0.353, max=0.35)),
+    ),
     ("A4.4", "some-frozen", run(config={"init": "pretrained"}, manifest=frozen("a"))),
     ("A4.4", "missing", run(manifest={"param_groups": None})),
     ("A4.5", "pass", run()),

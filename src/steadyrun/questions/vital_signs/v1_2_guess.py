@@ -91,12 +91,12 @@ def _unmet(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding |
             continue
         if float(np.max(guess.values)) > limit["alike"]:  # its targets differ
             continue
-        start, ratio = float(fit.values[0]), float(np.mean(fit.values[-last:]) / max(fit.values[0], 1e-30))
-        if ratio > limit["unmet"]:
+        start, end = float(fit.values[0]), float(np.mean(fit.values[-last:]))
+        if start > 0 and end > limit["unmet"] * start:
             word = _word(name.partition("/")[2])
             message = f"the loss fell from {shown(loss.start)} to {shown(loss.end)}, a condition in it ({word})"
-            message = f"{message} from {shown(start)} to {shown(ratio * start)}: other terms outweigh it."
-            return Finding("term-left-behind", message, {"ratio": ratio, "steps": loss.steps})
+            message = f"{message} from {shown(start)} to {shown(end)}: other terms outweigh it."
+            return Finding("term-left-behind", message, {"left": end / start, "steps": loss.steps})
     return None
 
 

@@ -40,7 +40,7 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
         points = run.maybe(name)
         if points is None or len(points) < limit["samples"]:
             continue
-        third = len(points) // 3
+        third = len(points) // limit.count("parts")
         first, last = points.values[:third], points.values[-third:]
         start, end = float(np.mean(first)), float(np.mean(last))
         surely = limit["value_errors"] * float(np.sqrt((np.var(first, ddof=1) + np.var(last, ddof=1)) / third))
@@ -96,6 +96,14 @@ QUESTION = Question(
             meaning="how many means of a value function's targets show their trend",
             seed="",
             decision="half of what a logged curve needs: each is a mean over a batch",
+        ),
+        Threshold(
+            name="parts",
+            value=3,
+            unit="equal parts of the samples",
+            meaning="of how many the first and the last are compared",
+            seed="",
+            decision="a third of ten samples has a spread that can be measured",
         ),
         Threshold(
             name="value_errors",
