@@ -280,3 +280,71 @@ def test_a_policy_whose_value_function_shows_the_return(sign: float, answer: str
             run.step(loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "V1.8") == answer, str(report)
+
+
+class Texts(nn.Module):
+    """The mean of words and places, with or without the places."""
+
+    def __init__(self, *, places: bool) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(30, 16), nn.Embedding(6, 16), nn.Linear(6 * 16, 5)
+        self.uses_places = places
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = self.words(ids)
+        if self.uses_places:
+            hidden = hidden + self.places(torch.arange(6))
+        return self.head(hidden.flatten(1))
+
+
+@pytest.mark.parametrize(("places", "answer"), [(False, "table-unused"), (True, "pass")])
+def test_an_embedding_that_is_forgotten(places: bool, answer: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Texts(places=places)
+    optimizer = adam(model)
+    with steadyrun.record(tmp_path / "run", config={"num_classes": 5}) as run:
+        run.watch(model, optimizer, capture=False)
+        for _ in range(100):
+            ids = torch.randint(30, (32, 6))
+            loss = functional.cross_entropy(model(ids), ids[:, 2] % 5)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)
+    report = steadyrun.check(tmp_path / "run")
+    assert found(report, "A4.3") == answer, str(report)
+
+
+@pytest.mark.parametrize(
+    ("lost", "code", "answer"),
+    [
+        ("average", "A2.5", "lost-at-resume"),
+        ("weights", "A6.2", "back-at-start"),
+        ("", "A2.5", "pass"),
+        ("", "A6.2", "pass"),
+    ],
+)
+def test_what_a_resume_loses(lost: str, code: str, answer: str, tmp_path: Path) -> None:
+    task, model = Task(), classifier()
+    average, fresh = copy.deepcopy(model), copy.deepcopy(model)
+    for first in (0, 300):
+        if first and lost == "average":
+            average = copy.deepcopy(fresh)
+        if first and lost == "weights":
+            model.load_state_dict(fresh.state_dict())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        with steadyrun.record(tmp_path / "run", config={"num_classes": 10}) as run:
+            run.watch(model, optimizer, capture=False)
+            for step, (inputs, labels) in enumerate(task.batches(300), start=first):
+                loss = functional.cross_entropy(model(inputs), labels)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(loss)
+                with torch.no_grad():
+                    for old, new in zip(average.parameters(), model.parameters(), strict=True):
+                        old.lerp_(new, 0.01)
+                    if step % 20 == 19:
+                        run.val(functional.cross_entropy(average(task.held_out[0]), task.held_out[1]))
+    report = steadyrun.check(tmp_path / "run")
+    assert found(report, code) == answer, str(report)

@@ -9,6 +9,7 @@ from cases import (
     BIAS,
     FALLING,
     MANIFEST,
+    MATRIX,
     NORMS,
     OBJECTIVE,
     SAMPLED,
@@ -56,6 +57,9 @@ def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event
     names = ("copy_distance", "copy_size", "size")
     modes = [dict(zip(names, one, strict=True)) | {"copy_untouched": untouched} for one in facts]
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
+
+
+AVERAGE = ((0.2, 5.0, 5.1), (0.15, 5.1, 5.2), (0.1, 5.3, 5.4))
 
 
 def used_copy(*, moves: float) -> dict[str, Any]:
@@ -212,6 +216,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A6.2", "not-applicable", run()),
     ("A6.2", "pass", run(events=[Event("resume", 300, 0.0)])),
     ("A6.2", "set-back", run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, FALLING + 2))),
+    (
+        "A6.2",
+        "back-at-start",
+        run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, np.roll(FALLING, 300))),
+    ),
     ("A6.2", "missing", run(events=[Event("resume", 595, 0.0)])),
     ("A2.5", "not-applicable", run(events=validations((3, 0)))),
     ("A2.5", "pass", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3)))),
@@ -219,6 +228,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
+    (
+        "A2.5",
+        "lost-at-resume",
+        run(events=[*copies(*AVERAGE, (0.4, 4.5, 5.5)), Event("resume", 380, 0.0)]),
+    ),
+    ("A2.5", "pass", run(events=[*copies(*AVERAGE, (0.05, 5.4, 5.5)), Event("resume", 380, 0.0)])),
     ("A2.5", "target-stands-still", run(**used_copy(moves=0.0))),
     ("A2.5", "pass", run(**used_copy(moves=0.1))),
     ("A2.5", "pass", run(config={"init": "pretrained"}, **used_copy(moves=0.0))),  # a reference model
@@ -315,6 +330,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A4.3", "pass", run()),
     ("A4.3", "cut-off", run(manifest=objective(unreached=["a"], unreached_count=1, cut_before="head"))),
     ("A4.3", "nothing-reached", run(manifest=objective(unreached=["a", "b"], unreached_count=2))),
+    (
+        "A4.3",
+        "table-unused",
+        run(
+            manifest=objective(unreached=["p.weight"], unreached_count=1)
+            | {"initial_weights": [MATRIX, weight("p.weight", "Embedding", [16, 128], 0.02)]}
+        ),
+    ),
     ("A4.3", "unused", run(manifest=objective(unreached=["pooler"], unreached_count=1))),
     ("A4.3", "missing", run(manifest={"inferred": {}})),
     ("A4.4", "pass", run(manifest=frozen())),

@@ -41,7 +41,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     ),
     "gradient cut off": ("A4.3:cut-off", "P4.5:cut-off"),
     "weights not registered": ("A4.2:unregistered", "P4.4:unregistered"),
-    "input not used": ("P3.5:inputs-ignored",),
+    "input not used": ("P3.5:inputs-ignored", "A4.3:table-unused"),
     "frozen at random": ("A4.4:frozen-at-random", "A4.4:perhaps-at-random"),
     "micro-batches lost": ("P5.3:only-last", "A1.2:erased", "P5.1:erased", "A1.4:erased", "A1.4:perhaps-erased"),
     "micro-batches not divided": ("C6.3:not-divided", "P5.3:not-divided"),
@@ -102,5 +102,5 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "optimizer state lost at the resume": ("D2.3:optimizer-reset", "C6.2:rebuilt", "P5.6:lost"),
     "schedule begins again at the resume": ("C2.1:restarted",),
     "data begin again at the resume": ("A5.2:from-the-start",),
-    "weights lost at the resume": ("A6.2:set-back",),
+    "weights lost at the resume": ("A6.2:set-back", "A6.2:back-at-start"),
 }

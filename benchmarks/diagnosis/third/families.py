@@ -19,7 +19,7 @@ NEW: dict[str, tuple[str, ...]] = {
     "inputs lose their content": ("P3.5:inputs-ignored",),
     "teacher at random": (),
     "average of weights stands still": ("A2.5:never-moves", "A2.5:lags"),
-    "average of weights lost at the resume": ("A2.5:never-moves", "A2.5:lags"),
+    "average of weights lost at the resume": ("A2.5:never-moves", "A2.5:lags", "A2.5:lost-at-resume"),
     "output cannot reach the target": ("A3.1:out-of-reach",),
     "activation without curvature": (),
     "target network stands still": ("A2.5:target-stands-still",),

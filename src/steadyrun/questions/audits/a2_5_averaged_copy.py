@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from steadyrun.questions.facts import known_facts
@@ -26,6 +27,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if len(sizes) == 1 and last["size"] != first["size"]:
         message = f"{words}, and has not moved in {len(copies)} validations while the weights did."
         return Finding("never-moves", message, measured, copies[0][0])
+    if (lost := _lost_at_resume(run, limit, copies)) is not None:
+        return lost
     if last["copy_untouched"]:
         message = (
             f"{last['copy_untouched']:g} normalisations of the copy have their initial statistics, the model's not."
@@ -39,6 +42,31 @@ def find(run: Signals, limit: Limits) -> Finding:
             message = f"{words}, and validation is {shown(measured['gap'])} times the training loss."
             return Finding("lags", message, measured, copies[-1][0])
     return Finding("pass", f"{words}.", measured)
+
+
+def _lost_at_resume(run: Signals, limit: Limits, copies: list[tuple[int | None, dict[str, float]]]) -> Finding | None:
+    """A copy that jumps at a resume, away from the model, which does not jump."""
+    for seam in (event.step for event in run.events("resume") if event.step is not None):
+        before = [modes for step, modes in copies if step is not None and step < seam]
+        after = next((modes for step, modes in copies if step is not None and step >= seam), None)
+        if len(before) < limit["before"] or after is None:
+            continue
+        jumped = [_jump(before, after, name) > limit["jump"] for name in ("copy_size", "size")]
+        near, far = before[-1]["copy_distance"], after["copy_distance"]
+        if jumped == [True, False] and far > limit["jump"] * near:
+            message = (
+                f"the copy that is validated was {percent(near)} of the weights' size away from them before the resume "
+                f"at step {seam}, and is {percent(far)} away after it."
+            )
+            return Finding("lost-at-resume", message, {"distance": far, "before": near}, seam)
+    return None
+
+
+def _jump(before: list[dict[str, float]], after: dict[str, float], name: str) -> float:
+    """The change of a size at the seam, as a multiple of the largest one between two validations before it."""
+    sizes = [modes[name] for modes in before]
+    usual = max(abs(later - earlier) for earlier, later in pairwise(sizes))
+    return abs(after[name] - sizes[-1]) / usual if usual > 0 else 0.0
 
 
 def _in_training(run: Signals, limit: Limits) -> Finding:
@@ -93,6 +121,22 @@ QUESTION = Question(
             decision="an average over the last hundreds of steps is a few percent away",
         ),
         Threshold(
+            name="before",
+            value=3,
+            unit="validations",
+            meaning="how many before a resume show how a copy usually moves",
+            seed="",
+            decision="two changes at least",
+        ),
+        Threshold(
+            name="jump",
+            value=3,
+            unit="times",
+            meaning="how much more than between two validations a copy may move at a resume, and away from the model",
+            seed="",
+            decision="measured: below 1 for averages that are restored, 4 for one that begins again",
+        ),
+        Threshold(
             name="samples",
             value=8,
             unit="sampled steps",
@@ -142,6 +186,13 @@ QUESTION = Question(
             fix="Copy buffers as well (AveragedModel(…, use_buffers=True)), or call torch.optim.swa_utils.update_bn.",
             explains=("C4.2", "S1.3", "V1.3"),
             proved=True,
+        ),
+        Outcome(
+            name="lost-at-resume",
+            answer=FAULT,
+            meaning="the averaged copy was not restored when the run was resumed",
+            fix="Save the average with the checkpoint (ema.state_dict()), and load it with the model.",
+            explains=("C4.2", "S1.3", "V1.3"),
         ),
         Outcome(
             name="target-stands-still",
