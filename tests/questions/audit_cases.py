@@ -9,6 +9,7 @@ from cases import (
     BIAS,
     FALLING,
     MANIFEST,
+    MATRIX,
     NORMS,
     OBJECTIVE,
     SAMPLED,
@@ -56,6 +57,19 @@ def copies(*facts: tuple[float, float, float], untouched: int = 0) -> list[Event
     names = ("copy_distance", "copy_size", "size")
     modes = [dict(zip(names, one, strict=True)) | {"copy_untouched": untouched} for one in facts]
     return [Event("validation", 100 * (index + 1), 0.0, 0, {"modes": one}) for index, one in enumerate(modes)]
+
+
+AVERAGE = ((0.2, 5.0, 5.1), (0.15, 5.1, 5.2), (0.1, 5.3, 5.4))
+
+
+def used_copy(*, moves: float) -> dict[str, Any]:
+    """A copy that training uses, while the model moves away from where both began."""
+    steps = np.arange(len(SAMPLED))
+    return {
+        "copy/size": (SAMPLED, 5.0 + moves * steps),
+        "copy/model_size": (SAMPLED, 5.0 + 0.2 * steps),
+        "copy/distance": (SAMPLED, 0.5 * steps),
+    }
 
 
 def called(given: int, in_training: int, uneven: float, *losses: float, **more: Any) -> Synthetic:
@@ -109,8 +123,9 @@ def labelled(**more: Any) -> Synthetic:
     return stuck(**{**seen, **more})
 
 
-def frozen(*names: str) -> dict[str, Any]:
-    weights = [{**weight(name, "Linear", [8, 8], 0.02, fan_in=8), "trainable": name not in names} for name in "ab"]
+def frozen(*names: str, **more: float) -> dict[str, Any]:
+    made = {**weight("", "Linear", [8, 8], 0.02, fan_in=8), **more}
+    weights = [{**made, "name": name, "trainable": name not in names} for name in "ab"]
     return {"initial_weights": weights, "param_groups": [{"optimizer": 0, "settings": {}, "parameters": ["a", "b"]}]}
 
 
@@ -201,6 +216,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A6.2", "not-applicable", run()),
     ("A6.2", "pass", run(events=[Event("resume", 300, 0.0)])),
     ("A6.2", "set-back", run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, FALLING + 2))),
+    (
+        "A6.2",
+        "back-at-start",
+        run(events=[Event("resume", 300, 0.0)], loss=np.where(STEPS < 300, FALLING, np.roll(FALLING, 300))),
+    ),
     ("A6.2", "missing", run(events=[Event("resume", 595, 0.0)])),
     ("A2.5", "not-applicable", run(events=validations((3, 0)))),
     ("A2.5", "pass", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3)))),
@@ -208,6 +228,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A2.5", "statistics-left-behind", run(events=copies((0.1, 5.0, 5.1), (0.1, 5.2, 5.3), untouched=2))),
     ("A2.5", "lags", run(events=copies((0.1, 5.0, 5.1), (0.5, 5.2, 5.3)), val_loss=([99, 599], [6.0, 6.0]))),
     ("A2.5", "missing", run(events=copies((0.1, 5.0, 5.1)))),
+    (
+        "A2.5",
+        "lost-at-resume",
+        run(events=[*copies(*AVERAGE, (0.4, 4.5, 5.5)), Event("resume", 380, 0.0)]),
+    ),
+    ("A2.5", "pass", run(events=[*copies(*AVERAGE, (0.05, 5.4, 5.5)), Event("resume", 380, 0.0)])),
+    ("A2.5", "target-stands-still", run(**used_copy(moves=0.0))),
+    ("A2.5", "pass", run(**used_copy(moves=0.1))),
+    ("A2.5", "pass", run(config={"init": "pretrained"}, **used_copy(moves=0.0))),  # a reference model
     ("A2.6", "missing", run(events=validations((3, 0)))),
     ("A2.6", "alike", called(2, 2, 1.0, *BEHIND)),
     ("A2.6", "alike", called(3, 2, 2.0, *BEHIND)),  # layers that training skips at random, a mask of validation
@@ -226,6 +255,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.9", "pass", run(**{"fit/squared": at(0.5), "fit_guess/squared": at(1.0)})),
     ("A5.9", "constant", run(loss=np.full(600, 0.1), **{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),
     ("A5.9", "not-applicable", run(**{"fit/squared": at(0.1), "fit_guess/squared": at(0.0)})),  # one term of several
+    ("A5.9", "same-twice", run(manifest=objective(contrastive=True), passes_alike=at(1.0))),
+    ("A5.9", "not-applicable", run(manifest=objective(contrastive=True), passes_alike=at(0.0))),
     ("A5.9", "missing", run(**{"fit/squared": ([0], [0.1]), "fit_guess/squared": ([0], [0.0])})),
     ("S1.4", "by-heart-alone", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
     (
@@ -252,6 +283,13 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A3.1", "pass", run()),
     ("A3.1", "squashed-twice", run(manifest=objective(squashed="softmax"))),
     ("A3.1", "not-logarithms", run(manifest=objective(probabilities=True))),
+    ("A3.1", "wrong-axis", run(manifest=objective(wrong_axis=[32, 10]))),
+    ("A3.1", "out-of-reach", run(**{"fit_out_of_reach/squared": at(0.5)})),
+    ("A3.1", "pass", run(**{"fit_out_of_reach/squared": at(0.1)})),
+    ("A3.1", "rewards-errors", run(**{"fit_weight/squared": at(-2.0)})),
+    ("A3.1", "pass", run(**{"fit_weight/squared": at(2.0)})),
+    ("A3.1", "one-sided", run(**{"fit_odds/logits": at(100.0)})),
+    ("A3.1", "pass", run(**{"fit_odds/logits": at(1.2)})),
     ("A3.1", "missing", run(manifest={"inferred": {}})),
     ("A3.2", "pass", run()),
     ("A3.2", "broadcast", run(manifest=objective(broadcast=[[32, 1], [32, 32]]))),
@@ -292,11 +330,24 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A4.3", "pass", run()),
     ("A4.3", "cut-off", run(manifest=objective(unreached=["a"], unreached_count=1, cut_before="head"))),
     ("A4.3", "nothing-reached", run(manifest=objective(unreached=["a", "b"], unreached_count=2))),
+    (
+        "A4.3",
+        "table-unused",
+        run(
+            manifest=objective(unreached=["p.weight"], unreached_count=1)
+            | {"initial_weights": [MATRIX, weight("p.weight", "Embedding", [16, 128], 0.02)]}
+        ),
+    ),
     ("A4.3", "unused", run(manifest=objective(unreached=["pooler"], unreached_count=1))),
     ("A4.3", "missing", run(manifest={"inferred": {}})),
     ("A4.4", "pass", run(manifest=frozen())),
     ("A4.4", "nothing-trainable", run(manifest=frozen("a", "b"))),
     ("A4.4", "frozen-at-random", run(manifest=frozen("a"))),
+    (
+        "A4.4",
+        "perhaps-at-random",
+        run(config={"init": "pretrained"}, manifest=frozen("a", min=-0.353, max=0.35)),
+    ),
     ("A4.4", "some-frozen", run(config={"init": "pretrained"}, manifest=frozen("a"))),
     ("A4.4", "missing", run(manifest={"param_groups": None})),
     ("A4.5", "pass", run()),

@@ -44,6 +44,25 @@ def fit(ratio: float, *, guess: float = 2.0, samples: int = 12, name: str = "squ
     }
 
 
+SAMPLES = np.linspace(0, 550, 12).astype(int)
+FALLING_FAR = 2.0 * np.exp(-STEPS / 60) + 1e-3
+
+
+def weights(**terms: float) -> dict[str, Any]:
+    """How much each term counts in the loss."""
+    return {f"fit_weight/{name}": (SAMPLES, np.full(12, value)) for name, value in terms.items()}
+
+
+def condition(left: float) -> dict[str, Any]:
+    """A term whose targets are one number, and how much of its first error is left."""
+    return {"fit/squared": (SAMPLES, [1.0] + [left] * 11), "fit_guess/squared": (SAMPLES, np.zeros(12))}
+
+
+def value_targets(gain: float) -> dict[str, Any]:
+    """What a value function is taught: a return that goes up by `gain`, or down."""
+    return {"fit_target/squared": (SAMPLES, gain * np.linspace(0, 1, 12) + 0.05 * NOISE[:12])}
+
+
 SMALL = {
     "example_hash/train": (np.arange(64), np.arange(64.0)),
     "example_hash/val": (np.full(320, 1), np.arange(320.0)),
@@ -76,6 +95,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.2", "no-better", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01))),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, **fit(0.0, guess=0.0))),
     ("V1.2", "beats", run(**fit(0.4), **fit(1.1, name="absolute"))),
+    ("V1.2", "term-left-behind", run(**fit(0.4), **fit(0.95, name="absolute"), **weights(absolute=1e-3))),
+    ("V1.2", "beats", run(**fit(0.4), **fit(0.95, name="absolute"), **weights(absolute=1.0))),
+    ("V1.2", "term-left-behind", run(config=UNTOLD, manifest=NO_CLASSES, loss=FALLING_FAR, **condition(0.9))),
+    ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, loss=FALLING_FAR, **condition(0.01))),
     ("V1.2", "term-left-behind", long_run(**fit(0.4), **fit(1.1, name="absolute"))),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True), **fit(1.01))),
     ("V1.2", "not-applicable", run(config=UNTOLD, manifest=NO_CLASSES, **fit(1.01, samples=2))),
@@ -115,6 +138,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "steady", run(**{"eval/accuracy": 0.9 + 0.01 * NOISE})),
     ("V1.8", "flat", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.8", "not-applicable", run()),
+    ("V1.8", "rose", run(config=UNTOLD, manifest=graph_of(advantages=True), **value_targets(1.0))),
+    ("V1.8", "fell", run(config=UNTOLD, manifest=graph_of(advantages=True), **value_targets(-1.0))),
+    ("V1.8", "not-applicable", run(config=UNTOLD, manifest=graph_of(advantages=True), **value_targets(0.0))),
     ("V1.8", "not-applicable", run(reward_std=NOISE)),
     ("V1.7", "as-declared", run()),
     ("V1.7", "differs", run(**{"lr/0": np.full(600, 1e-3)})),

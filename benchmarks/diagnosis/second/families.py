@@ -30,7 +30,9 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "prepared differently": ("A5.6:differs", "A5.6:other-scale"),
     "numbered differently": (),
     "validation in training": ("C4.2:leak", "P1.8:leak"),
-    "target is visible": ("S1.1:sees-the-answer", "P3.6:sees-target", "A3.3:not-shifted", "P1.3:not-shifted"),
+    "target is visible": (
+        *("S1.1:sees-the-answer", "P3.6:sees-target", "A3.3:not-shifted", "P1.3:not-shifted", "A5.9:same-twice"),
+    ),
     "training unlike evaluation": (),
     "part outside the optimizer": ("A4.1:left-out", "A4.1:stale", "P4.1:left-out", "P4.1:stale"),
     "optimizer of another model": (
@@ -39,8 +41,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     ),
     "gradient cut off": ("A4.3:cut-off", "P4.5:cut-off"),
     "weights not registered": ("A4.2:unregistered", "P4.4:unregistered"),
-    "input not used": ("P3.5:inputs-ignored",),
-    "frozen at random": ("A4.4:frozen-at-random",),
+    "input not used": ("P3.5:inputs-ignored", "A4.3:table-unused"),
+    "frozen at random": ("A4.4:frozen-at-random", "A4.4:perhaps-at-random"),
     "micro-batches lost": ("P5.3:only-last", "A1.2:erased", "P5.1:erased", "A1.4:erased", "A1.4:perhaps-erased"),
     "micro-batches not divided": ("C6.3:not-divided", "P5.3:not-divided"),
     "padding is learned": (
@@ -64,13 +66,13 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "evaluation mode left on": ("A2.1:left-on", "A2.1:parts-left-on"),
     "validated in training mode": ("A2.2:in-training",),
     "collapse": ("S4.3:collapsed", "A5.9:constant"),
-    "wrong sign": ("C1.2:wrong-sign", "V1.8:fell"),
+    "wrong sign": ("C1.2:wrong-sign", "V1.8:fell", "A3.1:rewards-errors"),
     "wrong reduction": ("C1.2:wrong-reduction",),
     "squashed twice": ("A3.1:squashed-twice", "P3.2:squashed-twice"),
-    "softmax over the wrong axis": (),
+    "softmax over the wrong axis": ("A3.1:wrong-axis", "P3.7:rows-mix"),
     "broadcast": ("A3.2:broadcast", "P3.1:broadcast"),
     "wrong target": ("A3.3:not-shifted", "P1.3:not-shifted"),
-    "wrong formula": (),
+    "wrong formula": ("A3.1:not-logarithms", "A3.1:out-of-reach"),
     "schedule stepped too seldom": (
         *("C2.1:stepped-too-seldom", "C2.2:not-reached", "P5.8:not-as-declared", "P5.8:warmup-longer-than-run"),
     ),
@@ -100,5 +102,5 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "optimizer state lost at the resume": ("D2.3:optimizer-reset", "C6.2:rebuilt", "P5.6:lost"),
     "schedule begins again at the resume": ("C2.1:restarted",),
     "data begin again at the resume": ("A5.2:from-the-start",),
-    "weights lost at the resume": ("A6.2:set-back",),
+    "weights lost at the resume": ("A6.2:set-back", "A6.2:back-at-start"),
 }

@@ -1,4 +1,4 @@
-"""A3.1, before training: is the loss given logits?"""
+"""A3.1, before training: do outputs and loss suit each other?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def find(bench: Bench, _limit: Limits) -> Finding:
     graph = bench.first_pass().graph
     chooses = bool(graph.labels) or "BinaryCrossEntropy" in graph.comparison
-    return audit.judged(graph.squashed, graph.probabilities, chooses=chooses)
+    return audit.judged(graph.squashed, graph.probabilities, graph.wrong_axis or (), chooses=chooses)
 
 
 QUESTION = probe_of(

@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
+from steadyrun.probes.copies import CopyFinder
 from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
 from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
@@ -50,6 +51,7 @@ def magnitude_counts(values: Tensor) -> Tensor:
     return counts / flat.numel()
 
 
+_MOST_COMPARED, _MOST_PASSES = 2**20, 4  # elements of an output, and passes of a step, that are compared
 _FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
 
 
@@ -81,6 +83,7 @@ class ForwardSample:
     inputs: Tensor | None = None  # statistics of what the pass was given
     padding: Padding | None = None  # which of its positions are padding
     padding_counted: Tensor | None = None  # of the positions that the loss counts, the fraction that are padding
+    repeated: Tensor | None = None  # 1 if two passes of the step gave the same outputs, which differ from row to row
     entered: int | None = None  # id of the module that the pass began with
     passed: PassCalls = field(default_factory=PassCalls)  # before the first backward pass, which may run parts again
 
@@ -118,6 +121,8 @@ class ForwardProbe:
         self._passes = 0
         self._differentiated = False
         self.outputs: list[Tensor] = []  # of the model in this step, until the step ends
+        self._whole: list[Tensor] = []  # the first output of each pass of the whole model, before backward
+        self.copies = CopyFinder(model)
 
     def arm(self, wanted: frozenset[str]) -> None:
         """Listen to the next training forward pass for the `wanted` probes."""
@@ -126,7 +131,7 @@ class ForwardProbe:
         self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
         self._differentiated = False
-        self.outputs = []
+        self.outputs, self._whole = [], []
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(lambda module, args: self._entered(module, args)),
@@ -148,14 +153,14 @@ class ForwardProbe:
             remove_hook(handle)
         self._handles = []
         self._flowing, self._padding = {}, []
-        self.outputs = []
+        self.outputs, self._whole = [], []
         self._leave_mode()
         return self._sample if self._passes or self._parts else None
 
     # -- hooks: nothing they do may reach the model -----------------------------------------------
 
     def _entered(self, module: nn.Module, args: object) -> None:
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling() or self.copies.look_at(module) or not torch.is_grad_enabled():
             return
         try:
             key = id(module)
@@ -195,6 +200,7 @@ class ForwardProbe:
                 self._sample.log_z = log_normaliser(output)
                 self._sample.alike = same_direction(output)
                 self.outputs += floats_in(output)
+                self._compare_passes(output)
                 self._follow_padding(output)
             if key in self._inputs:
                 self._measure(self._inputs[key].name, kwargs)
@@ -209,6 +215,24 @@ class ForwardProbe:
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
+
+    def _compare_passes(self, output: object) -> None:
+        """Whether a pass gives again what an earlier pass of this step gave."""
+        scores = first_float(output)
+        if (
+            self._differentiated
+            or scores is None
+            or scores.numel() > _MOST_COMPARED
+            or len(self._whole) == _MOST_PASSES
+        ):
+            return
+        scores = scores.detach()
+        for earlier in self._whole:
+            if earlier.shape == scores.shape:
+                same = ((scores == earlier).all() & (scores != scores[:1]).any()).float()
+                known = self._sample.repeated
+                self._sample.repeated = same if known is None else torch.maximum(known, same)
+        self._whole.append(scores)
 
     def _follow_padding(self, output: object) -> None:
         """The first pass alone: of several the gradients would belong to other inputs."""

@@ -7,11 +7,12 @@ output it gives the target.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
+from steadyrun.probes.output_bounds import Bounds, bounds
 from steadyrun.program.torch_compat import saved
 
 _KINDS = {
@@ -33,6 +34,9 @@ class Compared:
     kind: str  # squared, absolute, binary (probabilities) or logits
     predictions: Tensor
     targets: Tensor
+    bounds: Bounds | None = None  # of the predictions, if an operation bounds them
+    positive_weight: Tensor | None = None  # how much more positive targets count, if it was given
+    weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
 
 
 def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:
@@ -40,7 +44,13 @@ def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:
     name = node.name()
     for start, kind in _KINDS.items():
         if name.startswith(start):
-            return _of_saved(kind, saved(node, "self"), saved(node, "target"))
+            found = _of_saved(kind, saved(node, "self"), saved(node, "target"))
+            source = node.next_functions[0][0] if node.next_functions else None
+            if found is None:
+                return None
+            given = saved(node, "pos_weight")
+            positive = given.detach() if isinstance(given, Tensor) else None
+            return replace(found, bounds=bounds(found.predictions, source), positive_weight=positive)
     for start, kind in _BY_HAND.items():
         if name.startswith(start):
             return _by_hand(kind, node, outputs)
@@ -69,5 +79,6 @@ def _by_hand(kind: str, node: Any, outputs: Iterable[Tensor]) -> Compared | None
     for output in outputs:
         if output.grad_fn in sources and output.shape == difference.shape:
             sign = 1 if sources[0] is output.grad_fn else -1
-            return _of_saved(kind, output, (output - sign * difference).detach())
+            found = _of_saved(kind, output, (output - sign * difference).detach())
+            return None if found is None else replace(found, bounds=bounds(found.predictions, output.grad_fn))
     return None

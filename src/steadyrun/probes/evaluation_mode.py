@@ -6,7 +6,6 @@ copies of it, such as an average of its weights, and takes itself off when train
 
 from __future__ import annotations
 
-import math
 import weakref
 from contextlib import suppress
 from typing import Any
@@ -17,9 +16,9 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from steadyrun.probes.copies import CopyFinder, sizes
 from steadyrun.probes.model_inputs import pooled, statistics
 from steadyrun.probes.pass_calls import PassCalls, tensors_in
-from steadyrun.program.model_parts import unwrapped
 from steadyrun.program.torch_compat import Dropout, remove_hook
 
 _MEASURED = 4  # passes of a validation whose inputs are looked at
@@ -39,9 +38,8 @@ class EvaluationProbe:
         self._handle: RemovableHandle | None = None
         self._first: nn.Module | None = None  # what was called first: a pass begins with it
         self._passes = self._in_training = 0
-        self._user_model = unwrapped(model)
+        self.copies = CopyFinder(model)
         self._copy: weakref.ref[nn.Module] | None = None  # the copy that ran in this validation
-        self._kin: dict[int, bool] = {}  # modules of the model's class: whether they have its parameters
         self._inputs: list[Tensor] = []  # statistics of the passes since the last training step
         self._in_vain = 0
 
@@ -65,7 +63,7 @@ class EvaluationProbe:
         counts["sensitive"] = len(self._sensitive)
         copy = None if self._copy is None else self._copy()
         if copy is not None:
-            counts |= compared(copy, self._user_model)
+            counts |= compared(copy, self.copies.model)
         self._begin_anew()
         return counts
 
@@ -82,7 +80,7 @@ class EvaluationProbe:
         if torch.compiler.is_compiling():
             return
         if id(module) not in self._members:
-            if type(module) is type(self._user_model) and not torch.is_grad_enabled() and self._is_copy(module):
+            if not torch.is_grad_enabled() and self.copies.look_at(module):
                 self._copy = weakref.ref(module)
             return
         if torch.is_grad_enabled():
@@ -127,26 +125,14 @@ class EvaluationProbe:
         if given is not None:
             self._inputs.append(given)
 
-    def _is_copy(self, module: nn.Module) -> bool:
-        if id(module) not in self._kin:
-            self._kin[id(module)] = _shapes(module) == _shapes(self._user_model)
-        return self._kin[id(module)]
-
-
-def _shapes(module: nn.Module) -> list[tuple[str, torch.Size]]:
-    return [(name, parameter.shape) for name, parameter in module.named_parameters()]
-
 
 def compared(copy: nn.Module, model: nn.Module) -> dict[str, float]:
     """How far a copy is from the model, how large both are, and how many of its running statistics never moved."""
+    apart, size, of_model = sizes(copy, model).tolist()
     with torch.no_grad():
-        pairs = zip(copy.parameters(), model.parameters(), strict=True)
-        apart = sum(float((one - other.to(one.device)).square().sum()) for one, other in pairs)
-        sizes = [sum(float(one.square().sum()) for one in module.parameters()) for module in (copy, model)]
         still = sum(bool(is_initial(part.running_mean, part.running_var)) for part in _statistics(copy))
         moved = sum(not is_initial(part.running_mean, part.running_var) for part in _statistics(model))
-    facts = {"copy_distance": math.sqrt(apart / sizes[1]) if sizes[1] else 0.0}
-    facts |= {"copy_size": math.sqrt(sizes[0]), "size": math.sqrt(sizes[1])}
+    facts = {"copy_distance": apart / of_model if of_model else 0.0, "copy_size": size, "size": of_model}
     return facts | {"copy_untouched": float(min(still, moved))}
 
 

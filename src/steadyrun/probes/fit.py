@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from steadyrun.probes.comparisons import Compared
 from steadyrun.probes.loss_graph import Labels
+from steadyrun.probes.output_bounds import out_of_reach
 from steadyrun.probes.targets import class_counts, entropy
 
 _MOST = 4  # terms of one kind in a loss that are followed
@@ -28,10 +29,12 @@ class FitProbe:
     def __init__(self) -> None:
         self._means: dict[str, tuple[Tensor, int]] = {}
         self.counts: dict[str, Tensor] = {}  # of all classes seen so far, by cross-entropy
+        self.details: dict[str, Tensor] = {}  # more about the comparisons of the last sample, by series
 
     def measure(self, found: list[Compared]) -> dict[str, Tensor]:
         """By comparison: its loss, and that of the best constant so far."""
         fits: dict[str, Tensor] = {}
+        self.details = {}
         for one in found[:_MOST]:
             number = 1 + sum(name.partition("#")[0] == one.kind for name in fits)
             name = one.kind if number == 1 else f"{one.kind}#{number}"
@@ -41,6 +44,14 @@ class FitProbe:
             # What is to be zero everywhere is a residual, not a target: it has no guess to beat.
             is_target = torch.where(targets.any(), 1.0, torch.nan)
             fits[name] = torch.stack([loss(one.predictions.float(), targets), guess]) * is_target
+            self.details[f"fit_target/{name}"] = targets.mean()
+            if one.bounds is not None:
+                share = out_of_reach(targets, one.bounds, one.kind, loss, guess)
+                self.details[f"fit_out_of_reach/{name}"] = share
+            if one.positive_weight is not None:
+                positive, negative = (one.positive_weight * targets).sum(), (1 - targets).sum()
+                self.details[f"fit_odds/{name}"] = positive / negative.clamp(min=1)
+            self._put_weight(name, one.weight)
         return fits
 
     def classes(self, found: list[Labels]) -> dict[str, Tensor]:
@@ -54,7 +65,12 @@ class FitProbe:
             known = self.counts.get(name)
             self.counts[name] = counts if known is None or known.shape != counts.shape else known + counts
             fits[name] = torch.stack([labels.loss, entropy(self.counts[name])])
+            self._put_weight(name, labels.weight)
         return fits
+
+    def _put_weight(self, name: str, weight: list[Tensor]) -> None:
+        if weight:
+            self.details[f"fit_weight/{name}"] = weight[0]
 
     def _constant(self, name: str, targets: Tensor) -> Tensor:
         """The mean target at each position; one for all positions if examples change their shape."""

@@ -23,6 +23,7 @@ from steadyrun.program.torch_compat import saved
 
 MOST_NODES = 200_000
 _CLOSE = 0.01
+_OFF = 0.05  # of 1: probabilities that add up to more or less were not normalised together; bf16 rounds by less
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
@@ -38,6 +39,7 @@ class Labels:
     reduction: str
     smoothing: float = 0.0
     loss: Tensor | None = None  # its mean over the targets that are not ignored, without smoothing
+    weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class LossGraph:
     comparison: str = ""  # the operation that compares predictions with targets, such as "mse_loss"
     squashed: str = ""  # "softmax" or "sigmoid" where scores are squashed before a loss that does so itself
     probabilities: bool = False  # a loss over log-probabilities that was given probabilities
+    wrong_axis: tuple[int, ...] | None = None  # the shape of scores whose softmax does not run over the classes
     plain: bool = False  # the loss is one cross-entropy over classes, with nothing added to it and no factor
     broadcast: Broadcast | None = None
     compared: list[Compared] = field(default_factory=list)  # numbers and their targets, nearest to the loss first
@@ -78,6 +81,8 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
             _take_tokens(node, graph)
         elif name.startswith("NllLoss"):
             _take_labels(loss.grad_fn, node, graph)
+        elif name.startswith("SubBackward0") and not graph.probabilities:
+            graph.probabilities = _is_divergence_of_probabilities(node)
         elif name.startswith("LogSoftmax") and not graph.squashed:
             graph.squashed = _squashed(node, ("Softmax",))
         elif name.startswith("BinaryCrossEntropyWithLogits") and not graph.squashed:
@@ -89,9 +94,27 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
                 graph.broadcast = _broadcast(node)
             if (pair := compared(node, outputs)) is not None:
                 graph.compared.append(pair)
+                _weigh(node, pair.weight, pair.targets.numel())
     graph.advantages = _both_signs(_weights(loss.grad_fn))
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
+
+
+_SUM = 2  # as torch numbers reductions
+
+
+def _weigh(node: Any, weight: list[Tensor], items: int) -> None:
+    """Note in backward how much a comparison counts: 1 if its mean is the loss, less than 0 if errors are rewarded."""
+    times = items if saved(node, "reduction") == _SUM else 1
+
+    def note(_inputs: object, outputs: tuple[object, ...]) -> None:
+        gradient = outputs[0] if outputs else None
+        if isinstance(gradient, Tensor):
+            gradient = gradient.detach().float()
+            one_sign = (gradient >= 0).all() | (gradient <= 0).all()
+            weight[:] = [torch.where(one_sign, times * gradient.sum(), torch.nan)]
+
+    node.register_hook(note)
 
 
 _REDUCTIONS = ("Mean", "Sum", "Neg", "Maximum", "Minimum", "Add", "Sub", "Div", "Stack", "Cat", "Squeeze", "View")
@@ -232,8 +255,47 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
         _mean_loss(scores, targets, _signed(saved(node, "ignore_index"))),
     )
     graph.labels.append(labels)
+    _weigh(node, labels.weight, labels.targets.numel())
     source = _through(_inputs(node), _SAME_SCORES)
     graph.probabilities |= source is not None and source.name().startswith("Softmax")
+    if source is not None and _is_other_axis(source, scores):
+        graph.wrong_axis = tuple(scores.shape)
+
+
+def _is_divergence_of_probabilities(node: Any) -> bool:
+    """Whether a KL divergence, t log t - t x with distributions t, is given the output of a softmax for x."""
+    constant, weighted = node.next_functions[0][0], node.next_functions[1][0]
+    if constant is not None or weighted is None or not weighted.name().startswith("MulBackward0"):
+        return False
+    source = _through(_inputs(weighted), _SAME_SCORES)
+    if len(_inputs(weighted)) != 1 or source is None or not _is_softmax(source):
+        return False
+    targets = saved(weighted, "self") if weighted.next_functions[0][0] is None else saved(weighted, "other")
+    if not isinstance(targets, Tensor) or targets.dim() < 2 or _shape(weighted) != tuple(targets.shape):
+        return False
+    sums = targets.detach().float().sum(-1)
+    return bool((targets >= 0).all() and ((sums - 1).abs() < _OFF).all())
+
+
+def _is_softmax(source: Any) -> bool:
+    """A softmax, or the exponent of its logarithm."""
+    if source.name().startswith("Exp"):
+        below = _through(_inputs(source), _SAME_SCORES)
+        return below is not None and below.name().startswith("LogSoftmax")
+    return bool(source.name().startswith("Softmax"))
+
+
+def _is_other_axis(source: Any, scores: Tensor) -> bool:
+    """Whether log-probabilities come whole from a softmax, and those of an item do not add up to 1."""
+    if source.name().startswith("Log") and not source.name().startswith("LogSoftmax"):
+        source = _through(_inputs(source), _SAME_SCORES)
+    if source is None or not source.name().startswith(("LogSoftmax", "Softmax")):
+        return False
+    result = saved(source, "result")
+    if not isinstance(result, Tensor) or result.numel() != scores.numel():  # some classes were selected
+        return False
+    sums = scores.detach().float().exp().sum(1 if scores.dim() > 1 else 0)
+    return bool(((sums - 1).abs() > _OFF).float().mean() > 1 / 2)
 
 
 def _smoothing(root: Node | None, node: Node) -> float:

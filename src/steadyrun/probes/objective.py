@@ -97,6 +97,8 @@ class ObjectiveProbe:
     def _put_targets(self, row: ProbeRow, graph: LossGraph) -> None:
         for name, pair in (self._fit.measure(graph.compared) | self._fit.classes(graph.labels)).items():
             row.put_many(pair, by_names([f"fit/{name}", f"fit_guess/{name}"]))
+        for name, value in self._fit.details.items():
+            row.put(name, value)
         shares = alignment(graph)
         if shares is not None:
             row.put_many(shares, by_names(["targets/same", "targets/next", "targets/second"]))
@@ -127,6 +129,8 @@ def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
             facts["squashed"] = graph.squashed
         if graph.probabilities:
             facts["probabilities"] = True
+        if graph.wrong_axis is not None:
+            facts["wrong_axis"] = list(graph.wrong_axis)
         if graph.advantages:
             facts["advantages"] = True
         if graph.compared:

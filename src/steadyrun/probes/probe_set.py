@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from steadyrun.probes import backward_hook
 from steadyrun.probes.activations import ForwardProbe, magnitude_counts
 from steadyrun.probes.cadence import Cadence
+from steadyrun.probes.copies import sizes
 from steadyrun.probes.dead_units import find_units
 from steadyrun.probes.description import named_parameters
 from steadyrun.probes.evaluation_mode import EvaluationProbe
@@ -211,6 +212,7 @@ class Watcher:
         if "objective" in self._sampling:
             self._contained("leftover gradients", self._leftovers.fill, samples, gradients.backwards > 0)
             self._contained("objective", self._objective.fill, samples, self._order)
+            self._contained("copies", self._put_copy, samples)
         self._sample(samples)
         if gradients.sampled is not None:
             self._contained("block gradients", self._parameters.fill_gradients, samples, gradients.sampled)
@@ -241,6 +243,14 @@ class Watcher:
         if not self._problems.failed(what):
             with self._problems.contained(what):
                 action(*arguments)
+
+    def _put_copy(self, row: ProbeRow) -> None:
+        """How far a copy that ran in this step, such as a target network, is from the model."""
+        copies = [finder.take() for finder in (self._forward.copies, self._evaluation.copies)]
+        copy = next((each for each in copies if each is not None), None)
+        if copy is not None and not self._sharded:
+            names = [f"copy/{name}" for name in ("distance", "size", "model_size")]
+            row.put_many(sizes(copy, self._forward.copies.model), by_names(names))
 
     def _put_spectral(self, row: ProbeRow) -> None:
         names = [f"spectral_norm/{name}" for name, _ in self.matrices]

@@ -138,19 +138,20 @@ def _start_of_numbers(run: Signals, limit: LimitTable) -> tuple[str, str]:
         fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
         if fit is not None and guess is not None and fit.values[0] >= (1 - limit["near"]) * guess.values[0] > 0:
             return RANDOM, "the first predictions are no better than a guess that ignores the inputs"
-    made = [weight for weight in run.listed("initial_weights") if _is_matrix(weight, limit)]
-    fresh = sum(_is_as_made(weight, limit) for weight in made)
+    made = [weight for weight in run.listed("initial_weights") if is_matrix(weight, limit)]
+    fresh = sum(is_as_made(weight, limit) for weight in made)
     if made and fresh >= len(made) / 2:
         return RANDOM, f"{fresh} of {len(made)} matrices are as torch makes them"
     return UNKNOWN, "neither init nor the number of classes is known"
 
 
-def _is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:
+def is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:
+    """Whether a weight is large enough to show how it was drawn."""
     shape = weight.get("shape")
     return isinstance(shape, list) and len(shape) >= 2 and math.prod(shape) >= limit["elements"]
 
 
-def _is_as_made(weight: Mapping[str, Any], limit: LimitTable) -> bool:
+def is_as_made(weight: Mapping[str, Any], limit: LimitTable) -> bool:
     """Whether a matrix fills the range of torch's uniform start and keeps within it, as no trained one does."""
     fan_in, low, high = (number(weight.get(name)) for name in ("fan_in", "min", "max"))
     if not fan_in or low is None or high is None:

@@ -62,3 +62,9 @@ def groups(run: Signals) -> list[GroupSettings]:
     if not listed:
         raise MissingSignal("param_groups", "no optimizer was watched", "call run.watch(model, optimizer)")
     return listed
+
+
+def maximizes(run: Signals) -> bool:
+    """Whether an optimizer is meant to raise what it differentiates."""
+    settings = [group.get("settings") for group in run.listed("param_groups")]
+    return any(isinstance(setting, dict) and setting.get("maximize") is True for setting in settings)

@@ -128,6 +128,18 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
     CatalogueEntry("targets/count", "class targets that count in the batch", "", "objective"),
     CatalogueEntry("fit/*", "error of predictions against their targets, by kind of comparison", "", "objective"),
+    CatalogueEntry(
+        "fit_out_of_reach/*", "part of the learnable error that bounded outputs cannot remove", "", "objective"
+    ),
+    CatalogueEntry(
+        "fit_weight/*", "factor of a comparison in the loss; negative if errors are rewarded", "", "objective"
+    ),
+    CatalogueEntry("fit_target/*", "mean of the targets", "", "objective"),
+    CatalogueEntry("fit_odds/*", "weight of all positive targets against that of the negative ones", "", "objective"),
+    CatalogueEntry("passes_alike", "1 if two passes of the step gave the same outputs", "", "objective"),
+    CatalogueEntry("copy/distance", "distance of a copy of the model that ran in the step", "", "objective"),
+    CatalogueEntry("copy/size", "norm of its weights", "", "objective"),
+    CatalogueEntry("copy/model_size", "norm of the model's weights at the same time", "", "objective"),
     CatalogueEntry("fit_guess/*", "the same of the mean of all targets sampled so far", "", "objective"),
     CatalogueEntry("inputs/mean", "mean of the floating-point values that the model is given", "", "objective"),
     CatalogueEntry("inputs/std", "their standard deviation", "", "objective"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.intent import count, names, reach
 from steadyrun.signals.run_signals import Signals
@@ -30,7 +30,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         and measured["samples"] >= limit["samples"]
     ):
         return Finding("cut-off", f"{words}: it ends at {module}, and all that ran before it gets none.", measured)
+    tables = _tables(run, unreached)
+    if tables and known_facts(run, limit).start != LEARNED and measured["samples"] >= limit["samples"]:
+        message = f"no output depends on the embedding {listed(tables)}: seen in {measured['samples']:g} sampled steps."
+        return Finding("table-unused", message, measured)
     return Finding("unused", f"{words}.", measured)
+
+
+def _tables(run: Signals, unreached: list[str]) -> list[str]:
+    """Embeddings that get no gradient: something that is looked up in them does not reach the loss."""
+    kinds = {str(weight.get("name")): str(weight.get("module")) for weight in run.listed("initial_weights")}
+    return [name for name in unreached if kinds.get(name, "").startswith("Embedding")]
 
 
 QUESTION = Question(
@@ -69,6 +79,14 @@ QUESTION = Question(
             meaning="the gradient reaches nothing that is optimized",
             fix="Differentiate the loss itself: no .item(), torch.tensor(loss), .data or no_grad before backward().",
             explains=("C", "S", "A1", "A4", "P4", "P6"),
+        ),
+        Outcome(
+            name="table-unused",
+            answer=SUSPECT,
+            meaning="an embedding is optimized and never used: an input (a position, a time, a kind) is not seen",
+            fix="Add the embedding where it belongs (x = words(ids) + places(positions)), or remove it.",
+            experiment="Add the embedding to the model's input and train 200 steps: if the loss gets lower, it was "
+            "forgotten.",
         ),
         Outcome(
             name="unused",

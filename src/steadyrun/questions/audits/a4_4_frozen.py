@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from steadyrun.questions.facts import QUESTION as FACTS
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question
-from steadyrun.signals.facts import LEARNED
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question
+from steadyrun.signals.facts import LEARNED, is_as_made, is_matrix
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import listed, percent
@@ -30,11 +33,21 @@ def find(run: Signals, limit: Limits) -> Finding:
             f"{listed(frozen)}."
         )
         return Finding("frozen-at-random", message, measured)
+    if (drawn := _as_drawn([weights[name] for name in everything], limit.of(FACTS))) is not None:
+        message = f"{drawn} frozen matrices are as torch draws them: nothing was loaded ({listed(everything)})."
+        return Finding("perhaps-at-random", message, measured)
     if frozen:
         return Finding("some-frozen", f"{len(frozen)} of {len(known)} optimized parameters are frozen.", measured)
     return Finding(
         "pass", f"the {len(known)} optimized parameters are trainable; {len(everything)} are frozen.", measured
     )
+
+
+def _as_drawn(frozen: list[dict[str, Any]], limit: Limits) -> str | None:
+    """How many of the frozen matrices fill the range of torch's random start, if it is half of them."""
+    matrices = [weight for weight in frozen if is_matrix(weight, limit)]
+    fresh = sum(is_as_made(weight, limit) for weight in matrices)
+    return f"{fresh} of {len(matrices)}" if matrices and fresh >= len(matrices) / 2 else None
 
 
 def _names(group: dict[str, object]) -> list[object]:
@@ -67,6 +80,15 @@ QUESTION = Question(
             "ones",
             fix="Unfreeze them (requires_grad_(True)), or leave them out of the optimizer if it is meant.",
             explains=("C4", "S", "P4", "P6"),
+        ),
+        Outcome(
+            name="perhaps-at-random",
+            answer=SUSPECT,
+            meaning="frozen weights are as torch draws them: a checkpoint was not loaded into them",
+            fix="Load the checkpoint with load_state_dict(state, strict=True), and look for names that do not match.",
+            experiment="Compare one frozen weight with the checkpoint's. If they differ, nothing was loaded; if random "
+            "weights are meant, this is not a fault.",
+            explains=("V1.2", "S1.4"),
         ),
         Outcome(
             name="some-frozen",

@@ -6,13 +6,15 @@ import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.facts import CONTRASTIVE
+from steadyrun.signals.facts import CONTRASTIVE, Facts
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     known = known_facts(run, limit)
+    if (twice := _same_twice(run, limit, known)) is not None:
+        return twice
     if known.moves_freely or known.objective == CONTRASTIVE:
         raise NotApplicable("the targets of this objective say who is who, not what is right")
     guesses = [points for name in run.matching("fit_guess/*") if (points := run.maybe(name)) is not None]
@@ -28,6 +30,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         message = f"in {len(guesses[0])} sampled steps all targets are the same: a constant is off by {largest:.2g}."
         return Finding("constant", message, measured)
     return Finding("pass", f"targets differ: a constant has an error of up to {largest:.3g}.", measured)
+
+
+def _same_twice(run: Signals, limit: Limits, known: Facts) -> Finding | None:
+    """A loss that compares the outputs of several passes with each other, and two of them are the same."""
+    alike = run.maybe("passes_alike")
+    if alike is None or len(alike) < limit["samples"] or float(alike.values.min()) < 1:
+        return None
+    if known.objective != CONTRASTIVE and run.matching("fit/*"):  # each pass may have targets of its own
+        return None
+    message = f"in all {len(alike)} sampled steps two passes of the model gave the same outputs, row by row."
+    return Finding("same-twice", message)
 
 
 def _is_whole_loss(run: Signals, limit: Limits) -> bool:
@@ -46,7 +59,7 @@ def _is_whole_loss(run: Signals, limit: Limits) -> bool:
 QUESTION = Question(
     code="A5.9",
     name="targets differ",
-    asks="Do the targets of training differ from each other?",
+    asks="Do the targets of training differ from each other, and the examples of a pair?",
     why="If all targets are the same (no negative examples, a column that is constant), one answer fits all: the loss "
     "falls to nothing and nothing is learned.",
     needs=("fit/*",),
@@ -78,6 +91,14 @@ QUESTION = Question(
         ),
     ),
     outcomes=(
+        Outcome(
+            name="same-twice",
+            answer=SUSPECT,
+            meaning="the loss compares examples with themselves: two passes of one step have the same inputs",
+            fix="Draw each view anew (augment(x) twice, not one view twice), and pair an example with another one.",
+            experiment="Compare the inputs of the two passes in one step. If they are equal, the pair teaches nothing.",
+            explains=("V1.4", "C3", "C4", "S", "D2"),
+        ),
         Outcome(name="pass", answer=PASS, meaning="there is something to tell apart"),
         Outcome(
             name="constant",

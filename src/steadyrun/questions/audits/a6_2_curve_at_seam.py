@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import true_start
 from steadyrun.signals.run_signals import Signals
@@ -36,6 +36,10 @@ def _judged(seam: int, start: float, before: np.ndarray, after: np.ndarray, limi
     measured = {"before": last, "after": first, "lost": lost}
     words = f"loss {shown(last)} before the resume at step {seam}, {shown(first)} after it"
     if lost > limit["lost"] and first - last > limit["spreads"] * spread:
+        if lost > limit["all"]:
+            return Finding(
+                "back-at-start", f"{words}, {shown(start)} at the start: the descent is lost.", measured, seam
+            )
         message = f"{words}: {percent(lost)} of the descent is lost (limit {percent(limit['lost'])})."
         return Finding("set-back", message, measured, seam)
     return Finding("pass", f"{words}.", measured, seam)
@@ -68,6 +72,14 @@ QUESTION = Question(
             of="lost",
         ),
         Threshold(
+            name="all",
+            value=0.8,
+            unit="fraction of the descent",
+            meaning="if more is lost, the weights are those of the start",
+            seed="",
+            decision="ten steps of new training win a little back; an optimizer or data that begin again lose far less",
+        ),
+        Threshold(
             name="spreads",
             value=4,
             unit="standard deviations of the loss",
@@ -78,6 +90,13 @@ QUESTION = Question(
     ),
     outcomes=(
         Outcome(name="pass", answer=PASS, meaning="the loss goes on"),
+        Outcome(
+            name="back-at-start",
+            answer=FAULT,
+            meaning="the loss is where it began after the resume: the weights were not restored",
+            fix='Load the weights of the last checkpoint: model.load_state_dict(checkpoint["model"]), strict.',
+            explains=("D2", "V1", "C4", "S"),
+        ),
         Outcome(
             name="set-back",
             answer=SUSPECT,

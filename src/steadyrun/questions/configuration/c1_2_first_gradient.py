@@ -13,6 +13,7 @@ from steadyrun.signals.clipping import at_backward, divided_later
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.intent import summed_loss, untrained_start
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.optimizer_settings import maximizes
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -41,7 +42,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"grad_norm": first}
     facts = f"gradient norm {shown(first)} at step {norms.step_at(0)}"
     times = _sign(run, limit.count("first"))
-    if times is not None and classes is not None and abs(times + 1) < limit["factor"] and not _maximizes(run):
+    if times is not None and classes is not None and abs(times + 1) < limit["factor"] and not maximizes(run):
         message = f"{facts}; backward() starts from {shown(times)} times the loss: from its negative."
         return Finding("wrong-sign", message, measured | {"times": times}, 0)
     summed = _summed(run, limit, classes)
@@ -102,11 +103,6 @@ def _erased(run: Signals) -> float | None:
     """The gradient norm when backward ended, where it was there and gone a moment later."""
     before = at_backward(run)
     return float(before.values[0]) if before is not None and len(before) and before.values[0] > 0 else None
-
-
-def _maximizes(run: Signals) -> bool:
-    settings = [group.get("settings") for group in run.listed("param_groups")]
-    return any(isinstance(setting, dict) and setting.get("maximize") is True for setting in settings)
 
 
 def _sign(run: Signals, most: int) -> float | None:

@@ -11,7 +11,7 @@ from steadyrun.signals.facts import LEARNED, Facts
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import shown
+from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
@@ -37,6 +37,8 @@ def _fits(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding:
     if known.moves_freely:
         raise NotApplicable(f"this loss may move freely: {known.moves_freely}")
     ratios = _terms(run, limit)
+    if (unmet := _unmet(run, limit, known, loss)) is not None:
+        return unmet
     if not ratios:
         raise NotApplicable("the loss of a guess is not known for this objective", "vocab_size")
     name, ratio = min(ratios.items(), key=lambda fit: fit[1])
@@ -49,16 +51,53 @@ def _fits(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding:
 
 
 def _left_behind(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding | None:
-    """A term of the loss that is no better than a guess, while another one is."""
+    """A term of the loss that is no better than a guess while another one is: for long, or since it hardly counts."""
     ratios = _terms(run, limit)
-    if len(ratios) < 2 or min(ratios.values()) >= limit["beats"] or loss.steps < limit["term_patience"] or run.running:
+    if len(ratios) < 2 or min(ratios.values()) >= limit["beats"] or run.running or known.start == LEARNED:
         return None
     name, ratio = max(ratios.items(), key=lambda term: term[1])
-    if ratio < 1 or known.start == LEARNED:
+    share = _share(run, limit, name)
+    outweighed = share is not None and share < limit["counts"] and ratio > limit["hardly"]
+    if loss.steps < limit["patience" if outweighed else "term_patience"] or not (outweighed or ratio >= 1):
         return None
+    measured = {"ratio": ratio, "steps": loss.steps} | ({} if share is None else {"share": share})
+    counts = f" and makes up {percent(share)} of the loss" if share is not None and outweighed else ""
     message = f"one of {len(ratios)} terms of the loss ({_word(name)}) has {shown(ratio)} times the error of a guess"
-    measured = {"ratio": ratio, "steps": loss.steps}
-    return Finding("term-left-behind", f"{message} after {loss.steps:.0f} steps, while another one learns.", measured)
+    message = f"{message}{counts} after {loss.steps:.0f} steps, while another one learns."
+    return Finding("term-left-behind", message, measured)
+
+
+def _share(run: Signals, limit: Limits, name: str) -> float | None:
+    """The part of the loss that a term makes up, in the last samples."""
+    last, loss = limit.count("samples"), run.points("loss")
+    fit, weight = run.maybe(f"fit/{name}"), run.maybe(f"fit_weight/{name}")
+    if fit is None or weight is None or len(weight) < last or len(fit) < last:
+        return None
+    there = np.isin(loss.steps, fit.steps[-last:])
+    whole = float(np.mean(np.abs(loss.values[there]))) if there.any() else 0.0
+    return float(np.mean(np.abs(fit.values[-last:]) * np.abs(weight.values[-last:]))) / whole if whole else None
+
+
+def _unmet(run: Signals, limit: Limits, known: Facts, loss: Levels) -> Finding | None:
+    """A condition (all its targets are one number) that is hardly better met than at random, in a loss that fell."""
+    if run.running or known.start == LEARNED or loss.steps < limit["patience"]:
+        return None
+    if not 0 < loss.end < limit["solved"] * loss.start:
+        return None
+    last = limit.count("samples")
+    for name in run.matching("fit/*"):
+        fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
+        if fit is None or guess is None or len(fit) <= last or len(guess) != len(fit):
+            continue
+        if float(np.max(guess.values)) > limit["alike"]:  # its targets differ
+            continue
+        start, end = float(fit.values[0]), float(np.mean(fit.values[-last:]))
+        if start > 0 and end > limit["unmet"] * start:
+            word = _word(name.partition("/")[2])
+            message = f"the loss fell from {shown(loss.start)} to {shown(loss.end)}, a condition in it ({word})"
+            message = f"{message} from {shown(start)} to {shown(end)}: other terms outweigh it."
+            return Finding("term-left-behind", message, {"left": end / start, "steps": loss.steps})
+    return None
 
 
 def _word(name: str) -> str:
@@ -155,6 +194,47 @@ QUESTION = Question(
             meaning="how long a term of a loss may stay at a guess while another one learns",
             seed="",
             decision="auxiliary terms often begin late",
+        ),
+        Threshold(
+            name="hardly",
+            value=0.9,
+            unit="of a guess's loss",
+            meaning="a term above this has learned hardly anything",
+            seed="",
+            decision="measured: terms of nine healthy detectors end at 0.33 to 0.54, one that is outweighed at 0.95",
+        ),
+        Threshold(
+            name="counts",
+            value=0.05,
+            unit="fraction of the loss",
+            meaning="a term that makes up less is outweighed by the others",
+            seed="",
+            decision="measured: 0.01 for a term beside one with a weight a thousand times too large; 0.22 and more "
+            "in nine healthy detectors",
+        ),
+        Threshold(
+            name="alike",
+            value=1e-6,
+            unit="error of a constant",
+            meaning="targets that differ less are one number: a condition",
+            seed="",
+            decision="as in A5.9: rounding",
+        ),
+        Threshold(
+            name="solved",
+            value=0.05,
+            unit="of the first loss",
+            meaning="a loss below this has come down",
+            seed="",
+            decision="if the whole loss is gone, its conditions must be met",
+        ),
+        Threshold(
+            name="unmet",
+            value=0.5,
+            unit="of its first error",
+            meaning="a condition with a larger error is not met",
+            seed="",
+            decision="measured: below 0.0001 in five healthy programs, 0.72 in one whose condition hardly counts",
         ),
         Threshold(
             name="entropy",

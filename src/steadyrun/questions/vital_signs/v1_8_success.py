@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
@@ -20,6 +23,8 @@ _SUCCESS = re.compile(
 def find(run: Signals, limit: Limits) -> Finding:
     names = [name for name in sorted(run.names) if _SUCCESS.search(name)]
     long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
+    if not long and known_facts(run, limit).objective == POLICY:
+        return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
     found = [_judged(name, levels(run, name, limit["losses"], rises=True), limit) for name in long]
@@ -27,6 +32,25 @@ def find(run: Signals, limit: Limits) -> Finding:
     if worst.outcome == "flat" and not known_facts(run, limit).moves_freely:
         return Finding("steady", worst.message, worst.measured)
     return worst
+
+
+def _by_value_targets(run: Signals, limit: Limits) -> Finding:
+    """A policy's return as its value function is taught it: the first third of the samples beside the last."""
+    for name in run.matching("fit_target/*"):
+        points = run.maybe(name)
+        if points is None or len(points) < limit["samples"]:
+            continue
+        third = len(points) // limit.count("parts")
+        first, last = points.values[:third], points.values[-third:]
+        start, end = float(np.mean(first)), float(np.mean(last))
+        surely = limit["value_errors"] * float(np.sqrt((np.var(first, ddof=1) + np.var(last, ddof=1)) / third))
+        words = f"the mean return that the value function learns goes from {shown(start)} to {shown(end)}"
+        measured = {"start": start, "end": end}
+        if end - start > surely:
+            return Finding("rose", f"{words}.", measured)
+        if start - end > surely:
+            return Finding("fell", f"{words}: training makes it worse.", measured)
+    raise NotApplicable("no return was logged, and the targets of a value function do not show it", "episodic_return")
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
@@ -64,6 +88,30 @@ QUESTION = Question(
             meaning="smaller changes are noise",
             seed="",
             decision="as in V1.1",
+        ),
+        Threshold(
+            name="samples",
+            value=10,
+            unit="sampled steps",
+            meaning="how many means of a value function's targets show their trend",
+            seed="",
+            decision="half of what a logged curve needs: each is a mean over a batch",
+        ),
+        Threshold(
+            name="parts",
+            value=3,
+            unit="equal parts of the samples",
+            meaning="of how many the first and the last are compared",
+            seed="",
+            decision="a third of ten samples has a spread that can be measured",
+        ),
+        Threshold(
+            name="value_errors",
+            value=4,
+            unit="standard errors",
+            meaning="smaller changes of the mean target are noise",
+            seed="",
+            decision="measured: below 1 for a policy that does not learn, 10 and more for those that do",
         ),
         Threshold(
             name="lost",
