@@ -196,7 +196,7 @@ QUESTION = Question(
         ),
         Threshold(
             name="errors",
-            value=5,
+            value=3,
             unit="standard errors",
             meaning="how surely it must have fallen, and how surely validation is above it",
             seed="",

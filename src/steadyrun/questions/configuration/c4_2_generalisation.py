@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.audits import a5_6_input_preparation
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.batches import Overlap, overlap
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import progress
@@ -39,6 +41,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         and last > limit["gap"]
         and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
         and gap.train_fell_since
+        and not _other_cause(run, limit)
     ):
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
@@ -71,6 +74,12 @@ def _leak(shared: Overlap, limit: float) -> Finding:
         "were also trained on."
     )
     return Finding("leak", message, {"overlap": shared.share})
+
+
+def _other_cause(run: Signals, limit: Limits) -> bool:
+    """Whether a better reason is known: validation is prepared differently, or a few examples come all the time."""
+    others = (a5_6_input_preparation, v1_6_data)
+    return any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others)
 
 
 def _all_different(run: Signals, limit: Limits) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
@@ -55,11 +58,23 @@ def _by_heart(run: Signals, limit: Limits, loaded: float) -> str | None:
         return None
     loss = levels(run, "loss", limit["losses"])
     end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
-    if end - loss.end <= limit["lost"] * (loss.start - loss.end) or known_facts(run, limit).moves_freely:
+    known = known_facts(run, limit)
+    if known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
         return None
     where = "validation" if held_out >= beside else "the loader"
     words = f"{there_are} different examples were trained on, {rounds:.0f} times each, while {where} has {beside:.0f}"
     return f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+
+
+def _lost(loss: Levels, end: float, start: str) -> float:
+    """How much of the fall of the training loss validation lacks; in logarithms if random weights learn by heart.
+
+    A loss that goes to nothing leaves validation at any level behind. A learned model may do that with a few examples.
+    """
+    lost = (end - loss.end) / (loss.start - loss.end) if loss.start > loss.end else 0.0
+    if start == LEARNED or min(loss.end, end) <= 0 or loss.start <= loss.end:
+        return lost
+    return max(lost, math.log(end / loss.end) / math.log(loss.start / loss.end))
 
 
 _EXPERIMENT = "Print the indices of the examples in ten batches in a row: they must differ."
@@ -118,7 +133,8 @@ QUESTION = Question(
             name="lost",
             value=0.5,
             unit="of the fall of the training loss",
-            meaning="validation above this shows that training is learned by heart",
+            meaning="validation that lacks more shows that training is learned by heart; in logarithms if random "
+            "weights are trained: validation ends above the geometric mean of start and end",
             seed="",
             decision="small data that is enough is followed by validation",
         ),
