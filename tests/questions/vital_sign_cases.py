@@ -48,6 +48,8 @@ SMALL = {
     "example_hash/train": (np.arange(64), np.arange(64.0)),
     "example_hash/val": (np.full(320, 1), np.arange(320.0)),
 }
+TO_NOTHING = LN_V * np.exp(-STEPS / 80)
+FEW_SHOTS: dict[str, Any] = {"config": {"init": "a checkpoint"}}
 HALF = {"example_hash/val": (np.full(128, 1), np.arange(128.0))}
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
@@ -106,6 +108,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "moves-on", run(batch_hash=FEW, manifest=loaders(2))),
     ("V1.6", "stuck", run(batch_hash=STUCK)),
     ("V1.6", "by-heart", run(**SMALL, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),
+    ("V1.6", "by-heart", run(**SMALL, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 1.5, 1.5]))),
+    ("V1.6", "moves-on", run(**SMALL, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 0.5, 0.02]))),
+    ("V1.6", "moves-on", run(**SMALL, **FEW_SHOTS, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 1.5, 1.5]))),
     ("V1.6", "moves-on", run(**SMALL)),  # enough to learn from
     ("V1.6", "moves-on", run(**SMALL | HALF, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),  # grokking is so
     ("V1.6", "missing", run(without=("batch_hash",))),

@@ -71,7 +71,7 @@ QUESTION = Question(
             meaning="all targets are the same: one answer fits all",
             fix="Add examples of the other answers (negative pairs, another class); look at how targets are made.",
             experiment="Print the targets of ten batches: if they are all the same, the loss cannot teach anything.",
-            explains=("C4.2", "S1", "V1"),
+            explains=("A5.6:unlike", "C4.2", "S1", "V1"),
         ),
     ),
     find=find,
