@@ -71,9 +71,7 @@ def _memorised(
     if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
         return None
     best = float(np.min(val.values))
-    if best < limit["share"] * guess or not _beaten(run, limit, min(reached, measured["best"]) / guess, best / guess):
-        return None
-    if _other_cause(run, limit):
+    if not _beaten(run, limit, min(reached, measured["best"]) / guess, best / guess) or _other_cause(run, limit):
         return None
     message = (
         f"guessing by the class frequencies costs {shown(guess)}; training reaches {shown(reached)} after {rounds:.1f} "
@@ -91,7 +89,7 @@ def _numbers_by_heart(run: Signals, limit: Limits) -> Finding | None:
     if sampled is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
         return None
     (guess, ratio), best = sampled, float(np.min(val.values))
-    if best < limit["share"] * guess or not _beaten(run, limit, ratio, best / guess) or _other_cause(run, limit):
+    if not _beaten(run, limit, ratio, best / guess) or _other_cause(run, limit):
         return None
     message = (
         f"the mean of all targets costs {shown(guess)}; after {rounds:.1f} times through the data training is at "
@@ -101,7 +99,12 @@ def _numbers_by_heart(run: Signals, limit: Limits) -> Finding | None:
 
 
 def _beaten(run: Signals, limit: Limits, ratio: float, validation: float) -> bool:
-    """Whether training is better than a guess, which validation is not: by much, or surely after many steps."""
+    """Whether training is better than a guess, by much or surely after many steps, while validation stays at one.
+
+    Validation far above it has other labels than training, as in a small part of many classes: it shows nothing.
+    """
+    if not limit["share"] <= validation <= limit["worse"]:
+        return False
     if ratio <= limit["by_heart"]:
         return True
     surely = ratio <= limit["share"] and validation - ratio > 1 - limit["share"]
@@ -191,9 +194,9 @@ QUESTION = Question(
             name="worse",
             value=1.1,
             unit="of the loss of guessing",
-            meaning="above this something else is wrong",
+            meaning="a loss above this is wrong in another way",
             seed="",
-            decision="such a loss has exploded: C4.1 and V1.2 judge it",
+            decision="a training loss has exploded: C4.1 and V1.2 judge it; validation has other labels",
         ),
         Threshold(
             name="steps",
