@@ -47,7 +47,8 @@ def _first_sight(run: Signals) -> Points | None:
     order = kept[np.argsort(steps[kept], kind="stable")]
     _, first = np.unique(hashes[order], return_index=True)
     places = np.searchsorted(examples.steps, steps[order[first]])
-    new = np.bincount(places[places < len(examples)], minlength=len(examples)) * float(modulus)
+    counts = np.bincount(places[places < len(examples)], minlength=len(examples))
+    new: Floats = modulus * counts.astype(np.float64)
     fresh = examples.steps[_share(new, examples.values, modulus) >= _NEW]
     return loss.where(np.isin(loss.steps, fresh))
 

@@ -208,8 +208,7 @@ QUESTION = Question(
             unit="of the fall at first sight",
             meaning="how much of it validation may lack at every validation, and at its best",
             seed="",
-            decision="healthy runs come to 0.08; other numbering, preparation or "
-            "labels give 0.67 and more",
+            decision="healthy runs come to 0.08; other numbering, preparation or labels give 0.67 and more",
             of="lacks",
         ),
         Threshold(
