@@ -19,8 +19,11 @@ def whole_loss(run: Signals, close: float, exact: float) -> str | None:
             continue
         there = np.isin(fit.steps, loss.steps)
         given = loss.values[np.isin(loss.steps, fit.steps)]
-        apart = np.abs(fit.values[there] - given) <= close * np.abs(given) + exact
-        if len(given) and np.mean(apart) > 1 / 2:
+        if not len(given):
+            continue
+        large = given >= np.median(given)  # where the loss has gone to nothing, everything is close to it
+        near = np.abs(fit.values[there] - given) <= close * np.abs(given) + exact
+        if np.mean(near[large]) > 1 / 2:
             return name
     return None
 

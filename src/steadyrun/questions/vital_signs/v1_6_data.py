@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal
@@ -18,6 +20,8 @@ from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if not run.has("batch_hash") and (same := _same_inputs(run, limit)) is not None:
+        return same
     hashes = run.points("batch_hash").values
     if len(hashes) < limit["fewest"]:
         raise MissingSignal("batch_hash", f"only {len(hashes)} batches are recorded, {limit['fewest']:g} are needed")
@@ -37,6 +41,25 @@ def find(run: Signals, limit: Limits) -> Finding:
     if different <= limit["few"] and len(hashes) > limit["rounds"] * different and not expected:
         return Finding("few", f"{words}: everything is trained on again and again.", measured)
     return Finding("moves-on", f"{words}.", measured)
+
+
+def _same_inputs(run: Signals, limit: Limits) -> Finding | None:
+    """Batches that nobody handed over: the model is given the very same numbers in every sampled step."""
+    mean, std, val = run.maybe("inputs/mean"), run.maybe("inputs/std"), run.maybe("val_loss")
+    if mean is None or std is None or val is None or len(mean) < limit["samples"] or float(std.values[0]) <= 0:
+        return None
+    same = _near(mean.values, limit["exact"] * std.values) & _near(std.values, limit["exact"] * std.values)
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
+    end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
+    if np.mean(same) < limit["most"] or known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
+        return None
+    words = f"the model is given the same inputs in {int(np.sum(same))} of {len(mean)} sampled steps"
+    message = f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+    return Finding("by-heart", message, {"batches": 1.0})
+
+
+def _near(values: Floats, within: Floats) -> npt.NDArray[np.bool_]:
+    return np.abs(values - np.median(values)) <= within
 
 
 def _longest(flags: np.ndarray) -> int:
@@ -95,6 +118,30 @@ QUESTION = Question(
             meaning="fewer batches show no repetition",
             seed="",
             decision="a small data set repeats by then",
+        ),
+        Threshold(
+            name="samples",
+            value=8,
+            unit="sampled steps",
+            meaning="in which the model must be given the same inputs, if the batches are not recorded",
+            seed="",
+            decision="the first hundred steps",
+        ),
+        Threshold(
+            name="exact",
+            value=1e-5,
+            unit="standard deviations",
+            meaning="how far the mean and the standard deviation of the same inputs may be apart",
+            seed="",
+            decision="rounding; two batches are apart by a hundredth or more",
+        ),
+        Threshold(
+            name="most",
+            value=0.6,
+            unit="of the sampled steps",
+            meaning="in so many the inputs must be the same",
+            seed="",
+            decision="a validation that needs gradients comes first in some",
         ),
         Threshold(
             name="in_a_row",
@@ -179,7 +226,7 @@ QUESTION = Question(
             experiment="Print the length of the training set and the indices of ten batches: both must be as large as "
             "the data. Train for as many steps on all of it: validation must follow.",
             may_pass=True,
-            explains=("C4.2", "S1.3", "V1.3"),
+            explains=("C4.2", "S1.3", "V1.3", "V1.4"),
         ),
         Outcome(
             name="stuck",
