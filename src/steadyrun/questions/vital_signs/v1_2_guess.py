@@ -94,9 +94,9 @@ def _no_better(run: Signals, limit: Limits, known: Facts, loss: Levels) -> str:
 
 
 _EXPERIMENT = (
-    "Overfit one batch (steadyrun preflight --deep). If that fails, the model or the loss is broken. If it works, train "
-    "300 steps with the labels shuffled: if the curve is the same, the labels do not belong to the inputs; if it is "
-    "worse, the rate is wrong, or another term of the loss outweighs this one."
+    "Overfit one batch (steadyrun preflight --deep). If that fails, the model or the loss is broken. If it works, "
+    "train 300 steps with the labels shuffled: if the curve is the same, the labels do not belong to the inputs; if it "
+    "is worse, the rate is wrong, or another term of the loss outweighs this one."
 )
 
 QUESTION = Question(
