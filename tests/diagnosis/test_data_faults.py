@@ -147,6 +147,44 @@ def test_the_same_preparation_on_both_sides_is_healthy(tmp_path: Path) -> None:
     assert report.verdict == "healthy", report
 
 
+def renumbered(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, (y + 1) % CLASSES
+
+
+def turned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.flip(1), y
+
+
+def shuffled_apart(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, y[torch.randperm(len(y), generator=torch.Generator().manual_seed(6))]
+
+
+@pytest.mark.parametrize("other", [renumbered, turned, shuffled_apart])
+def test_validation_of_another_kind_is_told_from_learning_by_heart(tmp_path: Path, other: Change) -> None:
+    report = train(tmp_path, held_out=other)
+    assert headline(report) == ("A5.6", "unlike")
+    assert "by heart" in report.headline.answer.message  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("other", [renumbered, turned])
+def test_the_same_change_on_both_sides_is_healthy(tmp_path: Path, other: Change) -> None:
+    report = train(tmp_path, rows=other, held_out=other)
+    assert answers(report)["A5.6"] == "pass"
+    assert report.verdict == "healthy", report
+
+
+def rare_classes(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Two classes are rare in training and common in validation."""
+    keep = (y > 1) | (torch.arange(len(y)) % 8 == 0)
+    return x[keep], y[keep]
+
+
+def test_another_balance_of_classes_is_healthy(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=rare_classes)
+    assert answers(report)["A5.6"] == "pass"
+    assert report.verdict == "healthy", report
+
+
 # -- labels that do not belong to their inputs ------------------------------------------------------
 
 
@@ -168,13 +206,55 @@ class Labels:
 
 @pytest.mark.parametrize(
     ("kind", "named"),
-    [("first batch", "repeated"), ("shuffled", "reassigned"), ("one class", "repeated")],
+    [("first batch", "repeated"), ("shuffled", "reassigned")],
 )
 def test_labels_of_other_inputs_are_named(tmp_path: Path, kind: str, named: str) -> None:
     report = train(tmp_path, batch=Labels(kind), steps=400)
     code, outcome = headline(report)
     assert code == "A5.7"
     assert outcome in (named, f"{named}-unrelated")
+
+
+def test_one_class_alone_is_named(tmp_path: Path) -> None:
+    assert headline(train(tmp_path, batch=Labels("one class"), steps=400)) == ("A5.9", "constant")
+
+
+def permuted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels in another order than their inputs, once and for all: they can only be learned by heart."""
+    return x, y[torch.randperm(len(y), generator=torch.Generator().manual_seed(6))]
+
+
+def test_labels_learned_by_heart_alone_are_suspected(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=permuted, steps=600)
+    assert headline(report) == ("S1.4", "by-heart-alone")
+    assert "shuffled labels" in report.headline.answer.experiment  # type: ignore[union-attr]
+
+
+def test_a_hard_task_that_is_also_learned_by_heart_is_overfitting(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=noisy_rows, held_out=noisy_rows, steps=600)
+    assert answers(report)["A5.6"] == "pass"
+    assert answers(report).get("S1.4", "pass") == "pass"
+    assert report.verdict == "healthy" or headline(report) == ("C4.2", "overfitting")
+
+
+def some_wrong(fraction: float) -> Change:
+    def change(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        draw = torch.Generator().manual_seed(11)
+        wrong = torch.rand(len(y), generator=draw) < fraction
+        return x, torch.where(wrong, torch.randint(CLASSES, y.shape, generator=draw), y)
+
+    return change
+
+
+def test_many_wrong_labels_in_training_are_suspected(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=some_wrong(0.6), model=nn.Linear(WIDTH, CLASSES))
+    assert headline(report) == ("C4.2", "noisier")
+
+
+def test_some_label_noise_is_not_suspected(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=some_wrong(0.1), model=nn.Linear(WIDTH, CLASSES))
+    assert answers(report)["C4.2"] in ("pass", "apart", "below")
+    assert report.verdict == "healthy", report
 
 
 def episode(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,7 +287,8 @@ def test_a_little_label_noise_is_healthy(tmp_path: Path) -> None:
 def limited(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """A limit left over from debugging."""
     draw = torch.Generator().manual_seed(8)
-    return x[:40] + 2 * torch.randn(40, WIDTH, generator=draw), y[:40]
+    x, y = x[:40], y[:40]
+    return x + 2 * torch.randn(x.shape, generator=draw), y
 
 
 def noisy_rows(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,6 +299,11 @@ def test_a_few_examples_learned_by_heart_are_suspected(tmp_path: Path) -> None:
     report = train(tmp_path, rows=limited, held_out=noisy_rows, steps=400)
     assert report.verdict in ("suspect", "fault")
     assert answers(report)["V1.6"] == "by-heart"
+
+
+def test_one_batch_over_and_over_is_suspected_and_not_called_overfitting(tmp_path: Path) -> None:
+    report = train(tmp_path, rows=lambda x, y: limited(x[:32], y[:32]), held_out=noisy_rows, steps=400)
+    assert headline(report) == ("V1.6", "by-heart")
 
 
 def test_a_few_examples_that_are_enough_are_healthy(tmp_path: Path) -> None:

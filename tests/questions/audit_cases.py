@@ -10,6 +10,7 @@ from cases import (
     FALLING,
     MANIFEST,
     MATRIX,
+    NOISE,
     NORMS,
     OBJECTIVE,
     SAMPLED,
@@ -154,6 +155,30 @@ def prepared(mean: float, std: float, end: float, *, falling: Any = None, **more
     return run(**sides, **more) if falling is None else stuck(loss=falling, **{**sides, **more})
 
 
+HALVED = 2.08 - 1.04 * np.minimum(STEPS, 300) / 300 + 0.01 * NOISE
+
+
+def seen_once(*losses: float, first: int = 200, **more: Any) -> Synthetic:
+    """A classifier whose first steps see new examples each time, with validations at these losses."""
+    seen = {"example_hash/train": (np.arange(32 * first) // 32, np.arange(32.0 * first))}
+    return stuck(loss=HALVED, val_loss=([199, 399, 599], list(losses)), **{**seen, **more})
+
+
+def compared(ratio: float, *losses: float, rounds: int = 30, **more: Any) -> Synthetic:
+    """A regression that ends at this fraction of a guess's error, with validations at these losses."""
+    loss = np.linspace(1.0, ratio, 600)
+    sampled = [*SAMPLED, 200, 300, 400, 500, 590]
+    fits = {"fit/squared": (sampled, loss[sampled]), "fit_guess/squared": (sampled, np.ones(len(sampled)))}
+    seen = {"example_hash/train": (np.zeros(19200 // rounds), np.arange(19200.0 // rounds))}
+    val = ([199, 399, 599], list(losses))
+    return run(
+        config={"vocab_size": None},
+        manifest={"inferred": {"objective": {"compares": "squared", "sides": 1}}},
+        without=("targets/entropy",),
+        **{"loss": loss, "val_loss": val, **fits, **seen, **more},
+    )
+
+
 def evaluated(first: int, last: int = 600) -> Any:
     return np.where((first <= STEPS) & (last > STEPS), 0.0, 1.0)
 
@@ -270,6 +295,14 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ),
     ("S1.4", "by-heart-alone", prepared(0.0, 1.5, end=2.2, falling=2.08 - 1.0 * STEPS / 600)),
     ("S1.4", "pass", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [1.5, 1.4, 1.3]))),
+    ("S1.4", "pass", stuck(loss=STUCK - 1.08, val_loss=([199, 399, 599], [2.5, 2.6, 2.9]))),  # other labels there
+    # By heart and slowly: a little better than a guess after many steps, while validation is not.
+    ("S1.4", "by-heart-alone", stuck(loss=STUCK - 0.08, val_loss=([199, 399, 599], [2.08, 2.1, 2.2]))),
+    ("S1.4", "pass", stuck(loss=STUCK - 0.05, val_loss=([199, 399, 599], [2.05, 2.05, 2.05]))),
+    ("C4.2", "gap", stuck(loss=HALVED, val_loss=([99, 199, 299, 399, 499, 599], [2.05, 2.05, 2.05, 2.2, 2.4, 2.6]))),
+    ("S1.4", "by-heart-alone", compared(0.9, 1.02, 1.05, 1.1)),
+    ("S1.4", "not-applicable", compared(0.9, 1.02, 1.0, 0.95)),
+    ("S1.4", "not-applicable", compared(0.9, 1.02, 1.05, 1.1, rounds=2)),
     ("A2.3", "not-applicable", run()),
     ("A2.3", "missing", run(manifest=BATCHNORM, without=("examples",))),
     ("A2.3", "pass", run(manifest=BATCHNORM, examples=np.full(600, 32.0))),
@@ -433,6 +466,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 300, 0.01, 0.0))),
     ("A5.5", "non-finite", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 299, 0.01, 0.0))),
     ("A5.5", "handled", run(loss=broken_at(300), batch_nonfinite=np.where(STEPS == 320, 0.01, 0.0))),
+    ("A5.6", "unlike", seen_once(2.2, 2.4, 2.6)),
+    ("A5.6", "unlike", seen_once(1.9, 1.95, 2.0)),  # better than a guess, and far behind first sight
+    ("A5.6", "not-applicable", seen_once(1.4, 1.2, 1.1)),
+    ("A5.6", "not-applicable", seen_once(2.2, 1.4, 1.3)),  # it comes later: another balance of classes
+    ("A5.6", "not-applicable", seen_once(2.2, 2.4, 2.6, first=10)),  # nothing is learned at first sight
+    ("A5.6", "not-applicable", seen_once(2.2, 2.4, 2.6, manifest=objective(contrastive=True, classes=8))),
     ("A5.6", "not-applicable", run()),
     ("A5.6", "missing", run(manifest={"inferred": {}})),
     ("A5.6", "missing", run(**{"inputs/mean": at(0.0), "inputs/std": at(1.0)})),
@@ -444,6 +483,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("A5.6", "other-scale", prepared(100.0, 70.0, end=8.0)),
     ("A5.6", "not-applicable", prepared(100.0, 70.0, end=8.0, loss=np.linspace(6, 7, 600))),
     ("A5.7", "not-applicable", run()),
+    ("A5.7", "not-applicable", labelled(target_hash=np.full(600, 7.0), **{"targets/alike_overall": at(1.0)})),
     ("A5.7", "missing", run(without=("batch_hash",))),
     ("A5.7", "pass", labelled()),
     ("A5.7", "missing", labelled(target_hash=([0, 1], [1.0, 2.0]))),

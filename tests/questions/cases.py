@@ -197,6 +197,32 @@ RESUME = Event("resume", 300, 0.0, 0, {"attempt": 2})
 BETA_FACTOR = [(1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in (1, 11, 21, 101)]
 LN_V = math.log(512)
 
+RISING = [4.9, 4.8, 4.7, 4.7, 5.2, 5.6, 5.8]
+SEEN_ONCE = {"example_hash/train": (np.arange(6400) // 32, np.arange(6400.0))}
+FEW_OF_MANY = {
+    "example_hash/train": (np.zeros(64), np.arange(64.0)),
+    "example_hash/val": (np.zeros(640), np.arange(1000.0, 1640.0)),
+}
+
+
+def noisier(dropout: float = 0.0, entropy: float = LN_V, end: float = 2.5, rounds: int = 30) -> Synthetic:
+    """A classifier whose training loss ends at 4 and whose validation loss ends lower."""
+    loss = np.maximum(4.0, LN_V - STEPS / 100) + 0.01 * NOISE
+    steps = [199, 299, 399, 499, 599]
+    data = {"data": {"examples": 64, "labels_entropy": entropy}}
+    return run(
+        loss=loss,
+        val_loss=(steps, [end + 1, end + 0.1, end, end, end]),
+        events=[Event("validation", step, 0.0, 0, data) for step in steps],
+        manifest={"model": {"dropout": {"drop": dropout} if dropout else {}}},
+        **{
+            "example_hash/train": (np.zeros(19200 // rounds), np.arange(19200.0 // rounds)),
+            "fit/classes": (SAMPLED, loss[SAMPLED]),
+            "fit_guess/classes": (SAMPLED, np.full(8, LN_V)),
+        },
+    )
+
+
 CASES: list[tuple[str, str, Synthetic]] = [
     # C1.1: fires, silent at the edge, cannot tell
     ("C1.1", "pass", run()),
@@ -398,7 +424,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.2", "gap", run(val_loss=([199, 399, 599], [3.0, 2.7, 2.6]))),
     ("C4.2", "overfitting", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.6, 2.5, 2.5, 2.8, 2.9, 2.95]))),
     ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.8, 2.7, 2.7, 2.75, 2.8, 2.85]))),
+    # Overfitting follows from what is named elsewhere: other data in validation, a few examples of many.
+    ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], RISING), **SEEN_ONCE)),
+    ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], RISING), **FEW_OF_MANY)),
     ("C4.2", "below", run(val_loss=([199, 399, 599], [2.0, 1.2, 1.0]))),
+    ("C4.2", "noisier", noisier()),
+    ("C4.2", "below", noisier(dropout=0.3)),
+    ("C4.2", "below", noisier(entropy=4.0)),  # another balance of classes
+    ("C4.2", "below", noisier(end=3.6)),
+    ("C4.2", "below", noisier(rounds=1)),  # new or augmented examples all the time
     ("C4.2", "leak", hashes(train=100, val=(90, 110))),
     ("C4.2", "few-shared", hashes(train=100, val=(99, 120))),
     ("C4.2", "few-shared", hashes(train=100, val=(90, 110), repeated=True)),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from cases import FALLING, FLAT, MANIFEST, NO_CLASSES, NOISE, NORMS, STEPS, run
+from cases import FALLING, FLAT, MANIFEST, NO_CLASSES, NOISE, NORMS, SAMPLED, STEPS, run
 from synthetic import Synthetic
 
 LN_V = math.log(512)
@@ -67,6 +67,15 @@ SMALL = {
     "example_hash/train": (np.arange(64), np.arange(64.0)),
     "example_hash/val": (np.full(320, 1), np.arange(320.0)),
 }
+
+
+def given(apart: float) -> dict[str, Any]:
+    """What the model is given in the sampled steps: the same numbers, or means that differ."""
+    return {"inputs/mean": (SAMPLED, 0.3 + apart * np.arange(8)), "inputs/std": (SAMPLED, np.ones(8))}
+
+
+TO_NOTHING = LN_V * np.exp(-STEPS / 80)
+FEW_SHOTS: dict[str, Any] = {"config": {"init": "a checkpoint"}}
 HALF = {"example_hash/val": (np.full(128, 1), np.arange(128.0))}
 CASES: list[tuple[str, str, Synthetic]] = [
     ("F1.1", "known", run()),
@@ -129,9 +138,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.6", "moves-on", run(batch_hash=FEW, manifest=loaders(2))),
     ("V1.6", "stuck", run(batch_hash=STUCK)),
     ("V1.6", "by-heart", run(**SMALL, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),
+    ("V1.6", "by-heart", run(**SMALL, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 1.5, 1.5]))),
+    ("V1.6", "moves-on", run(**SMALL, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 0.5, 0.02]))),
+    ("V1.6", "moves-on", run(**SMALL, **FEW_SHOTS, loss=TO_NOTHING, val_loss=([199, 399, 599], [2.0, 1.5, 1.5]))),
     ("V1.6", "moves-on", run(**SMALL)),  # enough to learn from
     ("V1.6", "moves-on", run(**SMALL | HALF, val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),  # grokking is so
     ("V1.6", "missing", run(without=("batch_hash",))),
+    ("V1.6", "by-heart", run(without=("batch_hash",), **given(0.0), val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),
+    ("V1.6", "missing", run(without=("batch_hash",), **given(0.1), val_loss=([199, 399, 599], [5.0, 5.5, 6.0]))),
+    ("V1.6", "missing", run(without=("batch_hash",), **given(0.0))),  # one batch that is all of the data
     ("V1.8", "rose", run(episodic_return=STEPS / 100 + NOISE)),
     ("V1.8", "fell", run(episodic_return=-STEPS / 100 + NOISE)),
     ("V1.8", "collapsed", run(accuracy=np.where(STEPS < 400, STEPS / 100, 0.1) + 0.1 * NOISE)),

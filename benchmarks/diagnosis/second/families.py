@@ -25,10 +25,10 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         *("S1.4:unrelated", "S1.4:by-heart-alone", "P1.7:labels-change", "A5.7:repeated", "A5.7:reassigned"),
         *("A5.7:repeated-unrelated", "A5.7:reassigned-unrelated"),
     ),
-    "labels partly wrong": ("A5.7:reassigned",),
+    "labels partly wrong": ("A5.7:reassigned", "C4.2:noisier", "A5.6:unlike"),
     "one bad batch": ("A5.4:degenerate",),
-    "prepared differently": ("A5.6:differs", "A5.6:other-scale"),
-    "numbered differently": (),
+    "prepared differently": ("A5.6:differs", "A5.6:other-scale", "A5.6:unlike"),
+    "numbered differently": ("A5.6:unlike",),
     "validation in training": ("C4.2:leak", "P1.8:leak"),
     "target is visible": (
         *("S1.1:sees-the-answer", "P3.6:sees-target", "A3.3:not-shifted", "P1.3:not-shifted", "A5.9:same-twice"),
@@ -71,7 +71,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "squashed twice": ("A3.1:squashed-twice", "P3.2:squashed-twice"),
     "softmax over the wrong axis": ("A3.1:wrong-axis", "P3.7:rows-mix"),
     "broadcast": ("A3.2:broadcast", "P3.1:broadcast"),
-    "wrong target": ("A3.3:not-shifted", "P1.3:not-shifted"),
+    "wrong target": ("A3.3:not-shifted", "P1.3:not-shifted", "A5.6:unlike"),
     "wrong formula": ("A3.1:not-logarithms", "A3.1:out-of-reach"),
     "schedule stepped too seldom": (
         *("C2.1:stepped-too-seldom", "C2.2:not-reached", "P5.8:not-as-declared", "P5.8:warmup-longer-than-run"),

@@ -15,7 +15,7 @@ NEW: dict[str, tuple[str, ...]] = {
     "wrong mask": ("S1.1:sees-the-answer", "P3.6:not-causal", "P3.6:sees-target"),
     "one class only": ("A5.9:constant",),
     "data of one part only": ("V1.6:by-heart", "V1.6:few-of-many"),
-    "validation labels unrelated": (),
+    "validation labels unrelated": ("A5.6:unlike",),
     "inputs lose their content": ("P3.5:inputs-ignored",),
     "teacher at random": (),
     "average of weights stands still": ("A2.5:never-moves", "A2.5:lags"),

@@ -312,7 +312,9 @@ class ExampleProbe:
             facts["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
         if labels:
             joint = np.concatenate(labels).astype(np.int64)
-            facts["labels_hash"], facts["classes"] = float(batch_hash(joint)), float(len(np.unique(joint)))
+            counts = np.unique(joint, return_counts=True)[1]
+            facts["labels_hash"], facts["classes"] = float(batch_hash(joint)), float(len(counts))
+            facts["labels_entropy"] = float(-np.sum(counts / len(joint) * np.log(counts / len(joint))))
         return facts
 
     def _say_cut(self, bound: _Bound) -> None:

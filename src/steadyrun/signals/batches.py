@@ -61,12 +61,13 @@ class Overlap:
 def overlap(training: Floats, validation: Floats) -> Overlap:
     """Both sides were thinned by the same rule: compare where neither was."""
     trained, held_out = np.unique(training.astype(np.int64)), np.unique(validation.astype(np.int64))
-    modulus = max(_modulus(trained), _modulus(held_out))
+    modulus = max(thinned_by(trained), thinned_by(held_out))
     held_out = held_out[held_out % modulus == 0]
     return Overlap(int(np.isin(held_out, trained).sum()), len(held_out))
 
 
-def _modulus(hashes: npt.NDArray[np.int64]) -> int:
+def thinned_by(hashes: npt.NDArray[np.int64]) -> int:
+    """The power of two that divides all hashes which a sample of so many still keeps."""
     modulus = 1
     while int((hashes % modulus == 0).sum()) > _MOST_KEPT:
         modulus *= 2

@@ -208,6 +208,12 @@ class Signals:
         values = self._source.series(name).values
         return values[np.isfinite(values) & (np.abs(values) < _EXACT)]
 
+    def sampled_at(self, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Steps and values of such a series, its values as the whole numbers that they are."""
+        series = self._source.series(name)
+        kept = np.isfinite(series.values) & (np.abs(series.values) < _EXACT)
+        return series.steps[kept], series.values[kept].astype(np.int64)
+
     def how_many(self, name: str, until: float) -> int:
         """How many values such a series has up to a step."""
         return int(np.sum(self._source.series(name).steps <= until)) if self.has(name) else 0

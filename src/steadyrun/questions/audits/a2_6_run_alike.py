@@ -166,7 +166,7 @@ QUESTION = Question(
             "difference makes the gap; if not, the data do. Then train once as validation runs the model: if "
             "validation gets better, the difference harms the model.",
             may_pass=True,
-            explains=("C4.2", "S1.3", "V1.3"),
+            explains=("A5.6:unlike", "C4.2", "S1.3", "V1.3"),
         ),
     ),
     find=find,

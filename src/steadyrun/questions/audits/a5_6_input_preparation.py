@@ -1,4 +1,4 @@
-"""A5.6: are the inputs of validation prepared like those of training?"""
+"""A5.6: are the examples of validation prepared, numbered and labelled like those of training?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats
+from steadyrun.signals.facts import ADVERSARIAL, CONTRASTIVE, POLICY
+from steadyrun.signals.first_sight import Sight, sights
 from steadyrun.signals.intent import sampled
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import levels
@@ -50,13 +52,24 @@ class _Sides:
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    try:
+        scales = _scales(run, limit)
+    except (MissingSignal, NotApplicable):
+        if (unlike := _unlike(run, limit)) is not None:
+            return unlike
+        raise
+    return scales if scales.outcome in ("differs", "other-scale") else _unlike(run, limit) or scales
+
+
+def _scales(run: Signals, limit: Limits) -> Finding:
+    """Whether mean and standard deviation of the inputs are alike."""
     sides = _sides(run, limit)
     apart = max(sides.ratio / limit["ratio"], sides.shift / limit["shift"])
     measured = {"ratio": sides.ratio, "shift": sides.shift}
     if apart <= 1:
         return Finding("pass", f"{sides}.", measured)
     loss, val = levels(run, "loss", limit["losses"]), run.points("val_loss")
-    if known_facts(run, limit).moves_freely or loss.end >= loss.start:
+    if known_facts(run, limit).objective in (ADVERSARIAL, POLICY) or loss.end >= loss.start:
         raise NotApplicable("the training loss does not fall: validation cannot be compared with it")
     end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
     measured["lost"] = lost = (end - loss.end) / (loss.start - loss.end)
@@ -67,6 +80,37 @@ def find(run: Signals, limit: Limits) -> Finding:
     if lost >= 1 and apart > limit["far"]:
         return Finding("other-scale", f"{facts}.", measured, val.step_at(-1))
     return Finding("differs", f"{facts}.", measured, val.step_at(-1))
+
+
+def _unlike(run: Signals, limit: Limits) -> Finding | None:
+    """Validation that never follows the loss at first sight: learning by heart cannot be the reason."""
+    known, seen = known_facts(run, limit), sights(run)
+    objective = run.inferred.get("objective")
+    summed = isinstance(objective, dict) and objective.get("reduction") == "sum"
+    if known.objective in (ADVERSARIAL, POLICY, CONTRASTIVE) or summed or known.validated_by or not seen:
+        return None
+    untrained = known.guess if known.guess is not None else levels(run, "loss", limit["losses"]).start
+    fallen = [sight for sight in seen if _has_fallen(sight, untrained, limit)]
+    if not fallen:
+        return None
+    best = float(np.min(run.points("val_loss").values))
+    at_its_best = Sight(fallen[-1].step, fallen[-1].level, fallen[-1].error, best)
+    closest = min([*fallen, at_its_best], key=lambda sight: sight.excess(untrained))
+    lacks = closest.excess(untrained)
+    if lacks <= limit["lacks"] or closest.val - closest.level <= limit["errors"] * closest.error:
+        return None
+    start = "a guess costs" if known.guess is not None else "training began at"
+    message = (
+        f"training examples cost {shown(closest.level)} when they are seen for the first time (step {closest.step}; "
+        f"{start} {shown(untrained)}), validation examples {shown(closest.val)} at best: the model has learned "
+        "something that does not hold on them, and it has not learned it by heart."
+    )
+    return Finding("unlike", message, {"lacks": lacks, "first_sight": closest.level}, closest.step)
+
+
+def _has_fallen(sight: Sight, untrained: float, limit: Limits) -> bool:
+    fall = untrained - sight.level
+    return fall > limit["fallen"] * abs(untrained) and fall > limit["errors"] * sight.error
 
 
 def _sides(run: Signals, limit: Limits) -> _Sides:
@@ -90,9 +134,11 @@ _FIX = (
 QUESTION = Question(
     code="A5.6",
     name="same preparation",
-    asks="Are the inputs of validation prepared like those of training?",
-    why="A normalisation that only one side gets shows the model inputs it has never seen: training looks well and "
-    "validation is bad from the first time on.",
+    asks="Are the examples of validation prepared, numbered and labelled like those of training?",
+    why="A normalisation that only one side gets shows the model inputs it has never seen, and classes or tokens that "
+    "are numbered anew mean something else: training looks well and validation is bad from the first time on. The loss "
+    "on training examples that are seen for the first time cannot come from learning by heart, so validation must "
+    "follow it.",
     needs=("objective", "val_loss"),
     panel=1,
     thresholds=(
@@ -141,6 +187,31 @@ QUESTION = Question(
             decision="[0, 255] beside [0, 1] is 50 times the limits or more",
         ),
         Threshold(
+            name="fallen",
+            value=0.1,
+            unit="of the loss of a guess, or of the first",
+            meaning="how far the loss at first sight must have fallen before validation is compared with it",
+            seed="",
+            decision="less is hardly learned, and validation may need as long",
+        ),
+        Threshold(
+            name="errors",
+            value=3,
+            unit="standard errors",
+            meaning="how surely it must have fallen, and how surely validation is above it",
+            seed="",
+            decision="chance alone does not come to this",
+        ),
+        Threshold(
+            name="lacks",
+            value=0.5,
+            unit="of the fall at first sight",
+            meaning="how much of it validation may lack at every validation, and at its best",
+            seed="",
+            decision="healthy runs come to 0.08; other numbering, preparation or labels give 0.67 and more",
+            of="lacks",
+        ),
+        Threshold(
             name="last",
             value=5,
             unit="th part of the validations",
@@ -171,6 +242,20 @@ QUESTION = Question(
             meaning="validation inputs have a wholly different scale, and validation is worse than an untrained model",
             fix=_FIX,
             explains=("A2.6", "C4.2", "S1.3", "V1.3"),
+        ),
+        Outcome(
+            name="unlike",
+            answer=SUSPECT,
+            meaning="validation never follows the loss that training examples have at first sight: the two sets are "
+            "prepared, numbered or labelled differently, or evaluated by other code",
+            fix="Build both sets with the same code: one transform, one vocabulary, one table from class names to "
+            "numbers, one way to make targets. Join labels to inputs by a key.",
+            experiment="Hold 200 training examples back and validate on them with the validation code. If their loss "
+            "is high, that code differs: its transform, its numbering, its loss. If it is low, the data differ: train "
+            "on half of the validation set. If the other half improves, inputs or classes are prepared or numbered "
+            "differently; if not, its labels do not belong to its inputs.",
+            explains=("C4.2", "C7", "S1.3", "S1.4", "V1"),
+            may_pass=True,
         ),
     ),
     find=find,

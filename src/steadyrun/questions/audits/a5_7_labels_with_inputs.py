@@ -17,6 +17,8 @@ from steadyrun.text import percent, shown
 
 def find(run: Signals, limit: Limits) -> Finding:
     same, steps = _same_targets(run, limit)
+    if _one_class(run):
+        raise NotApplicable("all labels are of one class: A5.9 asks about that")
     again, changed = _changed_targets(run)
     measured = {"same": same, "again": again, "changed": changed / again if again else 0.0}
     if same >= (1.0 if _by_chance(run, limit) else limit["same"]):
@@ -43,6 +45,11 @@ def _same_targets(run: Signals, limit: Limits) -> tuple[float, int]:
     if different < limit["different"]:
         raise NotApplicable(f"there are {different} different batches: labels that repeat prove nothing")
     return float(counts.max() / different), different
+
+
+def _one_class(run: Signals) -> bool:
+    alike = run.maybe("targets/alike_overall")
+    return alike is not None and float(alike.values[-1]) >= 1
 
 
 def _by_chance(run: Signals, limit: Limits) -> bool:

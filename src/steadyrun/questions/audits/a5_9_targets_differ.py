@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.facts import CONTRASTIVE, Facts
+from steadyrun.signals.fits import whole_loss
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 
@@ -24,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise MissingSignal("fit/*", f"targets were sampled {len(guesses[0])} times, {limit['samples']:g} are needed")
     largest = max(float(points.values.max()) for points in guesses)
     measured = {"guess": largest}
-    if largest <= limit["alike"] and not _is_whole_loss(run, limit):
+    if largest <= limit["alike"] and whole_loss(run, limit["close"], limit["alike"]) is None:
         raise NotApplicable("targets that are all the same belong to one term of the loss: a condition to be met")
     if largest <= limit["alike"]:
         message = f"in {len(guesses[0])} sampled steps all targets are the same: a constant is off by {largest:.2g}."
@@ -41,19 +40,6 @@ def _same_twice(run: Signals, limit: Limits, known: Facts) -> Finding | None:
         return None
     message = f"in all {len(alike)} sampled steps two passes of the model gave the same outputs, row by row."
     return Finding("same-twice", message)
-
-
-def _is_whole_loss(run: Signals, limit: Limits) -> bool:
-    """Whether a comparison with targets is all of the loss, by its value in the sampled steps."""
-    loss = run.points("loss")
-    for name in run.matching("fit/*"):
-        fit = run.points(name)
-        there = np.isin(fit.steps, loss.steps)
-        given = loss.values[np.isin(loss.steps, fit.steps)]
-        apart = np.abs(fit.values[there] - given) <= limit["close"] * np.abs(given) + limit["alike"]
-        if len(given) and np.mean(apart) > 1 / 2:
-            return True
-    return False
 
 
 QUESTION = Question(
@@ -106,7 +92,7 @@ QUESTION = Question(
             meaning="all targets are the same: one answer fits all",
             fix="Add examples of the other answers (negative pairs, another class); look at how targets are made.",
             experiment="Print the targets of ten batches: if they are all the same, the loss cannot teach anything.",
-            explains=("C4.2", "S1", "V1"),
+            explains=("A5.6:unlike", "C4.2", "S1", "V1"),
         ),
     ),
     find=find,

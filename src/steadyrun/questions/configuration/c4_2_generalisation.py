@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.audits import a5_6_input_preparation
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.signatures import s1_4_labels
+from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.batches import Overlap, overlap
+from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.fits import whole_loss
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import progress
+from steadyrun.signals.progress import levels, progress
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.validation import Gap, gap_of
 from steadyrun.text import shown
@@ -39,11 +44,14 @@ def find(run: Signals, limit: Limits) -> Finding:
         and last > limit["gap"]
         and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
         and gap.train_fell_since
+        and not _other_cause(run, limit)
     ):
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
         return Finding("gap", f"{facts}: more than {shown(limit['gap'] * gap.unit)} apart.", measured, step)
+    if last < -limit["below"] and (noisier := _noisier(run, limit)) is not None:
+        return noisier
     if last < -limit["below"]:
         extra = "no shared example was found" if shared else "hashes of the examples were not recorded"
         message = f"{facts}: validation is lower by more than {shown(limit['below'] * gap.unit)}; {extra}."
@@ -71,6 +79,55 @@ def _leak(shared: Overlap, limit: float) -> Finding:
         "were also trained on."
     )
     return Finding("leak", message, {"overlap": shared.share})
+
+
+def _noisier(run: Signals, limit: Limits) -> Finding | None:
+    """Training that stays above validation, though nothing that is known makes its examples harder."""
+    known, loss, val = known_facts(run, limit), levels(run, "loss", limit["losses"]), run.points("val_loss")
+    dropout = run.about("model").get("dropout")
+    if known.guess is None or not isinstance(dropout, dict) or any(number(rate) for rate in dropout.values()):
+        return None
+    plain = whole_loss(run, limit["plain"], 0.0)  # no smoothing, no weights of classes, no other term
+    if plain is None or not plain.startswith("fit/classes") or not _comes_again(run, limit):
+        return None
+    labels = _entropy_of_validation(run)
+    if labels is None or abs(labels - known.guess) > limit["balance"] * known.guess:
+        return None
+    late = val.values[len(val) // 2 :]
+    end = float(np.max(late))
+    harder = (loss.end - end) / (known.guess - end) if end < known.guess else 0.0
+    if len(late) < limit["validations"] or harder <= limit["harder"] or loss.end - end <= limit["noise"] * loss.error:
+        return None
+    message = (
+        f"training ends at {shown(loss.end)}, validation at {shown(float(late[-1]))} and never above {shown(end)} in "
+        f"the second half (a guess costs {shown(known.guess)}): training examples stay harder, without dropout, "
+        "smoothing, augmentation or another balance of classes."
+    )
+    return Finding("noisier", message, {"harder": harder}, val.step_at(-1))
+
+
+def _entropy_of_validation(run: Signals) -> float | None:
+    """What guessing by the class frequencies of validation costs; None where it has no class labels."""
+    data = [event.fields.get("data") for event in run.events("validation")]
+    known = [number(facts.get("labels_entropy")) for facts in data if isinstance(facts, dict)]
+    return known[-1] if known else None
+
+
+def _comes_again(run: Signals, limit: Limits) -> bool:
+    """Whether the very same examples come again and again: nothing is drawn anew in inputs or labels."""
+    examples = run.maybe("examples")
+    if examples is None or not run.has("example_hash/train"):
+        return False
+    there_are, changed = max(1, len(run.distinct("example_hash/train"))), run.maybe("targets_changed")
+    if changed is not None and np.any(changed.values > 0):
+        return False
+    return bool(float(np.sum(examples.values)) >= limit["rounds"] * there_are)
+
+
+def _other_cause(run: Signals, limit: Limits) -> bool:
+    """Whether a better reason is known: other data in validation, a few examples all the time, labels by heart."""
+    others = (a5_6_input_preparation, v1_6_data, s1_4_labels)
+    return any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others)
 
 
 def _all_different(run: Signals, limit: Limits) -> bool:
@@ -182,6 +239,48 @@ QUESTION = Question(
             of="-last_gap",
         ),
         Threshold(
+            name="harder",
+            value=0.35,
+            unit="of the fall of validation below a guess",
+            meaning="how far training may stay above validation if nothing is known that makes it harder",
+            seed="",
+            decision="healthy runs with a tenth of their labels drawn anew come to 0.12, an easy task with a fifth of "
+            "them to 0.32; half of the labels wrong gives 0.39 and 0.46",
+            of="harder",
+        ),
+        Threshold(
+            name="plain",
+            value=0.02,
+            unit="of the loss",
+            meaning="how near the loss must be to a plain cross-entropy",
+            seed="",
+            decision="smoothing, class weights and other terms move it further",
+        ),
+        Threshold(
+            name="balance",
+            value=0.05,
+            unit="of the entropy of the training labels",
+            meaning="how far the entropy of the validation labels may be from it",
+            seed="",
+            decision="classes that are balanced in training alone make validation easier",
+        ),
+        Threshold(
+            name="rounds",
+            value=3,
+            unit="times through the data",
+            meaning="so often the same examples must come before training is compared with validation",
+            seed="",
+            decision="augmented examples never come again; by then right labels begin to be learned by heart",
+        ),
+        Threshold(
+            name="validations",
+            value=2,
+            unit="validations",
+            meaning="how many there must be in the second half",
+            seed="",
+            decision="one may be lucky",
+        ),
+        Threshold(
             name="spike",
             value=5,
             unit="times its neighbours",
@@ -258,6 +357,17 @@ QUESTION = Question(
             name="few-shared",
             answer=NOTE,
             meaning="validation examples were also trained on: a few, or in a small world",
+        ),
+        Outcome(
+            name="noisier",
+            answer=SUSPECT,
+            meaning="training examples stay harder than validation examples for no known reason: some of their labels "
+            "are wrong",
+            fix="Look at the training examples with the highest loss: correct or drop wrong labels, and find the "
+            "step of the preparation that makes them.",
+            experiment="Evaluate the training set in evaluation mode and sort it by loss. If the worst examples have "
+            "wrong labels, that is the cause; if they are hard but right, training is harder on purpose.",
+            may_pass=True,
         ),
         Outcome(
             name="overfitting",

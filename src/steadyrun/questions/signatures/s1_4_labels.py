@@ -19,6 +19,7 @@ from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits
 from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.curves import ema
 from steadyrun.signals.facts import CONTRASTIVE, RANDOM
+from steadyrun.signals.fits import guess_and_ratio, whole_loss
 from steadyrun.signals.intent import of_targets
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.progress import SPAN
@@ -29,6 +30,8 @@ _SIZES = (c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_3_decay, c7_4_
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if (found := _numbers_by_heart(run, limit)) is not None:
+        return found
     guess = float(of_targets(run, "targets/entropy", "the loss is no cross-entropy over classes").values[-1])
     loss = run.points("loss")
     late = loss.values[len(loss) // 2 :]
@@ -68,16 +71,50 @@ def _memorised(
     if known.guess is None or known.objective == CONTRASTIVE:  # a sum, other terms, or no labels of their own
         return None
     best = float(np.min(val.values))
-    if best < limit["share"] * guess or min(reached, measured["best"]) > limit["by_heart"] * guess:
-        return None
-    others = (a5_6_input_preparation, v1_6_data)  # validation is prepared differently, or there is too little data
-    if any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others):
+    if not _beaten(run, limit, min(reached, measured["best"]) / guess, best / guess) or _other_cause(run, limit):
         return None
     message = (
         f"guessing by the class frequencies costs {shown(guess)}; training reaches {shown(reached)} after {rounds:.1f} "
         f"times through the data, validation never gets below {shown(best)}: what is learned holds nowhere else."
     )
     return Finding("by-heart-alone", message, {**measured, "validation": best})
+
+
+def _numbers_by_heart(run: Signals, limit: Limits) -> Finding | None:
+    """The same of a loss that compares numbers: a guess is the mean of all targets."""
+    val, known, name = run.maybe("val_loss"), known_facts(run, limit), whole_loss(run, limit["close"], 0.0)
+    if val is None or name is None or known.guess is not None or known.moves_freely:
+        return None
+    rounds, sampled = _rounds(run), guess_and_ratio(run, name, limit.count("samples"))
+    if sampled is None or len(val) < limit["validations"] or rounds < limit["rounds"]:
+        return None
+    (guess, ratio), best = sampled, float(np.min(val.values))
+    if not _beaten(run, limit, ratio, best / guess) or _other_cause(run, limit):
+        return None
+    message = (
+        f"the mean of all targets costs {shown(guess)}; after {rounds:.1f} times through the data training is at "
+        f"{shown(ratio)} of that, validation never gets below {shown(best)}: what is learned holds nowhere else."
+    )
+    return Finding("by-heart-alone", message, {"guess": guess, "best": ratio * guess, "rounds": rounds})
+
+
+def _beaten(run: Signals, limit: Limits, ratio: float, validation: float) -> bool:
+    """Whether training is better than a guess, by much or surely after many steps, while validation stays at one.
+
+    Validation far above it has other labels than training, as in a small part of many classes: it shows nothing.
+    """
+    if not limit["share"] <= validation <= limit["worse"]:
+        return False
+    if ratio <= limit["by_heart"]:
+        return True
+    surely = ratio <= limit["share"] and validation - ratio > 1 - limit["share"]
+    return surely and run.length(run.points("loss")) >= limit["steps"]
+
+
+def _other_cause(run: Signals, limit: Limits) -> bool:
+    """Whether validation is prepared differently, or there is too little data."""
+    others = (a5_6_input_preparation, v1_6_data)
+    return any(limit.ask(other.QUESTION, run).kind in (FAULT, SUSPECT) for other in others)
 
 
 def _size_that_is_off(run: Signals, limit: Limits) -> str:
@@ -117,9 +154,25 @@ QUESTION = Question(
             name="by_heart",
             value=0.9,
             unit="of the loss of guessing",
-            meaning="what training must get below before validation that never beats a guess is suspect",
+            meaning="what training must get below before validation that never beats a guess is suspect in a short run",
             seed="",
             decision="less is hardly learned at all, and validation may need as long",
+        ),
+        Threshold(
+            name="close",
+            value=0.05,
+            unit="of the loss",
+            meaning="how near a comparison with targets must come to the loss to be all of it",
+            seed="",
+            decision="as in A5.9",
+        ),
+        Threshold(
+            name="samples",
+            value=4,
+            unit="samples",
+            meaning="over how many of the last samples predictions are compared with the mean target",
+            seed="",
+            decision="as in V1.2",
         ),
         Threshold(
             name="validations",
@@ -141,9 +194,9 @@ QUESTION = Question(
             name="worse",
             value=1.1,
             unit="of the loss of guessing",
-            meaning="above this something else is wrong",
+            meaning="a loss above this is wrong in another way",
             seed="",
-            decision="such a loss has exploded: C4.1 and V1.2 judge it",
+            decision="a training loss has exploded: C4.1 and V1.2 judge it; validation has other labels",
         ),
         Threshold(
             name="steps",

@@ -133,8 +133,9 @@ def _no_better(run: Signals, limit: Limits, known: Facts, loss: Levels) -> str:
 
 
 _EXPERIMENT = (
-    "Overfit one batch (steadyrun preflight --deep). If that works, the labels do not belong to the inputs, the rate "
-    "is wrong, or another term of the loss outweighs this one; if not, the model or the loss is broken."
+    "Overfit one batch (steadyrun preflight --deep). If that fails, the model or the loss is broken. If it works, "
+    "train 300 steps with the labels shuffled: if the curve is the same, the labels do not belong to the inputs; if it "
+    "is worse, the rate is wrong, or another term of the loss outweighs this one."
 )
 
 QUESTION = Question(
@@ -253,7 +254,8 @@ QUESTION = Question(
             name="no-better",
             answer=SUSPECT,
             meaning="the model does no better than a guess that ignores its inputs",
-            fix="Check that inputs and labels belong together, and that the learning rate fits.",
+            fix="Check in this order: whether inputs and labels belong together, whether the inputs reach the output, "
+            "whether the learning rate fits.",
             experiment=_EXPERIMENT,
             may_pass=True,
             symptom=True,

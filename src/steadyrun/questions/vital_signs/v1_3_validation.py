@@ -137,9 +137,11 @@ QUESTION = Question(
             answer=SUSPECT,
             meaning="nothing that is learned holds on validation: labels are unrelated, or validation is prepared "
             "differently",
-            fix="Check that inputs and labels belong together in both sets.",
-            experiment="Validate on a few training batches. If their loss is the training loss, the labels are learned "
-            "by heart and unrelated; if not, evaluation is broken.",
+            fix="Check in this order: whether inputs and labels belong together in training, whether there are enough "
+            "examples, whether validation is prepared and numbered like training.",
+            experiment="Validate on a few training batches. If their loss is far above the training loss, evaluation "
+            "is broken. If not, train on shuffled labels: if the curves look the same, the labels are unrelated; if "
+            "training falls more slowly, there are too few examples, or validation is prepared differently.",
             may_pass=True,
             symptom=True,
         ),

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import numpy.typing as npt
 
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.facts import LEARNED
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.progress import levels
+from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if not run.has("batch_hash") and (same := _same_inputs(run, limit)) is not None:
+        return same
     hashes = run.points("batch_hash").values
     if len(hashes) < limit["fewest"]:
         raise MissingSignal("batch_hash", f"only {len(hashes)} batches are recorded, {limit['fewest']:g} are needed")
@@ -36,6 +43,25 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("moves-on", f"{words}.", measured)
 
 
+def _same_inputs(run: Signals, limit: Limits) -> Finding | None:
+    """Batches that nobody handed over: the model is given the very same numbers in every sampled step."""
+    mean, std, val = run.maybe("inputs/mean"), run.maybe("inputs/std"), run.maybe("val_loss")
+    if mean is None or std is None or val is None or len(mean) < limit["samples"] or float(std.values[0]) <= 0:
+        return None
+    same = _near(mean.values, limit["exact"] * std.values) & _near(std.values, limit["exact"] * std.values)
+    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
+    end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
+    if np.mean(same) < limit["most"] or known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
+        return None
+    words = f"the model is given the same inputs in {int(np.sum(same))} of {len(mean)} sampled steps"
+    message = f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+    return Finding("by-heart", message, {"batches": 1.0})
+
+
+def _near(values: Floats, within: Floats) -> npt.NDArray[np.bool_]:
+    return np.abs(values - np.median(values)) <= within
+
+
 def _longest(flags: np.ndarray) -> int:
     """The longest stretch of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
@@ -55,11 +81,23 @@ def _by_heart(run: Signals, limit: Limits, loaded: float) -> str | None:
         return None
     loss = levels(run, "loss", limit["losses"])
     end = float(np.median(val.values[-max(1, len(val) // limit.count("last")) :]))
-    if end - loss.end <= limit["lost"] * (loss.start - loss.end) or known_facts(run, limit).moves_freely:
+    known = known_facts(run, limit)
+    if known.moves_freely or _lost(loss, end, known.start) <= limit["lost"]:
         return None
     where = "validation" if held_out >= beside else "the loader"
     words = f"{there_are} different examples were trained on, {rounds:.0f} times each, while {where} has {beside:.0f}"
     return f"{words}; the training loss ends at {shown(loss.end)}, the validation loss at {shown(end)}."
+
+
+def _lost(loss: Levels, end: float, start: str) -> float:
+    """How much of the fall of the training loss validation lacks; in logarithms if random weights learn by heart.
+
+    A loss that goes to nothing leaves validation at any level behind. A learned model may do that with a few examples.
+    """
+    lost = (end - loss.end) / (loss.start - loss.end) if loss.start > loss.end else 0.0
+    if start == LEARNED or min(loss.end, end) <= 0 or loss.start <= loss.end:
+        return lost
+    return max(lost, math.log(end / loss.end) / math.log(loss.start / loss.end))
 
 
 _EXPERIMENT = "Print the indices of the examples in ten batches in a row: they must differ."
@@ -80,6 +118,30 @@ QUESTION = Question(
             meaning="fewer batches show no repetition",
             seed="",
             decision="a small data set repeats by then",
+        ),
+        Threshold(
+            name="samples",
+            value=8,
+            unit="sampled steps",
+            meaning="in which the model must be given the same inputs, if the batches are not recorded",
+            seed="",
+            decision="the first hundred steps",
+        ),
+        Threshold(
+            name="exact",
+            value=1e-5,
+            unit="standard deviations",
+            meaning="how far the mean and the standard deviation of the same inputs may be apart",
+            seed="",
+            decision="rounding; two batches are apart by a hundredth or more",
+        ),
+        Threshold(
+            name="most",
+            value=0.6,
+            unit="of the sampled steps",
+            meaning="in so many the inputs must be the same",
+            seed="",
+            decision="a validation that needs gradients comes first in some",
         ),
         Threshold(
             name="in_a_row",
@@ -118,7 +180,8 @@ QUESTION = Question(
             name="lost",
             value=0.5,
             unit="of the fall of the training loss",
-            meaning="validation above this shows that training is learned by heart",
+            meaning="validation that lacks more shows that training is learned by heart; in logarithms if random "
+            "weights are trained: validation ends above the geometric mean of start and end",
             seed="",
             decision="small data that is enough is followed by validation",
         ),
@@ -163,7 +226,7 @@ QUESTION = Question(
             experiment="Print the length of the training set and the indices of ten batches: both must be as large as "
             "the data. Train for as many steps on all of it: validation must follow.",
             may_pass=True,
-            explains=("C4.2", "S1.3", "V1.3"),
+            explains=("C4.2", "S1.3", "V1.3", "V1.4"),
         ),
         Outcome(
             name="stuck",
