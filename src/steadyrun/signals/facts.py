@@ -113,8 +113,9 @@ def _start(
     words = f"the first loss is {shown(loss.values[0])}, a guess costs ln {classes} = {shown(math.log(classes))}"
     if ratio < 1 - limit["near"]:
         return LEARNED, words
-    if ratio > 1 + limit["near"]:
-        return UNKNOWN, words
+    if ratio > 1 + limit["near"]:  # no learned start, but perhaps one of another task: then the weights show it
+        by_weights, why = _start_of_numbers(run, limit)
+        return (RANDOM, f"{words}; {why}") if by_weights == RANDOM else (UNKNOWN, words)
     # A sparse record's first point may be a mean over steps that have learned already.
     if run.step_unit != "step" or (not every_step and classes < limit["few"]):
         return UNKNOWN, f"{words}, but the first point stands for more than the first step"

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.configuration import c7_1_travel, c7_4_adam
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Trend, trend
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
+from steadyrun.signals.optimizer_settings import rescaled
 from steadyrun.signals.progress import Progress, progress, surely
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import percent, shown
+from steadyrun.text import fine_percent, percent, shown
 
 _PER = 100  # steps: the unit of a slope
 
@@ -90,6 +92,8 @@ def _stuck(
     )
     if exploded or (change > limit["sure"] and above > limit["risen"] and untrained):
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
+    if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a larger rate would only hide it
+        return Finding("not-judged", f"{facts}; the clip threshold is suspect (C7.1).", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
         return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)
@@ -104,6 +108,17 @@ def _stuck(
     if change < -limit["sure"] or _validation_falls(run, limit):
         return Finding("slow", f"{facts}; it falls, little but surely.", measured, step)
     return _no_progress(run, limit, training, facts, measured, step)
+
+
+def _hardly_moved(run: Signals, limit: Limits) -> str:
+    """In words, where all steps together hardly moved the weights, and only the rate decides how far they move."""
+    moved = limit.ask(c7_1_travel.QUESTION, run)
+    if moved.outcome != "rate-too-low" or moved.measured["travel"] > limit["travel"] or not rescaled(run):
+        return ""
+    if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
+        return ""
+    way = f"all steps together moved the median block by {fine_percent(moved.measured['travel'])} of its size"
+    return f"{way} (limit {fine_percent(limit['travel'])})"
 
 
 def _rate_gone(run: Signals, limit: Limits) -> str:
@@ -132,6 +147,8 @@ def _no_progress(
         moving = f"blocks move by up to {shown(moves)} of their size per step"
     if after < limit["patience"] or run.running:
         return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
+    if tiny := _hardly_moved(run, limit):
+        return Finding("too-slow", f"{facts} after {after} steps; {tiny}.", measured, step)
     message = f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}."
     return Finding("not-learning", message, measured, step)
 
@@ -234,6 +251,14 @@ QUESTION = Question(
             seed="",
             decision="as in C3.1; it only counts together with tiny updates",
             of="-fallen",
+        ),
+        Threshold(
+            name="travel",
+            value=0.1,
+            unit="of the median block's size, all steps together",
+            meaning="if weights moved by less and Adam's rate alone decides that, the rate is what holds them",
+            seed="",
+            decision="a fifth of the limit of C7.1; only of a loss that has not moved at all",
         ),
         Threshold(
             name="update",
