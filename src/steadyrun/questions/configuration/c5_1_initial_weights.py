@@ -176,7 +176,8 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
 def _starts_badly(run: Signals, limit: Limits) -> str:
     """What the first loss or gradient says of the damage; empty where it says nothing."""
     loss = limit.ask(c1_1_initial_loss.QUESTION, run)
-    if run.has("loss") and not np.isfinite(run.raw("loss").values[0]):
+    first = run.raw("loss").values[:1] if run.has("loss") else np.ones(1)
+    if not np.all(np.isfinite(first)):
         return "the first loss is not finite"
     if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"

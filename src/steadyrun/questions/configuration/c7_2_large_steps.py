@@ -39,7 +39,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
     words = fall_in_words(run, limit)
     if measured["died"] > limit["died"] and times > limit["growth"]:
-        facts = f"{facts}; {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
+        facts = (
+            f"{facts}; {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
+        )
         return Finding("rate-too-high", f"{facts}; {words}.", measured)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)

@@ -23,7 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     adams = [group for group in groups(run) if group.betas is not None and number(group.settings.get("eps"))]
     if not adams:
         raise NotApplicable("no optimizer has Adam's settings")
-    unstable = next((group.betas for group in adams if group.betas and _unstable(group)), None)
+    unstable = next((group.betas for group in adams if group.betas and _unstable(group.betas, limit)), None)
     if unstable is not None:
         return _betas(run, *unstable)
     judged(run, limit)
@@ -54,9 +54,9 @@ def _smallest(run: Signals, adams: list[GroupSettings]) -> tuple[float, float]:
     return min(known)
 
 
-def _unstable(group: GroupSettings) -> bool:
+def _unstable(betas: tuple[float, float], limit: Limits) -> bool:
     """Whether the first moments may outlive the second, so that an update can be many times the learning rate."""
-    return group.betas is not None and group.betas[1] > 0 and group.betas[0] > math.sqrt(group.betas[1])
+    return betas[1] > 0 and betas[0] > limit["outlives"] * math.sqrt(betas[1])
 
 
 def _epsilon(run: Signals, group: GroupSettings) -> float:
@@ -88,6 +88,15 @@ QUESTION = Question(
             decision="above it epsilon, and not the gradients, sets the size of updates; healthy runs: up to 0.01, and "
             "0.36 did no harm",
             of="epsilon",
+        ),
+        Threshold(
+            name="outlives",
+            value=1,
+            unit="times the square root of beta2",
+            meaning="a larger beta1 is suspect, even if the loss falls",
+            seed="",
+            decision="where Adam's analysis ends; (0.95, 0.95) and (0.5, 0.9) are in use and below it, and nobody means "
+            "(0.999, 0.9)",
         ),
         STEPS,
         Threshold(
