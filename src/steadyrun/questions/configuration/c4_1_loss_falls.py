@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.questions.configuration import c7_1_travel, c7_4_adam
+from steadyrun.questions.configuration import c7_1_travel
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Trend, trend
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import MissingSignal
-from steadyrun.signals.optimizer_settings import rescaled
 from steadyrun.signals.progress import Progress, progress, surely
 from steadyrun.signals.run_signals import Signals
-from steadyrun.text import fine_percent, percent, shown
+from steadyrun.text import percent, shown
 
 _PER = 100  # steps: the unit of a slope
 
@@ -110,17 +109,6 @@ def _stuck(
     return _no_progress(run, limit, training, facts, measured, step)
 
 
-def _hardly_moved(run: Signals, limit: Limits) -> str:
-    """In words, where all steps together hardly moved the weights, and only the rate decides how far they move."""
-    moved = limit.ask(c7_1_travel.QUESTION, run)
-    if moved.outcome != "rate-too-low" or moved.measured["travel"] > limit["travel"] or not rescaled(run):
-        return ""
-    if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
-        return ""
-    way = f"all steps together moved the median block by {fine_percent(moved.measured['travel'])} of its size"
-    return f"{way} (limit {fine_percent(limit['travel'])})"
-
-
 def _rate_gone(run: Signals, limit: Limits) -> str:
     """In words, where the learning rate has decayed to nothing by half time."""
     rates = run.maybe("lr/0")
@@ -147,7 +135,7 @@ def _no_progress(
         moving = f"blocks move by up to {shown(moves)} of their size per step"
     if after < limit["patience"] or run.running:
         return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
-    if tiny := _hardly_moved(run, limit):
+    if tiny := c7_1_travel.held_by_rate(run, limit, limit["travel"]):
         return Finding("too-slow", f"{facts} after {after} steps; {tiny}.", measured, step)
     message = f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}."
     return Finding("not-learning", message, measured, step)
@@ -372,7 +360,9 @@ QUESTION = Question(
         Outcome(name="late", answer=NOTE, meaning="the loss rose between the marks and fell elsewhere"),
         Outcome(name="flat-start", answer=NOTE, meaning="the loss was flat between the marks and fell elsewhere"),
         Outcome(name="warming-up", answer=NOTE, meaning="the loss has not moved, but the warmup is hardly over"),
-        Outcome(name="not-judged", answer=NOTE, meaning="the loss has not fallen, but nothing says that it has to"),
+        Outcome(
+            name="not-judged", answer=NOTE, meaning="the loss has not fallen; it need not, or the clip is suspect"
+        ),
         Outcome(
             name="diverging",
             answer=FAULT,
@@ -387,8 +377,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="the loss has not moved in all this time",
             fix="Try to overfit one small batch: if that fails, look at the loss and the labels (do they belong "
-            "to their "
-            "inputs?); if it works, divide and multiply lr_max by 10.",
+            "to their inputs?); if it works, divide and multiply lr_max by 10.",
             may_pass=True,
         ),
         Outcome(
@@ -396,8 +385,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="the loss has not moved, and neither has any parameter",
             fix="See whether any parameter changes in a step: the optimizer must be built on this model's "
-            "parameters, and "
-            "gradients must be there when it steps.",
+            "parameters, and gradients must be there when it steps.",
             may_pass=True,
         ),
         Outcome(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,68 +12,19 @@ from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.initial_weights import Weight, initial_weights, tied_weights
 from steadyrun.signals.intent import untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
 _SHOWN = 3
-_LAYERS = ("linear", "conv", "embedding", "lstm", "gru", "rnn", "multiheadattention", "bilinear", "norm")
-
-
-@dataclass(frozen=True)
-class Weight:
-    """The statistics of one parameter at the start."""
-
-    name: str
-    kind: str
-    size: int
-    fan_in: float | None
-    mean: float
-    std: float
-    low: float
-    high: float
-    dimensions: int
-
-    @property
-    def of_a_layer(self) -> bool:
-        """Whether it belongs to a layer as one knows them; what other modules do with theirs is not known."""
-        return any(kind in self.kind.lower() for kind in _LAYERS)
-
-    @property
-    def role(self) -> str:
-        if "norm" in self.kind.lower():
-            return "norm"
-        if self.name.rpartition(".")[2].startswith("bias"):
-            return "bias"
-        if self.dimensions < 2:
-            return "bias" if self.of_a_layer else "other"
-        return "embedding" if "embedding" in self.kind.lower() else "matrix"
-
-    @property
-    def largest(self) -> float:
-        return max(abs(self.low), abs(self.high))
-
-    @property
-    def constant(self) -> bool:
-        """Whether all its values are the same: the units that it feeds do not differ."""
-        return self.low == self.high and self.size > 1
-
-    @property
-    def too_wide(self) -> float:
-        """Deviation over that of Kaiming's rule, sqrt(2 / fan-in), the widest of the usual ones."""
-        return self.std / math.sqrt(2 / self.fan_in) if self.fan_in else 0.0
-
-    def off_centre(self, errors: float) -> float:
-        """Distance of the mean from zero beyond what chance explains."""
-        return max(0.0, abs(self.mean) - errors * self.std / math.sqrt(max(1, self.size)))
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
-    weights = _weights(run)
-    tied = _tied(run)
+    weights = initial_weights(run)
+    tied = tied_weights(run)
     matrices = [w for w in weights if w.role == "matrix"]
     widest = max(matrices, key=lambda w: w.too_wide, default=None)
     shifted = [w for w in matrices if w.off_centre(limit["errors"]) > limit["mean"]]
@@ -185,7 +134,7 @@ def _starts_badly(run: Signals, limit: Limits) -> str:
 
 
 def _steep(run: Signals, limit: Limits) -> str:
-    """What the first gradient says of the damage: of a loss that is not a cross-entropy, it may be large by its units."""
+    """What the first gradient says of the damage; only that of a cross-entropy has a usual size."""
     gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
     if gradient.outcome != "too-large":
         return ""
@@ -199,31 +148,6 @@ def _predicts_badly(run: Signals, limit: Limits) -> str:
         if fit is not None and guess is not None and fit.values[0] > limit["astray"] * guess.values[0] > 0:
             return f"the first predictions have {shown(fit.values[0] / guess.values[0])} times the error of a guess"
     return ""
-
-
-def _weights(run: Signals) -> list[Weight]:
-    known = [weight for entry in run.listed("initial_weights") if (weight := _weight(entry)) is not None]
-    if not known:
-        raise MissingSignal("initial_weights")
-    return known
-
-
-def _weight(entry: dict[str, Any]) -> Weight | None:
-    mean, std = number(entry.get("mean")), number(entry.get("std"))
-    low, high = number(entry.get("min")), number(entry.get("max"))
-    shape = entry.get("shape")
-    if mean is None or std is None or low is None or high is None or not isinstance(shape, list):
-        return None
-    size = math.prod(n for n in shape if isinstance(n, int))
-    name, kind, fan_in = str(entry.get("name")), str(entry.get("module", "")), number(entry.get("fan_in"))
-    return Weight(name, kind, size, fan_in, mean, std, low, high, len(shape))
-
-
-def _tied(run: Signals) -> set[str]:
-    tied = run.about("model").get("tied")
-    return (
-        {str(name) for names in tied if isinstance(names, list) for name in names} if isinstance(tied, list) else set()
-    )
 
 
 def _say(weights: list[Weight], words: Any, limit: float) -> str:
@@ -315,7 +239,7 @@ QUESTION = Question(
             unit="times sqrt(2 / fan-in), in the median matrix",
             meaning="wider is suspect if the first loss, gradient or predictions show it, even if the loss falls later",
             seed="",
-            decision="no rule in use draws most matrices wider than 1.2; healthy runs: up to HEALTHYWIDE",
+            decision="no rule in use draws most matrices wider than 1.2; healthy runs: up to 0.5",
         ),
         Threshold(
             name="constant",
@@ -409,8 +333,8 @@ QUESTION = Question(
             name="alike",
             answer=SUSPECT,
             meaning="most matrices start with a single value: units of a layer are alike and learn the same",
-            fix="Draw the matrices at random, by Kaiming's or Xavier's rule; zero is for biases, the output and the end "
-            "of a residual branch.",
+            fix="Draw the matrices at random, by Kaiming's or Xavier's rule; zero is for biases, the output and the "
+            "end of a residual branch.",
             experiment="Train 200 steps from torch's default initialisation. If the loss falls further, the start had "
             "no differences to build on.",
             may_pass=True,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.configuration import c7_4_adam
 from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen, judged
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.optimizer_settings import groups
+from steadyrun.signals.optimizer_settings import groups, rescaled
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.step_sizes import longest, travel
 from steadyrun.text import fine_percent, shown
@@ -41,6 +42,20 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
     return Finding("rate-too-low", f"learning rate {shown(rate)} at its peak: {words}.", measured)
+
+
+def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
+    """In words, where all steps together moved weights by less than this, and only the rate decides how far they move.
+
+    With Adam's scaling neither the size of the gradients nor a clip threshold does, but a large epsilon may.
+    """
+    moved = limit.ask(QUESTION, run)
+    if moved.outcome != "rate-too-low" or moved.measured["travel"] > most or not rescaled(run):
+        return ""
+    if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
+        return ""
+    way = fine_percent(moved.measured["travel"])
+    return f"all steps together moved the median block by {way} of its size (limit {fine_percent(most)})"
 
 
 def _peak(run: Signals) -> float:
@@ -99,7 +114,7 @@ QUESTION = Question(
             unit="of the median block's size, all steps together",
             meaning="weights that moved less are near their random start: only a loss that is solved excuses it",
             seed="",
-            decision="healthy runs from a random start: HEALTHYTRAVEL and more",
+            decision="healthy runs from a random start: 0.5 and more",
             of="-travel",
         ),
         Threshold(

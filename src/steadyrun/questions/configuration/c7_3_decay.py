@@ -37,7 +37,7 @@ def find(run: Signals, limit: Limits) -> Finding:
 
 
 def _kept(run: Signals, group: GroupSettings) -> float:
-    """Over how many steps decay at the median rate halves the memory of weights (to 1/e); NaN if that is not known.
+    """In how many steps decay at the median rate leaves 1/e of a weight without a gradient; NaN if that is not known.
 
     In an update that is scaled after the decay was added, as in Adam with L2, decay has no such time.
     """
@@ -124,13 +124,13 @@ QUESTION = Question(
         ),
         Threshold(
             name="kept",
-            value=100,
+            value=75,
             unit="steps",
             meaning="weights that are held for fewer steps forget what they learned, even if the gradient makes up for "
             "their size",
             seed="",
             decision="decay 0.01 to 0.1 at rates of 0.001 to 0.01 keeps weights for 1,000 steps and more; healthy "
-            "runs: HEALTHYKEPT and more",
+            "runs: 200 and more (the tables of a recommender); a decay of 5 by mistake: 20 to 67",
             of="-kept",
         ),
         Threshold(

@@ -85,8 +85,8 @@ QUESTION = Question(
             unit="of the denominator",
             meaning="how large epsilon may be",
             seed="",
-            decision="above it epsilon, and not the gradients, sets the size of updates; healthy runs: up to 0.01, and "
-            "0.36 did no harm",
+            decision="above it epsilon, and not the gradients, sets the size of updates; healthy runs: up to 0.01, "
+            "and 0.36 did no harm",
             of="epsilon",
         ),
         Threshold(
@@ -95,8 +95,8 @@ QUESTION = Question(
             unit="times the square root of beta2",
             meaning="a larger beta1 is suspect, even if the loss falls",
             seed="",
-            decision="where Adam's analysis ends; (0.95, 0.95) and (0.5, 0.9) are in use and below it, and nobody means "
-            "(0.999, 0.9)",
+            decision="where Adam's analysis ends; (0.95, 0.95) and (0.5, 0.9) are in use and below it, and nobody "
+            "means (0.999, 0.9)",
         ),
         STEPS,
         Threshold(
