@@ -360,9 +360,7 @@ QUESTION = Question(
         Outcome(name="late", answer=NOTE, meaning="the loss rose between the marks and fell elsewhere"),
         Outcome(name="flat-start", answer=NOTE, meaning="the loss was flat between the marks and fell elsewhere"),
         Outcome(name="warming-up", answer=NOTE, meaning="the loss has not moved, but the warmup is hardly over"),
-        Outcome(
-            name="not-judged", answer=NOTE, meaning="the loss has not fallen; it need not, or the clip is suspect"
-        ),
+        Outcome(name="not-judged", answer=NOTE, meaning="the loss has not fallen; it need not, or the clip is suspect"),
         Outcome(
             name="diverging",
             answer=FAULT,
