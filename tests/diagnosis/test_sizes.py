@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from test_never_healthy import CLASSES, WIDTH, Task, train
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 import steadyrun
@@ -31,9 +32,11 @@ def model_of(dropout: float = 0.0, init: float = 1.0) -> nn.Sequential:
 
 
 def adamw(
-    folder: Path, *, dropout: float = 0.0, init: float = 1.0, smoothing: float = 0.0, **settings: float
+    folder: Path, *, dropout: float = 0.0, init: float = 1.0, last: float = 1.0, smoothing: float = 0.0, **settings: Any
 ) -> steadyrun.Report:
     model = model_of(dropout, init)
+    with torch.no_grad():
+        model[-1].weight.mul_(last)
     optimizer = torch.optim.AdamW(model.parameters(), **{"lr": 3e-3, **settings})
     loss_fn = partial(functional.cross_entropy, label_smoothing=smoothing)
     return train(folder, Task(), model, optimizer, loss_fn=loss_fn)
@@ -47,6 +50,50 @@ def sgd(folder: Path, *, clip: float = math.inf, **settings: float) -> steadyrun
     return train(folder, Task(), model, optimizer)
 
 
+class Mixture(nn.Module):
+    """Four experts that see six numbers, and a gate; `favour` is added to what the gate says of the first one."""
+
+    def __init__(self, favour: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = nn.ModuleList(nn.Linear(6, CLASSES) for _ in range(4))
+        self.gate, self.favour = nn.Linear(6, 4), favour
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = inputs[:, :6]
+        shares = (self.gate(inputs) + torch.tensor([self.favour, 0.0, 0.0, 0.0])).softmax(dim=1)
+        said = torch.stack([expert(inputs) for expert in self.experts], dim=1)
+        return (shares.unsqueeze(2) * said).sum(dim=1)
+
+
+def mixture(folder: Path, favour: float) -> steadyrun.Report:
+    model = Mixture(favour)
+    return train(folder, Task(), model, torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-4))
+
+
+def regression(folder: Path, bias: float) -> steadyrun.Report:
+    """A sum of four numbers; `bias` is what all biases of the first hidden layer start at."""
+    torch.manual_seed(0)
+    draw, rule = torch.Generator().manual_seed(1), torch.tensor([1.0, -0.5, 0.7, 0.3])
+    model = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1))
+    nn.init.constant_(model[0].bias, bias)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with steadyrun.record(folder) as run:
+        run.watch(model, optimizer, capture=False)
+        for step in range(400):
+            inputs = torch.randn(32, 4, generator=draw)
+            loss = functional.mse_loss(model(inputs), (inputs @ rule).unsqueeze(1))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss, batch=inputs)
+            if step % 50 == 49:
+                with torch.no_grad():
+                    inputs = torch.randn(200, 4, generator=draw)
+                    run.val(functional.mse_loss(model(inputs), (inputs @ rule).unsqueeze(1)))
+    return steadyrun.check(folder)
+
+
 BROKEN: dict[str, tuple[Program, set[str]]] = {
     "rate / 100": (partial(adamw, lr=3e-5), {"C7.1 rate-too-low"}),
     "SGD, rate / 100": (partial(sgd, lr=2e-4), {"C7.1 rate-too-low"}),
@@ -58,6 +105,13 @@ BROKEN: dict[str, tuple[Program, set[str]]] = {
     "dropout 0.95": (partial(adamw, dropout=0.95), {"C7.5 too-high"}),
     "smoothing 0.9": (partial(adamw, smoothing=0.9), {"C7.6 hides-learning"}),
     "weights x 10": (partial(adamw, init=10.0, lr=3e-4), {"C5.1 perhaps-too-wide"}),
+    "weights x 10, rate x 10": (partial(adamw, init=10.0), {"C5.1 perhaps-too-wide"}),
+    "weights x 0": (partial(adamw, init=0.0), {"C5.1 alike"}),
+    "betas swapped": (partial(adamw, betas=(0.999, 0.9)), {"C7.4 betas"}),
+    "momentum 0.998": (partial(sgd, momentum=0.998, lr=1e-3), {"C7.2 momentum-too-long"}),
+    "decay 8": (partial(adamw, weight_decay=8.0), {"C7.3 too-strong"}),
+    "one expert alone": (partial(mixture, favour=25.0), {"C7.1 starved"}),
+    "biases at 30": (partial(regression, bias=30.0), {"C5.1 perhaps-bias"}),
 }
 
 
@@ -81,6 +135,12 @@ HEALTHY: dict[str, Program] = {
     "smoothing 0.1": partial(adamw, smoothing=0.1),
     "weights x 1.5": partial(adamw, init=1.5),
     "momentum 0.95": partial(sgd, momentum=0.95),
+    "momentum 0.99": partial(sgd, momentum=0.99, lr=2e-3),
+    "betas (0.95, 0.95)": partial(adamw, betas=(0.95, 0.95)),
+    "betas (0.5, 0.9)": partial(adamw, betas=(0.5, 0.9)),
+    "output starts at zero": partial(adamw, last=0.0),
+    "four experts": partial(mixture, favour=0.0),
+    "biases at 0.5": partial(regression, bias=0.5),
 }
 
 

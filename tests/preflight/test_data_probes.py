@@ -359,3 +359,10 @@ def test_texts_in_columns() -> None:
     assert answer(task(Recurrent(), scores, same, config={"causal": True}), "A3.3").outcome == "not-shifted"
     padded = [(t[:, :-1].t(), t[:, 1:].t()) for t in with_padding()]
     assert answer(task(Recurrent(), scores, padded, config={"pad_id": 0}), "A3.4").outcome == "supervised"
+
+
+def test_an_empty_list_is_the_same_as_no_validation() -> None:
+    assert (
+        answer(task(mlp(), classify, points(3), val_loader=[]), "C4.2").kind
+        == answer(task(mlp(), classify, points(3)), "C4.2").kind
+    )

@@ -185,6 +185,27 @@ def wide(std: float, **more: Any) -> dict[str, Any]:
     return {"initial_weights": [weight("a.weight", "Linear", [128, 128], std, fan_in=128, **more), BIAS]}
 
 
+def constant(number: int, of: int) -> dict[str, Any]:
+    """So many matrices, of which some hold a single value."""
+    drawn = [weight(f"{index}.weight", "Linear", [128, 128], 0.02, fan_in=128) for index in range(of)]
+    return {"initial_weights": [entry | ALL_ALIKE if index < number else entry for index, entry in enumerate(drawn)]}
+
+
+ALL_ALIKE = {"mean": 0.01, "std": 0.0, "min": 0.01, "max": 0.01}
+SHUT = weight("h.bias", "Linear", [512], 0.0) | {"mean": -30.0, "min": -30.0, "max": -30.0}
+HIDDEN = {"inferred": {"hidden_units": {"a": 100}, "output_width": 512}}
+
+
+def one_moves(*moves: float) -> Any:
+    """Blocks that move by so much per step."""
+    return {f"update_ratio/{name}": ([0, 300, 599], [move] * 3) for name, move in zip("abc", moves, strict=True)}
+
+
+def units(first: int, last: int) -> Any:
+    """So many units of a layer of 100 are dead at the start and at the end."""
+    return {"dead_units/a": ([0, 300, 599], [first, last, last])}
+
+
 def hashes(train: int, val: tuple[int, int], repeated: bool = False, **series: Any) -> Synthetic:
     """Ten training examples per step, new ones for as long as there are any; `repeated`: half of them seen before."""
     new = 5 if repeated else 10
@@ -369,6 +390,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C3.1", "pass", run(grad_norm=NORMS + 2, without=("clipped",))),
     ("C3.1", "always-clipping", run(grad_norm=NORMS + 4, loss=FLAT)),
     ("C3.1", "high", run(grad_norm=NORMS + 98, loss=FLAT, manifest=with_settings(**SGD), **grown(1.0, 1e-4))),
+    ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, manifest=with_settings(**{**SGD, "momentum": 0.999}))),
+    ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, manifest=with_settings(betas=[0.9, 0.5]))),
+    ("C3.1", "high", run(grad_norm=NORMS + 4, loss=first_loss_of(FLAT, 9.0), manifest=wide(1.2))),
     ("C3.1", "high", run(grad_norm=NORMS + 4, loss=FLAT, config={"init": "pretrained"})),
     ("C3.1", "dead", run(grad_norm=np.full(600, 0.009), loss=FLAT)),
     ("C3.1", "pass", run(grad_norm=np.full(600, 0.011), loss=FLAT, without=("clipped",))),
@@ -391,6 +415,18 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "static", run(loss=FLAT, val_loss=None, **{"update_ratio/a": ([100, 200], [0.0, 0.0])})),
     ("C4.1", "not-learning", run(loss=FLAT, val_loss=None)),
     ("C4.1", "not-learning", run(loss=FLAT, without=("update_ratio/a", "val_loss"))),
+    ("C4.1", "too-slow", run(loss=FLAT, val_loss=None, **grown(1.0, 5e-5))),
+    ("C4.1", "not-learning", run(loss=FLAT, val_loss=None, manifest=with_settings(**SGD), **grown(1.0, 5e-5))),
+    (
+        "C4.1",
+        "not-learning",
+        run(loss=FLAT, val_loss=None, **{"epsilon_share/0": (SAMPLED, np.full(8, 0.95))}, **grown(1.0, 5e-5)),
+    ),
+    (
+        "C4.1",
+        "not-judged",
+        run(loss=FLAT, grad_norm=NORMS + 98, manifest=with_settings(**SGD), **grown(1.0, 1e-5)),
+    ),
     ("C4.1", "flat", run(loss=FLAT[:540], val_loss=None)),
     ("C4.1", "flat", run(loss=FLAT, state="running", val_loss=None)),
     ("C4.1", "slow", run(loss=FLAT - STEPS / 6000)),
@@ -443,7 +479,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.2", "missing", run(without=("val_loss",))),
     # C5.1
     ("C5.1", "pass", run()),
-    ("C5.1", "pass", run(manifest=wide(1.2), loss=first_loss(70.0))),
+    ("C5.1", "pass", run(manifest=wide(0.37), loss=first_loss(70.0))),
+    ("C5.1", "pass", run(manifest=wide(1.2))),
+    ("C5.1", "perhaps-too-wide", run(manifest=wide(1.2), loss=first_loss(70.0))),
+    ("C5.1", "too-wide", run(manifest=wide(1.3), loss=first_loss(math.nan))),
+    ("C5.1", "alike", run(manifest=constant(3, of=3))),
+    ("C5.1", "alike", run(manifest=constant(2, of=3))),
+    ("C5.1", "pass", run(manifest=constant(2, of=4))),  # every second one, as of residual branches
+    ("C5.1", "pass", run(manifest=constant(1, of=1))),  # a linear model
+    ("C5.1", "perhaps-bias", run(manifest={"initial_weights": [MATRIX, SHUT]}, grad_norm=first_norm(200.0))),
+    ("C5.1", "unusual", run(manifest={"initial_weights": [MATRIX, SHUT]})),
     ("C5.1", "too-wide", run(manifest=wide(1.3), loss=first_loss(70.0))),
     ("C5.1", "too-wide", run(manifest=wide(1.3), grad_norm=first_norm(200.0))),
     ("C5.1", "unusual", run(manifest=wide(1.3))),
@@ -562,6 +607,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
             loss=0.65 * math.log(512) + (FALLING - 1.5) * 0.35,
             val_loss=([199, 399, 599], [4.2, 4.1, 4.1]),
             **grown(5.0, 0.1),
+            **units(20, 20),
+            manifest=HIDDEN,
         ),
     ),
     ("C6.3", "not-applicable", run(backwards=np.ones(600), backward_loss=FALLING)),
@@ -598,6 +645,10 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C7.1", "not-applicable", run(loss=SLOW, state="running", **grown(1.0, 1e-4))),
     ("C7.1", "not-applicable", run(loss=SLOW, **{"lr/0": STEPS / 600 * 1e-3}, **grown(1.0, 1e-4))),
     ("C7.1", "not-applicable", run(loss=SLOW, **grown(1.0, 0.0))),
+    ("C7.1", "rate-too-low", run(**grown(1.0, 1e-4))),
+    ("C7.1", "far-enough", run(loss=SOLVED, **grown(1.0, 1e-4))),
+    ("C7.1", "starved", run(**one_moves(1e-2, 1e-5, 1e-5))),
+    ("C7.1", "rate-too-low", run(**one_moves(1e-4, 1e-5, 1e-5))),
     ("C7.1", "missing", run(without=("update_ratio/a",))),
     # C7.2
     ("C7.2", "small-enough", run()),
@@ -606,7 +657,12 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C7.2", "small-enough", run(loss=SLOW, **grown(1.0, 0.1))),
     ("C7.2", "rate-too-high", run(loss=SLOW, **grown(5.0, 0.1))),
     ("C7.2", "rate-too-high", run(loss=SLOW, **grown(20.0, 1e-3))),
-    ("C7.2", "momentum-too-long", run(loss=SLOW, manifest=with_settings(betas=[0.999, 0.999]))),
+    ("C7.2", "rate-too-high", run(**grown(5.0, 1e-3), **units(1, 60), manifest=HIDDEN)),
+    ("C7.2", "small-enough", run(**grown(2.0, 1e-3), **units(1, 60), manifest=HIDDEN)),
+    ("C7.2", "small-enough", run(**grown(5.0, 1e-3), **units(1, 40), manifest=HIDDEN)),
+    ("C7.2", "momentum-too-long", run(manifest=with_settings(betas=[0.999, 0.999]))),
+    ("C7.2", "momentum-too-long", run(loss=FALLING - 5, manifest=with_settings(betas=[0.999, 0.999]))),
+    ("C7.2", "small-enough", run(manifest=with_settings(betas=[0.999, 0.999]), config={"total_steps": 6000})),
     ("C7.2", "momentum-too-long", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.999}))),
     ("C7.2", "small-enough", run(loss=SLOW, manifest=with_settings(**{**SGD, "momentum": 0.99}))),
     ("C7.2", "not-applicable", run(loss=FALLING - 5)),
@@ -619,7 +675,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(**SGD, weight_decay=0.1), **SHRINKING)),
     ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(**SGD, weight_decay=1e-4), **SHRINKING)),
     ("C7.3", "weaker", run(manifest=with_settings(**SGD, weight_decay=1e-4), **SHRINKING)),
-    ("C7.3", "weaker", run(loss=SLOW, manifest=with_settings(weight_decay=100.0), **grown(2.0, 0.05))),
+    ("C7.3", "too-strong", run(loss=SLOW, manifest=with_settings(weight_decay=100.0), **grown(2.0, 0.05))),
+    ("C7.3", "weaker", run(loss=SLOW, manifest=with_settings(weight_decay=10.0), **grown(2.0, 0.005))),
     (
         "C7.3",
         "weaker",
@@ -641,7 +698,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     # gradients that have become small
     ("C7.4", "in-range", run(loss=SLOW, **{"epsilon_share/0": (SAMPLED, [0.0] * 4 + [0.95] * 4)})),
     ("C7.4", "betas", run(loss=SLOW, manifest=with_settings(betas=[0.9, 0.5]))),
-    ("C7.4", "in-range", run(manifest=with_settings(betas=[0.9, 0.5]))),
+    ("C7.4", "betas", run(manifest=with_settings(betas=[0.999, 0.9]))),
+    ("C7.4", "betas", run(loss=FALLING - 5, manifest=with_settings(betas=[0.999, 0.9]))),
+    ("C7.4", "in-range", run(manifest=with_settings(betas=[0.95, 0.95]))),
+    ("C7.4", "epsilon", run(**{"epsilon_share/0": (SAMPLED, np.full(8, 0.6))})),
+    ("C7.4", "in-range", run(**{"epsilon_share/0": (SAMPLED, np.full(8, 0.4))})),
     ("C7.4", "not-applicable", run(manifest=with_settings(**SGD))),
     ("C7.4", "missing", run(without=("epsilon_share/0",))),
     # C7.5

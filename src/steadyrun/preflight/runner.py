@@ -36,7 +36,7 @@ def tried(
     state = ProgramState(task)
     indices = {code: index for index, code in enumerate(probes)}
     try:
-        drawn, val_batches = _read(batches, "batches"), _read(task.val_loader, "val_batches")
+        drawn, val_batches = _read(batches, "batches"), _read(_validation(task), "val_batches")
         state.put_back()  # a loader that shuffles has drawn
         bench = Bench(task, drawn, val_batches=val_batches, config=task.config, deep=deep, resumed=resumed)
         undone = {code: dataclasses.replace(probe, find=_undone(probe)) for code, probe in probes.items()}
@@ -67,6 +67,11 @@ def _read(loader: Any, name: str) -> list[Any]:
     if loader is not None and not batches:
         raise UsageError(f"preflight: the loader of {name} gives none")
     return batches
+
+
+def _validation(task: Task) -> Any:
+    """The loader of the validation; an empty list is the same as none."""
+    return None if isinstance(task.val_loader, list | tuple) and not task.val_loader else task.val_loader
 
 
 def _undone(probe: Question) -> Callable[[Bench, Limits], Finding]:

@@ -113,8 +113,9 @@ def _start(
     words = f"the first loss is {shown(loss.values[0])}, a guess costs ln {classes} = {shown(math.log(classes))}"
     if ratio < 1 - limit["near"]:
         return LEARNED, words
-    if ratio > 1 + limit["near"]:
-        return UNKNOWN, words
+    if ratio > 1 + limit["near"]:  # another term of the loss, or learned weights with a new output: the weights show it
+        made = _as_made(run, limit)
+        return (RANDOM, f"{words}; {made}") if made else (UNKNOWN, words)
     # A sparse record's first point may be a mean over steps that have learned already.
     if run.step_unit != "step" or (not every_step and classes < limit["few"]):
         return UNKNOWN, f"{words}, but the first point stands for more than the first step"
@@ -138,11 +139,16 @@ def _start_of_numbers(run: Signals, limit: LimitTable) -> tuple[str, str]:
         fit, guess = run.maybe(name), run.maybe(name.replace("fit/", "fit_guess/"))
         if fit is not None and guess is not None and fit.values[0] >= (1 - limit["near"]) * guess.values[0] > 0:
             return RANDOM, "the first predictions are no better than a guess that ignores the inputs"
-    made = [weight for weight in run.listed("initial_weights") if is_matrix(weight, limit)]
-    fresh = sum(is_as_made(weight, limit) for weight in made)
-    if made and fresh >= len(made) / 2:
-        return RANDOM, f"{fresh} of {len(made)} matrices are as torch makes them"
+    if made := _as_made(run, limit):
+        return RANDOM, made
     return UNKNOWN, "neither init nor the number of classes is known"
+
+
+def _as_made(run: Signals, limit: LimitTable) -> str:
+    """In words, where at least half of the matrices are as torch makes them; else empty."""
+    known = [weight for weight in run.listed("initial_weights") if is_matrix(weight, limit)]
+    fresh = sum(is_as_made(weight, limit) for weight in known)
+    return f"{fresh} of {len(known)} matrices are as torch makes them" if known and fresh >= len(known) / 2 else ""
 
 
 def is_matrix(weight: Mapping[str, Any], limit: LimitTable) -> bool:

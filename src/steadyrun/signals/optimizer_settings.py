@@ -52,6 +52,14 @@ class GroupSettings:
         return 1 / (1 - momentum) if momentum < 1 else math.inf
 
 
+def rescaled(run: Signals) -> bool:
+    """Whether the rate alone decides how far every weight moves, as in Adam; False if the optimizer is not known."""
+    try:
+        return all(group.rescales for group in groups(run))
+    except MissingSignal:
+        return False
+
+
 def groups(run: Signals) -> list[GroupSettings]:
     """The param groups; an error if no optimizer was watched."""
     listed = [

@@ -32,6 +32,11 @@ def travel(run: Signals) -> float:
     return float(np.median([_sum(points) for points in moving(run).values()]))
 
 
+def longest(run: Signals) -> tuple[str, float]:
+    """The block that moves furthest in all steps together, and how far."""
+    return max(((name, _sum(points)) for name, points in moving(run).items()), key=lambda block: block[1])
+
+
 def growth(run: Signals) -> float:
     """The size of the median block at the end, as a multiple of that at the start."""
     return float(np.median(_ends_over_starts(run, "block_param_norm/*")))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.questions.configuration import c7_1_travel
+from steadyrun.questions.configuration import c5_1_initial_weights, c7_1_travel, c7_2_large_steps, c7_4_adam
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
@@ -65,8 +65,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         dense = run.counted(level.norms) == "steps"  # of a sparse log the few points are those of the start
         if level.clips and above >= limit["often"] and must_fall and (dense or stuck):
             meanwhile = _loss_while(high, training)
-            if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a lower rate would make it worse
-                return Finding("high", f"{facts}: the threshold itself is suspect (C7.1).", measured, step)
+            if code := _other_setting(run, limit):
+                return Finding("high", f"{facts}: something else is suspect ({code}).", measured, step)
             if meanwhile > (1 - limit["fallen"]) * training.start:
                 message = (
                     f"{facts}, but was {shown(meanwhile)} in those steps, against {shown(training.start)} at first."
@@ -80,6 +80,19 @@ def find(run: Signals, limit: Limits) -> Finding:
             measured,
         )
     return Finding("pass", f"{facts}, below {limit['high']:g} times the {of}.", measured)
+
+
+def _other_setting(run: Signals, limit: Limits) -> str:
+    """The question that suspects something else than the learning rate; empty if none does."""
+    for question, outcome in (
+        (c7_1_travel.QUESTION, "clip-too-tight"),  # a lower rate would make it worse
+        (c7_2_large_steps.QUESTION, "momentum-too-long"),
+        (c7_4_adam.QUESTION, "betas"),
+        (c5_1_initial_weights.QUESTION, "perhaps-too-wide"),
+    ):
+        if limit.ask(question, run).outcome == outcome:
+            return question.code
+    return ""
 
 
 def _level(run: Signals, window: int) -> Level:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from steadyrun.questions.configuration import c7_1_travel
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
@@ -90,6 +91,8 @@ def _stuck(
     )
     if exploded or (change > limit["sure"] and above > limit["risen"] and untrained):
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
+    if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a larger rate would only hide it
+        return Finding("not-judged", f"{facts}; the clip threshold is suspect (C7.1).", measured, step)
     if moves is not None and 0 < moves < (limit["update"] if untrained else limit["update_nothing"]):
         tiny = f"no block moves by more than {shown(moves)} of its size per step (limit {limit['update']:g})"
         return Finding("too-slow", f"{facts} (limit {limit['slow']:.0%}); {tiny}.", measured, step)
@@ -132,6 +135,8 @@ def _no_progress(
         moving = f"blocks move by up to {shown(moves)} of their size per step"
     if after < limit["patience"] or run.running:
         return Finding("flat", f"{facts} after {after} steps; {moving}.", measured, step)
+    if tiny := c7_1_travel.held_by_rate(run, limit, limit["travel"]):
+        return Finding("too-slow", f"{facts} after {after} steps; {tiny}.", measured, step)
     message = f"{facts} after {after} steps (patience {limit['patience']:g}); {moving}."
     return Finding("not-learning", message, measured, step)
 
@@ -234,6 +239,14 @@ QUESTION = Question(
             seed="",
             decision="as in C3.1; it only counts together with tiny updates",
             of="-fallen",
+        ),
+        Threshold(
+            name="travel",
+            value=0.1,
+            unit="of the median block's size, all steps together",
+            meaning="if weights moved by less and Adam's rate alone decides that, the rate is what holds them",
+            seed="",
+            decision="a fifth of the limit of C7.1; only of a loss that has not moved at all",
         ),
         Threshold(
             name="update",
@@ -347,7 +360,7 @@ QUESTION = Question(
         Outcome(name="late", answer=NOTE, meaning="the loss rose between the marks and fell elsewhere"),
         Outcome(name="flat-start", answer=NOTE, meaning="the loss was flat between the marks and fell elsewhere"),
         Outcome(name="warming-up", answer=NOTE, meaning="the loss has not moved, but the warmup is hardly over"),
-        Outcome(name="not-judged", answer=NOTE, meaning="the loss has not fallen, but nothing says that it has to"),
+        Outcome(name="not-judged", answer=NOTE, meaning="the loss has not fallen; it need not, or the clip is suspect"),
         Outcome(
             name="diverging",
             answer=FAULT,
@@ -362,8 +375,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="the loss has not moved in all this time",
             fix="Try to overfit one small batch: if that fails, look at the loss and the labels (do they belong "
-            "to their "
-            "inputs?); if it works, divide and multiply lr_max by 10.",
+            "to their inputs?); if it works, divide and multiply lr_max by 10.",
             may_pass=True,
         ),
         Outcome(
@@ -371,8 +383,7 @@ QUESTION = Question(
             answer=FAULT,
             meaning="the loss has not moved, and neither has any parameter",
             fix="See whether any parameter changes in a step: the optimizer must be built on this model's "
-            "parameters, and "
-            "gradients must be there when it steps.",
+            "parameters, and gradients must be there when it steps.",
             may_pass=True,
         ),
         Outcome(

@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from steadyrun.questions.configuration import c1_1_initial_loss, c1_2_first_gradient
 from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.signals.declared_schedule import number
+from steadyrun.signals.initial_weights import Weight, initial_weights, tied_weights
 from steadyrun.signals.intent import untrained_start
 from steadyrun.signals.missing import MissingSignal, NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import shown
 
 _SHOWN = 3
-_LAYERS = ("linear", "conv", "embedding", "lstm", "gru", "rnn", "multiheadattention", "bilinear", "norm")
-
-
-@dataclass(frozen=True)
-class Weight:
-    """The statistics of one parameter at the start."""
-
-    name: str
-    kind: str
-    size: int
-    fan_in: float | None
-    mean: float
-    std: float
-    largest: float
-    dimensions: int
-
-    @property
-    def of_a_layer(self) -> bool:
-        """Whether it belongs to a layer as one knows them; what other modules do with theirs is not known."""
-        return any(kind in self.kind.lower() for kind in _LAYERS)
-
-    @property
-    def role(self) -> str:
-        if "norm" in self.kind.lower():
-            return "norm"
-        if self.name.rpartition(".")[2].startswith("bias"):
-            return "bias"
-        if self.dimensions < 2:
-            return "bias" if self.of_a_layer else "other"
-        return "embedding" if "embedding" in self.kind.lower() else "matrix"
-
-    @property
-    def too_wide(self) -> float:
-        """Deviation over that of Kaiming's rule, sqrt(2 / fan-in), the widest of the usual ones."""
-        return self.std / math.sqrt(2 / self.fan_in) if self.fan_in else 0.0
-
-    def off_centre(self, errors: float) -> float:
-        """Distance of the mean from zero beyond what chance explains."""
-        return max(0.0, abs(self.mean) - errors * self.std / math.sqrt(max(1, self.size)))
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     untrained_start(run)
-    weights = _weights(run)
-    tied = _tied(run)
+    weights = initial_weights(run)
+    tied = tied_weights(run)
     matrices = [w for w in weights if w.role == "matrix"]
     widest = max(matrices, key=lambda w: w.too_wide, default=None)
     shifted = [w for w in matrices if w.off_centre(limit["errors"]) > limit["mean"]]
@@ -75,6 +36,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         "bias": max((w.largest for w in weights if w.role == "bias"), default=0.0),
     }
     proof = _starts_badly(run, limit)
+    if (alike := _alike(matrices, limit, measured)) is not None:
+        return alike
     if widest is not None and widest.too_wide > limit["wide"]:
         wide = sorted((w for w in matrices if w.too_wide > limit["wide"]), key=lambda w: -w.too_wide)
         facts = _say(
@@ -91,6 +54,8 @@ def find(run: Signals, limit: Limits) -> Finding:
             proof,
             measured,
         )
+    if far := _far_biases(run, limit, biases, proof):
+        return Finding("perhaps-bias", far, measured, 0)
     if biases:
         facts = _say(biases, lambda w: f"values up to {shown(w.largest)}", limit["bias"])
         return _judge("bias", facts, proof if any(w.of_a_layer for w in biases) else "", measured)
@@ -107,6 +72,28 @@ def find(run: Signals, limit: Limits) -> Finding:
     )
 
 
+def _far_biases(run: Signals, limit: Limits, biases: list[Weight], proof: str) -> str:
+    """In words: layers whose biases are all far on one side of zero, in a run that starts badly."""
+    far = [w for w in biases if w.size >= limit["units"] and min(abs(w.low), abs(w.high)) > limit["far_bias"]]
+    far = [w for w in far if w.low * w.high > 0]
+    proof = proof or _predicts_badly(run, limit) or _steep(run, limit)
+    if not far or not proof:
+        return ""
+    facts = _say(far, lambda w: f"all {w.size} values between {shown(w.low)} and {shown(w.high)}", limit["far_bias"])
+    return f"{facts}; {proof}."
+
+
+def _alike(matrices: list[Weight], limit: Limits, measured: dict[str, float]) -> Finding | None:
+    """Most matrices constant: an output or the end of a residual branch may start at zero, what they follow may not."""
+    constant = [w for w in matrices if w.constant]
+    measured["constant"] = len(constant) / len(matrices) if matrices else 0.0
+    if len(constant) < limit["constant_matrices"] or measured["constant"] <= limit["constant"]:
+        return None
+    facts = _say(constant, lambda w: f"all {w.size} values are {shown(w.mean)}", limit["constant"])
+    message = f"{len(constant)} of {len(matrices)} matrices hold one value each: {facts}."
+    return Finding("alike", message, measured, 0)
+
+
 def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[str, float]) -> Finding | None:
     """Matrices that are all a little too wide or too narrow, in a run whose start and end show it."""
     drawn = [w.too_wide for w in weights if w.role == "matrix" and w.too_wide > 0]
@@ -118,11 +105,9 @@ def _all_off(run: Signals, limit: Limits, weights: list[Weight], measured: dict[
         gone, words = fallen(run, limit), fall_in_words(run, limit)
     except (MissingSignal, NotApplicable):
         return None
-    if (
-        usual > limit["rather_wide"]
-        and gone < limit["learned"]
-        and (proof := _starts_badly(run, limit) or _predicts_badly(run, limit))
-    ):
+    far = usual > limit["far_too_wide"]
+    proof = _starts_badly(run, limit) or _predicts_badly(run, limit) or (_steep(run, limit) if far else "")
+    if proof and usual > limit["rather_wide"] and (gone < limit["learned"] or far):
         return Finding("perhaps-too-wide", f"{facts}; {proof}; {words}.", measured, 0)
     normed = any(w.role == "norm" for w in weights)
     if usual < limit["narrow"] and not normed and gone < limit["learned"]:
@@ -140,12 +125,20 @@ def _judge(outcome: str, facts: str, proof: str, measured: dict[str, float]) -> 
 def _starts_badly(run: Signals, limit: Limits) -> str:
     """What the first loss or gradient says of the damage; empty where it says nothing."""
     loss = limit.ask(c1_1_initial_loss.QUESTION, run)
+    first = run.raw("loss").values[:1] if run.has("loss") else np.ones(1)
+    if not np.all(np.isfinite(first)):
+        return "the first loss is not finite"
     if loss.outcome == "high":
         return f"the first loss is {shown(loss.measured['offset'])} above that of a guess"
+    return _steep(run, limit) if known_facts(run, limit).classes is not None else ""
+
+
+def _steep(run: Signals, limit: Limits) -> str:
+    """What the first gradient says of the damage; only that of a cross-entropy has a usual size."""
     gradient = limit.ask(c1_2_first_gradient.QUESTION, run)
-    if gradient.outcome == "too-large" and known_facts(run, limit).classes is not None:
-        return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
-    return ""
+    if gradient.outcome != "too-large":
+        return ""
+    return f"the first gradient norm is {shown(gradient.measured['grad_norm'])}"
 
 
 def _predicts_badly(run: Signals, limit: Limits) -> str:
@@ -155,32 +148,6 @@ def _predicts_badly(run: Signals, limit: Limits) -> str:
         if fit is not None and guess is not None and fit.values[0] > limit["astray"] * guess.values[0] > 0:
             return f"the first predictions have {shown(fit.values[0] / guess.values[0])} times the error of a guess"
     return ""
-
-
-def _weights(run: Signals) -> list[Weight]:
-    known = [weight for entry in run.listed("initial_weights") if (weight := _weight(entry)) is not None]
-    if not known:
-        raise MissingSignal("initial_weights")
-    return known
-
-
-def _weight(entry: dict[str, Any]) -> Weight | None:
-    mean, std = number(entry.get("mean")), number(entry.get("std"))
-    low, high = number(entry.get("min")), number(entry.get("max"))
-    shape = entry.get("shape")
-    if mean is None or std is None or low is None or high is None or not isinstance(shape, list):
-        return None
-    size = math.prod(n for n in shape if isinstance(n, int))
-    largest = max(abs(low), abs(high))
-    kind = str(entry.get("module", ""))
-    return Weight(str(entry.get("name")), kind, size, number(entry.get("fan_in")), mean, std, largest, len(shape))
-
-
-def _tied(run: Signals) -> set[str]:
-    tied = run.about("model").get("tied")
-    return (
-        {str(name) for names in tied if isinstance(names, list) for name in names} if isinstance(tied, list) else set()
-    )
 
 
 def _say(weights: list[Weight], words: Any, limit: float) -> str:
@@ -234,6 +201,22 @@ QUESTION = Question(
             of="bias",
         ),
         Threshold(
+            name="far_bias",
+            value=10,
+            unit="",
+            meaning="if all biases of a layer are beyond it on one side, they are suspect of the bad start",
+            seed="",
+            decision="forget gates and outputs start at 1 to 5, a prior of 0.01 is -4.6; a ReLU that gets -10 is shut",
+        ),
+        Threshold(
+            name="units",
+            value=8,
+            unit="biases",
+            meaning="fewer may be an output with the level of its targets",
+            seed="",
+            decision="an output of a few values often starts at the mean of its targets",
+        ),
+        Threshold(
             name="mean",
             value=0.01,
             unit="",
@@ -249,6 +232,32 @@ QUESTION = Question(
             meaning="wider is suspect, if the first loss shows it and the model does not get better than a guess",
             seed="",
             decision="Kaiming's rule is 1, the widest of the usual ones",
+        ),
+        Threshold(
+            name="far_too_wide",
+            value=3,
+            unit="times sqrt(2 / fan-in), in the median matrix",
+            meaning="wider is suspect if the first loss, gradient or predictions show it, even if the loss falls later",
+            seed="",
+            decision="no rule in use draws most matrices wider than 1.2; healthy runs: up to 0.5",
+        ),
+        Threshold(
+            name="constant",
+            value=0.5,
+            unit="of the matrices",
+            meaning="how many may hold a single value",
+            seed="",
+            decision="outputs, ends of residual branches and adapters start at zero on purpose: at most every second "
+            "matrix",
+            of="constant",
+        ),
+        Threshold(
+            name="constant_matrices",
+            value=2,
+            unit="matrices",
+            meaning="fewer may be constant in any model",
+            seed="",
+            decision="a linear model may start at zero: it has no units that must differ",
         ),
         Threshold(
             name="narrow",
@@ -285,6 +294,8 @@ QUESTION = Question(
             meaning="weights drawn far too wide",
             fix="Initialise matrices with deviation 0.02, or by Kaiming's "
             "or Xavier's rule; a missing zero or a missing fan-in is the usual mistake.",
+            explains=("C1", "D1", "P3.3", "R1.1"),
+            proved=True,
         ),
         Outcome(
             name="bias",
@@ -307,6 +318,27 @@ QUESTION = Question(
             "lower, the start was too wide.",
             may_pass=True,
             explains=("V1", "C1", "C3", "C4.1", "C5.2", "C7.1", "S1.4:unrelated", "S4"),
+        ),
+        Outcome(
+            name="perhaps-bias",
+            answer=SUSPECT,
+            meaning="all biases of a layer start far on one side of zero, and the first outputs are far off",
+            fix="Initialise the biases of hidden layers with zero.",
+            experiment="Train 200 steps with these biases at zero. If the loss starts lower and falls further, they "
+            "were the cause.",
+            may_pass=True,
+            explains=("V1", "C1", "C3", "C4", "C7", "D2", "S1.5", "S4", "S6"),
+        ),
+        Outcome(
+            name="alike",
+            answer=SUSPECT,
+            meaning="most matrices start with a single value: units of a layer are alike and learn the same",
+            fix="Draw the matrices at random, by Kaiming's or Xavier's rule; zero is for biases, the output and the "
+            "end of a residual branch.",
+            experiment="Train 200 steps from torch's default initialisation. If the loss falls further, the start had "
+            "no differences to build on.",
+            may_pass=True,
+            explains=("V1", "C1", "C4", "C7", "S1.4:unrelated", "S1.5", "S4", "S6"),
         ),
         Outcome(
             name="perhaps-too-narrow",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from steadyrun.questions.configuration import c7_4_adam
 from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen, judged
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import RANDOM
 from steadyrun.signals.missing import NotApplicable
-from steadyrun.signals.optimizer_settings import groups
+from steadyrun.signals.optimizer_settings import groups, rescaled
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.step_sizes import travel
+from steadyrun.signals.step_sizes import longest, travel
 from steadyrun.text import fine_percent, shown
 
 
@@ -24,7 +25,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"travel": way, "fallen": gone, "steps": steps}
     words = f"all {steps:.0f} steps together moved the median block by {fine_percent(way)} of its size"
     words = f"{words} (limit {fine_percent(limit['travel'])}); {fall_in_words(run, limit)}"
-    if way >= limit["travel"] or gone >= limit["fallen"]:
+    little = way >= limit["hardly"] and gone >= limit["fallen"]
+    if way >= limit["travel"] or little or gone >= limit["solved"]:
         return Finding("far-enough", f"{words}.", measured)
     if run.running or _rising(run, limit):
         raise NotApplicable(f"{words}; it is too early to judge that")
@@ -33,8 +35,27 @@ def find(run: Signals, limit: Limits) -> Finding:
         measured["clipped"] = over
         message = f"clipping divides every gradient by {shown(over)} (limit {shown(limit['clipped'])}); {words}."
         return Finding("clip-too-tight", message, measured)
+    name, furthest = longest(run)
+    if furthest >= max(limit["travel"], limit["apart"] * way):
+        measured["furthest"] = furthest
+        message = f"{words}, while {name} moved by {fine_percent(furthest)} of its size"
+        return Finding("starved", f"{message}.", measured)
     rate = _peak(run)
     return Finding("rate-too-low", f"learning rate {shown(rate)} at its peak: {words}.", measured)
+
+
+def held_by_rate(run: Signals, limit: Limits, most: float) -> str:
+    """In words, where all steps together moved weights by less than this, and only the rate decides how far they move.
+
+    With Adam's scaling neither the size of the gradients nor a clip threshold does, but a large epsilon may.
+    """
+    moved = limit.ask(QUESTION, run)
+    if moved.outcome != "rate-too-low" or moved.measured["travel"] > most or not rescaled(run):
+        return ""
+    if limit.ask(c7_4_adam.QUESTION, run).outcome == "epsilon":
+        return ""
+    way = fine_percent(moved.measured["travel"])
+    return f"all steps together moved the median block by {way} of its size (limit {fine_percent(most)})"
 
 
 def _peak(run: Signals) -> float:
@@ -87,6 +108,31 @@ QUESTION = Question(
             seed="",
             decision="what learns is not broken",
         ),
+        Threshold(
+            name="hardly",
+            value=0.2,
+            unit="of the median block's size, all steps together",
+            meaning="weights that moved less are near their random start: only a loss that is solved excuses it",
+            seed="",
+            decision="healthy runs from a random start: 0.5 and more",
+            of="-travel",
+        ),
+        Threshold(
+            name="apart",
+            value=10,
+            unit="times the median block's way",
+            meaning="if one block goes this much further, and far enough, the rate is not what holds the others",
+            seed="",
+            decision="runs with a rate that is too low: up to 9 times; a mixture that uses one expert alone: 132",
+        ),
+        Threshold(
+            name="solved",
+            value=0.9,
+            unit="fraction of the first loss",
+            meaning="with a larger fall, even a very short way was long enough",
+            seed="",
+            decision="a first loss that is large by its units falls by more than half before anything is learned",
+        ),
         STEPS,
         Threshold(
             name="rising",
@@ -116,6 +162,17 @@ QUESTION = Question(
             "low.",
             may_pass=True,
             explains=("V1", "C4.1", "S1.4:unrelated", "S1.5"),
+        ),
+        Outcome(
+            name="starved",
+            answer=SUSPECT,
+            meaning="most parts of the model get almost no gradient and stay at their start, while one part learns",
+            fix="Look at what shares the gradient out: a saturated gate or softmax, or a scale near zero. Start gates "
+            "near equal shares, and add a load-balancing loss to a mixture of experts.",
+            experiment="Print the gate's mean share of each part on one batch: if one is near 1, the others have "
+            "collapsed. Else print the gradient norm of each part.",
+            may_pass=True,
+            explains=("V1", "C4.1", "S1.5", "S4"),
         ),
         Outcome(
             name="clip-too-tight",

@@ -6,16 +6,20 @@ from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_word
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.questions.vital_signs import v1_2_guess, v1_3_validation
+from steadyrun.questions.vital_signs import v1_2_guess, v1_3_validation, v1_5_updates
 from steadyrun.signals.facts import LEARNED as LEARNED_START
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.optimizer_settings import groups
+from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.silent_units import died
 from steadyrun.signals.step_sizes import growth, largest_growth, typical_move
-from steadyrun.text import fine_percent, shown
+from steadyrun.text import fine_percent, percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if (outlasts := _outlasts(run, limit)) is not None:
+        return outlasts
     loss = judged(run, limit)
     move, times, memory = typical_move(run), growth(run), _memory(run)
     new = known_facts(run, limit).start != LEARNED_START  # adapters and new heads start near zero and must grow
@@ -27,25 +31,41 @@ def find(run: Signals, limit: Limits) -> Finding:
         "memory": memory,
         "fallen": fallen(run, limit),
         "lost": loss.lost,
+        "died": died(run),
     }
     facts = (
         f"the median block moves by {fine_percent(move)} per step and ends at {shown(times)} times its size, "
         f"the one that grew most at {shown(most)} times"
     )
     words = fall_in_words(run, limit)
+    if measured["died"] > limit["died"] and times > limit["growth"]:
+        facts = (
+            f"{facts}; {percent(measured['died'])} of the median layer's units died (limit {percent(limit['died'])})"
+        )
+        return Finding("rate-too-high", f"{facts}; {words}.", measured)
     if measured["fallen"] >= limit["learned"] and loss.lost <= limit["lost"]:
         return Finding("small-enough", f"{facts}; {words}.", measured)
-    if memory > limit["memory"] and memory > limit["of_the_run"] * loss.steps:
-        message = f"momentum averages over {shown(memory)} steps, in a run of {loss.steps:.0f} steps"
-        return Finding("momentum-too-long", f"{message}; {words}.", measured)
     if (move > limit["move"] and most > limit["growth"] and not _works(run, limit)) or times > limit["far"]:
         limits = f"limits {fine_percent(limit['move'])} and {shown(limit['growth'])}, or {shown(limit['far'])} alone"
         return Finding("rate-too-high", f"{facts} ({limits}); {words}.", measured)
     return Finding("small-enough", f"{facts}; {words}.", measured)
 
 
+def _outlasts(run: Signals, limit: Limits) -> Finding | None:
+    """A momentum that averages over more than half of the run: nobody means that, whatever the loss does."""
+    loss, memory = levels(run, "loss", limit["losses"]), _memory(run)
+    steps = max(loss.steps, run.declared("total_steps") or 0.0)
+    if run.running or loss.steps < limit["steps"] or memory <= max(limit["memory"], limit["of_the_run"] * steps):
+        return None
+    message = f"momentum averages over {shown(memory)} steps, in a run of {steps:.0f} steps"
+    ends = f"the loss goes from {shown(loss.start)} to {shown(loss.end)}"
+    return Finding("momentum-too-long", f"{message}; {ends}.", {"memory": memory, "steps": steps})
+
+
 def _works(run: Signals, limit: Limits) -> bool:
-    """Whether the model is far better than a guess, and validation is near its best."""
+    """Whether the model is far better than a guess, validation is near its best, and units are alive."""
+    if limit.ask(v1_5_updates.QUESTION, run).outcome == "dead":
+        return False
     guess, validated = limit.ask(v1_2_guess.QUESTION, run), limit.ask(v1_3_validation.QUESTION, run)
     if guess.kind != PASS or validated.kind != PASS:
         return False
@@ -104,6 +124,15 @@ QUESTION = Question(
             decision="healthy runs from a random start whose loss falls by less than half: up to 1.8",
         ),
         Threshold(
+            name="died",
+            value=0.45,
+            unit="of the median layer's units, from the first sample to the last",
+            meaning="if more units die and the median block also grows beyond its limit, steps threw them out",
+            seed="",
+            decision="healthy runs: up to 0.31, and their weights do not grow; rates 25 to 60 times too high: 0.5 to 1",
+            of="died",
+        ),
+        Threshold(
             name="far",
             value=8,
             unit="times the first size of the median block",
@@ -135,7 +164,8 @@ QUESTION = Question(
             unit="of the run's steps",
             meaning="a longer average never forgets the first gradients",
             seed="",
-            decision="momentum 0.99 works in runs of a few hundred steps",
+            decision="momentum 0.99 works in runs of a few hundred steps; no recipe has a longer one in so short a "
+            "run, so that it is suspect even if the loss falls",
         ),
     ),
     outcomes=(
@@ -157,7 +187,7 @@ QUESTION = Question(
             fix="Use momentum 0.9 (Adam: betas=(0.9, 0.999)).",
             experiment="Train 200 steps with momentum 0.9. If the loss falls faster, momentum was too long.",
             may_pass=True,
-            explains=("V1", "C4.1", "S1.4:unrelated", "S1.5"),
+            explains=("V1", "C3", "C4.1", "C7.1", "S1.4:unrelated", "S1.5", "S4", "S5"),
         ),
     ),
     find=find,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen
@@ -23,11 +25,28 @@ def find(run: Signals, limit: Limits) -> Finding:
     measured = {"share": share, "left": left, "fallen": gone}
     of = "the whole update" if group.decoupled else "the gradient"
     words = f"weight decay {shown(group.decay)} {_per_step(run, group)}: {shown(share)} times {of} of the median block"
+    kept = _kept(run, group)
+    if not math.isnan(kept):
+        measured["kept"] = kept
     words = f"{words}; weights are at {fine_percent(left)} of their first size; {fall_in_words(run, limit)}"
-    stronger = share > limit["share"] and left < limit["left"] and gone < limit["learned"]
+    weaker = left < limit["left"] or kept < limit["kept"]
+    stronger = share > limit["share"] and weaker and gone < limit["learned"]
     if stronger or (left < limit["collapsed"] and gone < limit["half"]):
         return Finding("too-strong", f"{words}.", measured)
     return Finding("weaker", f"{words}.", measured)
+
+
+def _kept(run: Signals, group: GroupSettings) -> float:
+    """In how many steps decay at the median rate leaves 1/e of a weight without a gradient; NaN if that is not known.
+
+    In an update that is scaled after the decay was added, as in Adam with L2, decay has no such time.
+    """
+    rates = run.maybe(f"lr/{group.number}")
+    if rates is None or (group.rescales and not group.decoupled):
+        return math.nan
+    taken = float(np.median(rates.values)) * group.decay
+    faster = 1.0 if group.decoupled else group.memory  # momentum repeats the decay as it does a gradient
+    return 1 / (taken * faster) if taken > 0 else math.nan
 
 
 def _per_step(run: Signals, group: GroupSettings) -> str:
@@ -102,6 +121,17 @@ QUESTION = Question(
             meaning="weights that keep more are not shrinking",
             seed="",
             decision="weights that learn grow; decay and gradient may balance at the end without harm",
+        ),
+        Threshold(
+            name="kept",
+            value=75,
+            unit="steps",
+            meaning="weights that are held for fewer steps forget what they learned, even if the gradient makes up for "
+            "their size",
+            seed="",
+            decision="decay 0.01 to 0.1 at rates of 0.001 to 0.01 keeps weights for 1,000 steps and more; healthy "
+            "runs: 200 and more (the tables of a recommender); a decay of 5 by mistake: 20 to 67",
+            of="-kept",
         ),
         Threshold(
             name="learned",

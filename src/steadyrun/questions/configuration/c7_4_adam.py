@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from steadyrun.questions.configuration.sizes import LEARNED, STEPS, fall_in_words, fallen, judged
+from steadyrun.questions.configuration.sizes import STEPS, fall_in_words, fallen, judged
 from steadyrun.questions.form import PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.declared_schedule import number
@@ -20,23 +20,27 @@ _HOW = "call run.watch(model, optimizer) before training, with the probe `moment
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    judged(run, limit)
     adams = [group for group in groups(run) if group.betas is not None and number(group.settings.get("eps"))]
     if not adams:
         raise NotApplicable("no optimizer has Adam's settings")
+    unstable = next((group.betas for group in adams if group.betas and _unstable(group.betas, limit)), None)
+    if unstable is not None:
+        return _betas(run, *unstable)
+    judged(run, limit)
     gone, words = fallen(run, limit), fall_in_words(run, limit)
-    unstable = next((group for group in adams if _unstable(group)), None)
-    if unstable is not None and unstable.betas and gone < limit["learned"]:
-        first, second = unstable.betas
-        facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
-        message = f"{facts}; the median block ends at {shown(growth(run))} times its size; {words}."
-        return Finding("betas", message, {"growth": growth(run), "fallen": gone})
     share, epsilon = _smallest(run, adams)
     facts = f"epsilon {shown(epsilon)} is {fine_percent(share)} of Adam's denominator on average"
     measured = {"epsilon": share, "fallen": gone}
     if share > limit["epsilon"] and gone < limit["solved"]:
         return Finding("epsilon", f"{facts} (limit {fine_percent(limit['epsilon'])}); {words}.", measured)
     return Finding("in-range", f"{facts}; {words}.", measured)
+
+
+def _betas(run: Signals, first: float, second: float) -> Finding:
+    """Betas that nobody means, whatever the loss does: mostly the two are swapped."""
+    facts = f"betas ({first:g}, {second:g}): beta1 is above the square root of beta2, {shown(math.sqrt(second))}"
+    measured = {"growth": growth(run)}
+    return Finding("betas", f"{facts}; the median block ends at {shown(measured['growth'])} times its size.", measured)
 
 
 def _smallest(run: Signals, adams: list[GroupSettings]) -> tuple[float, float]:
@@ -50,9 +54,9 @@ def _smallest(run: Signals, adams: list[GroupSettings]) -> tuple[float, float]:
     return min(known)
 
 
-def _unstable(group: GroupSettings) -> bool:
+def _unstable(betas: tuple[float, float], limit: Limits) -> bool:
     """Whether the first moments may outlive the second, so that an update can be many times the learning rate."""
-    return group.betas is not None and group.betas[1] > 0 and group.betas[0] > math.sqrt(group.betas[1])
+    return betas[1] > 0 and betas[0] > limit["outlives"] * math.sqrt(betas[1])
 
 
 def _epsilon(run: Signals, group: GroupSettings) -> float:
@@ -77,22 +81,31 @@ QUESTION = Question(
         LOSSES,
         Threshold(
             name="epsilon",
-            value=0.75,
+            value=0.5,
             unit="of the denominator",
             meaning="how large epsilon may be",
             seed="",
-            decision="healthy runs: up to 0.01; 0.36 did no harm",
+            decision="above it epsilon, and not the gradients, sets the size of updates; healthy runs: up to 0.01, "
+            "and 0.36 did no harm",
             of="epsilon",
         ),
-        LEARNED,
+        Threshold(
+            name="outlives",
+            value=1,
+            unit="times the square root of beta2",
+            meaning="a larger beta1 is suspect, even if the loss falls",
+            seed="",
+            decision="where Adam's analysis ends; (0.95, 0.95) and (0.5, 0.9) are in use and below it, and nobody "
+            "means (0.999, 0.9)",
+        ),
         STEPS,
         Threshold(
             name="solved",
-            value=0.75,
+            value=0.99,
             unit="fraction of the first loss",
             meaning="with a larger fall, a large epsilon does no harm",
             seed="",
-            decision="no healthy run has such an epsilon",
+            decision="no healthy run has such an epsilon, so the run has to show that it works",
         ),
     ),
     outcomes=(

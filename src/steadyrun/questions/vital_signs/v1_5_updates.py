@@ -6,16 +6,16 @@ import numpy as np
 
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
-from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.silent_units import dead_fractions
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
     moves = _typical(run)
-    dead = _dead(run)
+    dead = {name: fraction.last for name, fraction in dead_fractions(run).items()}
     if not moves and not dead:
         raise MissingSignal("update_ratio/*", "how far weights move was not recorded", _HOW)
     measured = {}
@@ -51,18 +51,6 @@ def _typical(run: Signals) -> dict[str, float]:
         if points is not None:
             moves[name.partition("/")[2]] = float(np.median(points.values[len(points) // 2 :]))
     return moves
-
-
-def _dead(run: Signals) -> dict[str, float]:
-    """By layer: the fraction of its units that are dead at the end."""
-    counts = run.inferred.get("hidden_units")
-    totals = counts if isinstance(counts, dict) else {}
-    dead = {}
-    for name in run.matching("dead_units/*"):
-        points, units = run.maybe(name), number(totals.get(name.partition("/")[2]))
-        if points is not None and units:
-            dead[name.partition("/")[2]] = float(points.values[-1]) / units
-    return dead
 
 
 QUESTION = Question(
