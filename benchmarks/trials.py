@@ -86,7 +86,22 @@ TUNING: dict[str, tuple[str, ...]] = {
         *("healthy-boxes", "healthy-flow", "healthy-boxes-tightly-clipped", "healthy-tagger-dropout-half"),
     ),
 }
-FROZEN: dict[str, tuple[str, ...]] = {}
+# By families and names alone, before anybody had tried one of them.
+FROZEN: dict[str, tuple[str, ...]] = {
+    "fourth": (
+        *("survive-rate-x15-1", "recur-rate-x15-1", "joints-rate-a-150th-1", "search-rate-a-150th-1"),
+        *("spread-decay-of-2-1", "recur-decay-of-2-1", "both-dropout-of-85-1", "adapter-dropout-of-85-1"),
+        *("chunks-smoothing-of-70-1", "survive-clip-at-1e-3-1", "joints-epsilon-of-0.1-1"),
+        *("search-beta1-of-0.998-1", "spread-start-x12-1", "search-start-x5-1", "recur-labels-permuted-1"),
+        *("both-labels-permuted-1", "adapter-labels-permuted-1", "joints-part-not-in-optimizer-1"),
+        *("adapter-part-not-in-optimizer-1", "adapter-val-vocabulary-anew-1", "both-val-classes-sorted-otherwise-1"),
+        *("spread-columns-reversed-in-validation-1", "joints-val-negative-1", "recur-same-batch-1"),
+        *("recur-marks-not-read-1", "both-value-term-x1000-1"),
+        *("healthy-sharpen", "healthy-patches", "healthy-wave", "healthy-survive", "healthy-rank", "healthy-recur"),
+        *("healthy-chunks", "healthy-adapter", "healthy-joints", "healthy-spread", "healthy-search", "healthy-both"),
+        "healthy-bandit",
+    ),
+}
 HALVES = {"tuning": TUNING, "frozen": FROZEN}
 
 
