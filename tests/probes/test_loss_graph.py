@@ -215,6 +215,12 @@ def test_a_fit_is_measured_against_the_mean_of_all_targets() -> None:
     assert torch.isfinite(longer).all()
 
 
+def _pinball(error: Tensor) -> Tensor:
+    """A quantile loss: errors above and below weigh differently."""
+    levels = torch.linspace(0.1, 0.9, 6)
+    return torch.maximum(levels * error, (levels - 1) * error).mean()
+
+
 @pytest.mark.parametrize(
     ("loss_fn", "found"),
     [
@@ -224,6 +230,7 @@ def test_a_fit_is_measured_against_the_mean_of_all_targets() -> None:
         (lambda chances, weights: -(weights.abs() * chances).mean(), False),
         (lambda chances, weights: -(weights.sign() * chances).mean(), False),
         (lambda chances, weights: -chances.mean() + weights.mean(), False),
+        (lambda chances, weights: _pinball(weights - chances), False),
     ],
 )
 def test_advantages_have_both_signs(loss_fn: Callable[..., Tensor], found: bool) -> None:

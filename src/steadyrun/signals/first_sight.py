@@ -10,9 +10,9 @@ from steadyrun.signals.batches import thinned_by
 from steadyrun.signals.curves import Floats
 from steadyrun.signals.run_signals import Points, Signals
 
-_NEW = 0.8  # of a batch's examples: the rest are duplicates that any data set has
+_MOSTLY_NEW = 0.8  # of a batch's examples: the rest are duplicates that any data set has
 _SAMPLED = 200  # examples of a thinned sample that are judged together, so that chance moves them by 7%
-_FEWEST, _MOST, _PART = 5, 50, 4  # losses that make a level: the last quarter, within these
+_FEWEST_LOSSES, _MOST_LOSSES, _QUARTER = 5, 50, 4  # that make a level: the last quarter, within these
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _first_sight(run: Signals) -> Points | None:
     places = np.searchsorted(examples.steps, steps[order[first]])
     counts = np.bincount(places[places < len(examples)], minlength=len(examples))
     new: Floats = modulus * counts.astype(np.float64)
-    fresh = examples.steps[_share(new, examples.values, modulus) >= _NEW]
+    fresh = examples.steps[_share(new, examples.values, modulus) >= _MOSTLY_NEW]
     return loss.where(np.isin(loss.steps, fresh))
 
 
@@ -79,7 +79,7 @@ def sights(run: Signals) -> list[Sight]:
 def level_before(losses: Points, step: float) -> tuple[float, float] | None:
     """The mean of the last losses up to a step, and its error; None if there are too few."""
     there = int(np.searchsorted(losses.steps, step, side="right"))
-    count = min(max(there // _PART, _FEWEST), _MOST)
+    count = min(max(there // _QUARTER, _FEWEST_LOSSES), _MOST_LOSSES)
     if there < count:
         return None
     tail = losses.values[there - count : there]

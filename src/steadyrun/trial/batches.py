@@ -45,14 +45,17 @@ class TrialData:
         return str([_hash(batch) for batch in (*self.training, *self.held, *self.validation)])
 
 
-def draw(task: Task, steps: int) -> TrialData:
-    """Read as many batches as the twins train on; the examples of a few are kept back from all others."""
+def draw(task: Task, steps: int, *, cut: bool = True) -> TrialData:
+    """Read as many batches as the twins train on; the examples of a few are kept back from all others.
+
+    Without `cut`, batches that hold one of these examples are left out whole.
+    """
     if task.loader is None:
         raise UsageError("the task gives no batches: set loader=… in the steadyrun.Task")
     drawn = _drawn(task.loader, steps)
     if not drawn:
         raise UsageError("the task's loader gives no batch")
-    training, held = _kept_back(drawn)
+    training, held = _kept_back(drawn, cut)
     validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED)
     measured, spare = _split(validation)
     return TrialData(training, held, training[:MEASURED], measured, spare, _counted(drawn, task.loader))
@@ -88,7 +91,7 @@ def _micro_batches(batch: Any) -> list[Any]:
     return list(batch) if is_list_of_batches(batch) else [batch]
 
 
-def _kept_back(drawn: list[Any]) -> tuple[list[Any], list[Any]]:
+def _kept_back(drawn: list[Any], cut: bool) -> tuple[list[Any], list[Any]]:
     """The batches without the examples of the first few, and those; none if that leaves too little to train on."""
     singles = [batch[0] if is_list_of_batches(batch) else batch for batch in drawn]
     everything = {example for batch in singles for example in _examples(batch)}
@@ -97,7 +100,8 @@ def _kept_back(drawn: list[Any]) -> tuple[list[Any], list[Any]]:
     kept = {example for batch in held for example in _examples(batch)}
     if not kept:
         return drawn, []
-    training = [left for batch in drawn if (left := _without(batch, kept)) is not None]
+    left = [(batch, _without(batch, kept)) for batch in drawn]
+    training = [rest for batch, rest in left if rest is not None and (cut or rest is batch)]
     return (training, held) if len(training) >= len(drawn) / 2 else (drawn, [])
 
 

@@ -44,7 +44,7 @@ def run_trial(
         first = source.twin(1, steps)
     factors, left = _chosen(first, wanted, source)
     names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
-    table = Table(first.data.measured_on, names, compares(first))
+    table = Table(first.data.measured_on, names, compares(first), first.moves_freely)
     with ExitStack() as stack:
         crew = None
         if on is not None and on != "here":

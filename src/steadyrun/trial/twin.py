@@ -29,7 +29,7 @@ from steadyrun.program.random_state import put, take
 from steadyrun.program.task import Task
 from steadyrun.program.training_changes import groups_of, no_smoothing, with_rates
 from steadyrun.signals.declared_schedule import number
-from steadyrun.trial.batches import BatchParts, TrialData, draw, parts_of
+from steadyrun.trial.batches import BatchParts, TrialData, draw, parts_of, rows_of
 from steadyrun.trial.curve import Curve
 from steadyrun.trial.loss_terms import Terms
 
@@ -50,6 +50,8 @@ class Twin:
         self.model = unwrapped(task.model)
         self.config: Mapping[str, Any] = task.config or {}
         self.data = data or draw(task, steps)
+        if data is None and not self._takes_cut_batches():
+            self.data = draw(task, steps, cut=False)
         self._terms: list[list[float]] = []  # of the losses that were measured last
         self._grad = False  # the program differentiates inside of its loss
 
@@ -117,6 +119,28 @@ class Twin:
             if id(module) in called
             for name, _ in module.named_parameters(recurse=False)
         }
+
+    def _takes_cut_batches(self) -> bool:
+        """Whether the program runs on batches with fewer examples; one that keeps a state by row does not."""
+        sizes = {rows_of(self._single(batch)) for batch in self.data.training}
+        first = {rows_of(self._single(batch)): batch for batch in self.data.training}
+        if len(sizes) == 1:
+            return True
+        try:
+            with untouched(self.task), torch.enable_grad():
+                for batch in first.values():
+                    self.loss(self._single(batch))
+        except Exception:
+            return False
+        return True
+
+    @cached_property
+    def moves_freely(self) -> str:
+        """Why the value of the loss says nothing; "" if it does."""
+        with untouched(self.task), torch.enable_grad():
+            self.model.train()
+            graph = read(self.loss(self._single(self.data.training[0])))
+        return "the loss is that of a policy" if graph.advantages else ""
 
     @cached_property
     def unregistered(self) -> list[str]:

@@ -107,6 +107,7 @@ class Table:
     split: str
     factors: Mapping[str, kinds.Factor]
     compares: Sequence[bool] = ()  # of the loss's terms, whether each compares something with targets
+    moves_freely: str = ""  # why the loss cannot be judged
     curves: dict[str, dict[int, Curve]] = field(default_factory=dict)
 
     def add(self, curve: Curve) -> None:
@@ -170,8 +171,8 @@ class Table:
         return (start - self.lowest(name, split)) / max(abs(start), 1e-12)
 
     def fall(self, name: str) -> float:
-        """How far below its start a change ends."""
-        return self.start(name) - self.mean_end(name)
+        """How far below the start of the unchanged twin a change ends: its own start may be another."""
+        return self.start("own") - self.mean_end(name)
 
     def ahead(self, name: str, other: str, split: str | None = None) -> float:
         """By how much of the other's lowest loss a twin comes below it; NaN if one was not measured."""
@@ -258,6 +259,9 @@ def promising(table: Table) -> list[str]:
 
 def decide(table: Table) -> Verdict:
     """What is proved without training first, then settings, then data and terms, then what is merely better."""
+    if table.moves_freely:
+        message = f"{table.moves_freely}: where it ends says nothing about success."
+        return Verdict(UNDECIDED, "", "", message, "run the program to its end and compare the returns that it logs")
     for rule in (_repeated, _parts, _inputs, _setting, _labels, _prepared, _terms, _block, _improvement):
         found = rule(table)
         if found is not None:

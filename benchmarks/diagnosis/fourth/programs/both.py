@@ -102,6 +102,7 @@ def loader_of(config: Config) -> DataLoader[Any]:
 
 def configure(bug: str | None, seed: int, **changes: Any) -> Config:
     own: Config = {"steps": 450, "lr_max": 4e-3, "batch_size": 32, "steps_per_epoch": 75, "num_classes": CLASSES}
+    own["weight_decay"] = 0.0  # Adam as it comes
     own |= {"value_weight": 1000.0 if bug == "value-term-x1000" else 1.0, "clip": None, "schedule": "one-cycle"}
     return declared("both", bug, seed, changes, **own, val_every=75)
 

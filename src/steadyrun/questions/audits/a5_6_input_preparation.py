@@ -10,6 +10,7 @@ from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import FAULT, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.curves import Floats
+from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.facts import ADVERSARIAL, CONTRASTIVE, POLICY
 from steadyrun.signals.first_sight import Sight, sights
 from steadyrun.signals.intent import sampled
@@ -86,7 +87,7 @@ def _unlike(run: Signals, limit: Limits) -> Finding | None:
     """Validation that never follows the loss at first sight: learning by heart cannot be the reason."""
     known, seen = known_facts(run, limit), sights(run)
     objective = run.inferred.get("objective")
-    summed = isinstance(objective, dict) and objective.get("reduction") == "sum"
+    summed = "sum" in (run.config.get("reduction"), isinstance(objective, dict) and objective.get("reduction"))
     if known.objective in (ADVERSARIAL, POLICY, CONTRASTIVE) or summed or known.validated_by or not seen:
         return None
     untrained = known.guess if known.guess is not None else levels(run, "loss", limit["losses"]).start
@@ -99,6 +100,9 @@ def _unlike(run: Signals, limit: Limits) -> Finding | None:
     lacks = closest.excess(untrained)
     if lacks <= limit["lacks"] or closest.val - closest.level <= limit["errors"] * closest.error:
         return None
+    by_example = known.guess is not None or run.matching("fit/*")  # a mean that no batch size changes
+    if not by_example and not _same_batch_size(run, limit):
+        return None
     start = "a guess costs" if known.guess is not None else "training began at"
     message = (
         f"training examples cost {shown(closest.level)} when they are seen for the first time (step {closest.step}; "
@@ -106,6 +110,19 @@ def _unlike(run: Signals, limit: Limits) -> Finding | None:
         "something that does not hold on them, and it has not learned it by heart."
     )
     return Finding("unlike", message, {"lacks": lacks, "first_sight": closest.level}, closest.step)
+
+
+def _same_batch_size(run: Signals, limit: Limits) -> bool:
+    """Whether validation is computed on batches about as large as those of training, as far as it is known."""
+    trained, events = run.maybe("examples"), run.events("validation")
+    facts = [(event.fields.get("data"), event.fields.get("modes")) for event in events]
+    known = [(data, modes) for data, modes in facts if isinstance(data, dict) and isinstance(modes, dict)]
+    counts = [(number(data.get("examples")), number(modes.get("passes"))) for data, modes in known]
+    sizes = [examples / passes for examples, passes in counts if examples and passes]
+    if trained is None or not sizes:
+        return True
+    ratio = float(np.median(sizes)) / float(np.median(trained.values))
+    return 1 / limit["sizes"] < ratio < limit["sizes"]
 
 
 def _has_fallen(sight: Sight, untrained: float, limit: Limits) -> bool:
@@ -159,6 +176,14 @@ QUESTION = Question(
             seed="",
             decision="healthy runs come to 1.12, with mixup; a missing normalisation gives 3 to 255",
             of="ratio",
+        ),
+        Threshold(
+            name="sizes",
+            value=2,
+            unit="times",
+            meaning="how much larger batches of validation may be, if the loss is not known to be a mean by example",
+            seed="",
+            decision="a healthy Cox loss of 192 patients is 1.9 times that of 16",
         ),
         Threshold(
             name="shift",

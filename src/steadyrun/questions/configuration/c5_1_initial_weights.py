@@ -294,7 +294,7 @@ QUESTION = Question(
             meaning="weights drawn far too wide",
             fix="Initialise matrices with deviation 0.02, or by Kaiming's "
             "or Xavier's rule; a missing zero or a missing fan-in is the usual mistake.",
-            explains=("C1", "D1", "P3.3", "R1.1"),
+            explains=("C1", "D1", "P3.3", "R"),
             proved=True,
         ),
         Outcome(
