@@ -163,7 +163,7 @@ def test_limits_of_probes_in_a_file_do_not_disturb_check() -> None:
         (["program.py:task", "--only", "P9.9"], "there is no probe 'P9.9'"),
         (["program.py:task", "--set", "P3.3.bond=1"], "there is no threshold 'P3.3.bond'; did you mean C1.1.band"),
         (["program.py:task", "--set", "P3.3.band"], "is not NAME=NUMBER"),
-        (["program.py:task", "--config", "{broken"], "--config is no JSON"),
+        (["program.py:task", "--config", "{broken"], "--config is not valid JSON"),
         (["program.py:task", "--config", "missing.json"], "there is no file 'missing.json'"),
         (["program.py:task", "--resumed", "nowhere"], "nowhere"),
     ],

@@ -165,7 +165,7 @@ def resumed(folder: Path, *, restores: bool) -> steadyrun.Report:
     return steadyrun.check(folder)
 
 
-@pytest.mark.parametrize(("restores", "answer"), [(True, "pass"), (False, "set-back")])
+@pytest.mark.parametrize(("restores", "answer"), [(True, "pass"), (False, "back-at-start")])
 def test_a_resume_that_loses_the_weights(restores: bool, answer: str, tmp_path: Path) -> None:
     report = resumed(tmp_path / "run", restores=restores)
     assert found(report, "A6.2") == answer, str(report)
@@ -223,6 +223,9 @@ def test_an_average_that_is_validated(decay: float, updates: bool, buffers: bool
 
 def test_a_teacher_of_the_same_class_is_no_copy_that_is_validated(tmp_path: Path) -> None:
     task, model, teacher = Task(), classifier(), classifier()
+    for module in teacher.children():  # a network of its own
+        if isinstance(module, nn.Linear):
+            module.reset_parameters()
     optimizer = adam(model)
     with steadyrun.record(tmp_path / "run", config={"num_classes": 10}) as run:
         run.watch(model, optimizer, capture=False)

@@ -30,6 +30,7 @@ EXCEPTIONS = {
     "_MOSTLY_NEW": "method: the part of a batch that must be new for a loss at first sight; the rest are duplicates",
     "_FEWEST_LOSSES": "method: losses in the mean of a level",
     "_MOST_LOSSES": "method: losses in the mean of a level",
+    "_HALF": "method: swings are counted in the second half",
     "_STRETCH": "method: points that are looked through at once",
     "_GROWTH": "method: how far weights of one block of a moving average may lie apart",
     "_REACH": "method: neighbours with which a validation is smoothed",

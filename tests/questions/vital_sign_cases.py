@@ -88,6 +88,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     # The first loss is the reference, not the explosion after it.
     ("V1.1", "flat", run(loss=np.concatenate([[LN_V], np.linspace(400, 300, 9), np.full(590, LN_V)]))),
     ("V1.1", "flat", run(loss=FLAT)),
+    ("V1.1", "swings", run(loss=FALLING + 1.5 * (1 + np.sin(STEPS / 9)) * (STEPS > 60))),
+    ("V1.1", "fell", run(loss=FALLING + np.where((STEPS % 200) < 8, 3.0, 0.0) * (STEPS > 150))),  # three spikes
     ("V1.1", "little", run(loss=LN_V - STEPS / 6000 + 0.001 * NOISE)),
     ("V1.1", "unjudged", run(loss=FLAT, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
     ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),

@@ -12,7 +12,9 @@ from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
+from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.swings import noise_of_a_mean, swings
 from steadyrun.text import percent, shown
 
 
@@ -26,6 +28,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss of a policy says nothing about its success", "episodic_return")
     if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
         return Finding("in-play", f"{words}: neither side has won ({known.moves_freely}).", measured)
+    if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
+        return Finding("swings", f"{words}; {swinging}", measured)
     if loss.start - loss.end > surely and fallen > limit["fallen"]:
         if known.moves_freely:
             return Finding("fell", f"{words}; it may move freely: {known.moves_freely}.", measured)
@@ -48,6 +52,17 @@ def find(run: Signals, limit: Limits) -> Finding:
         return Finding(outcome, f"{message} in {loss.steps:.0f} steps.", measured)
     outcome = "flat" if known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
+
+
+def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
+    """In words, if the loss climbs far and comes back again and again."""
+    values = path_of(run).along(run.points("loss")).values
+    parts = limit.count("stretches")
+    size = max(limit["swing"] * (loss.start - loss.best), limit["clear"] * noise_of_a_mean(values, parts))
+    found = swings(values, size, parts)
+    if found.count < limit["swings"]:
+        return None
+    return f"it climbs by {shown(size)} or more and comes back {found.count} times (limit {limit['swings']:g})."
 
 
 def _validation_holds(run: Signals, limit: Limits, loss: Levels) -> bool:
@@ -134,6 +149,38 @@ QUESTION = Question(
             decision="a side that has won drives its loss to nothing, and that of the other up without end",
         ),
         Threshold(
+            name="swing",
+            value=0.5,
+            unit="fraction of the descent",
+            meaning="a smaller climb is not a swing",
+            seed="wild oscillations",
+            decision="warm restarts climb less",
+        ),
+        Threshold(
+            name="swings",
+            value=4,
+            unit="times",
+            meaning="how often a loss climbs so far and comes back, in its second half, before it is called wild",
+            seed="wild oscillations",
+            decision="a few spikes that recover are D2's",
+        ),
+        Threshold(
+            name="clear",
+            value=3,
+            unit="standard errors",
+            meaning="a climb of the mean of a stretch that is smaller is noise",
+            seed="",
+            decision="four such climbs in thirty stretches do not come by chance",
+        ),
+        Threshold(
+            name="stretches",
+            value=30,
+            unit="stretches",
+            meaning="of the second half, whose means are compared, so that single steps are not swings",
+            seed="",
+            decision="a swing takes several of them",
+        ),
+        Threshold(
             name="patience",
             value=300,
             unit="steps",
@@ -160,6 +207,17 @@ QUESTION = Question(
             fix="Go back to the checkpoint of the best loss, and lower the learning rate from there.",
             experiment="Train on from the best checkpoint with a tenth of the learning rate. If the loss stays down, "
             "the rate was too high; if it climbs again, look at the data of those steps.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome(
+            name="swings",
+            answer=SUSPECT,
+            meaning="the loss swings wildly and does not diverge",
+            fix="Divide the learning rate by 3 to 10, warm up longer, and check momentum and the order of the data.",
+            experiment="Train again with a third and a tenth of the learning rate. If the swings go, the steps were "
+            "too large; if not, compare the batches at the tops with those between: the data may come in an order of "
+            "their own.",
             may_pass=True,
             symptom=True,
         ),
