@@ -9,7 +9,7 @@ from ray.cluster_utils import Cluster
 from steadyrun import Trial, trial
 
 FACTORY = f"{Path(__file__).parents[1] / 'trial' / 'trial_programs.py'}:task"
-CASES = {"rate": {"lr": 1.0}, "decay": {"weight_decay": 300.0}, "optimizer-settings": {"eps": 1.0}}
+CASES = {"dropout": {"dropout": 0.97}, "decay": {"weight_decay": 300.0}, "default-settings": {"eps": 1.0}}
 
 
 @pytest.fixture(scope="module")

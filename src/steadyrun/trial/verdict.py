@@ -17,9 +17,10 @@ FAULT, IMPROVEMENT, CLEAR, UNDECIDED = "fault", "improvement", "clear", "undecid
 
 # A change decides if its twin is where the unchanged one ends after this share of the steps. In short trials a higher
 # rate is often ahead of the right one (in 11 of 16 healthy programs one of 3 or 10 times), so it must be ahead by more,
-# and a hundredfold one as well.
+# a hundredfold one as well, and the program must learn next to nothing without it.
 DECIDES, DECIDES_HIGHER = 1 / 3, 0.2
 FAR_HIGHER = "rate*100"
+IDLE = 0.25  # of what can be learned: a program that learns more has a slow rate at most, which is no fault
 PROMISING = 0.6  # of the steps: what is slower gets no second seed
 REPEATED = "repeated"
 FEW_EXAMPLES = 0.5  # of the examples that are to be expected; drawing with replacement gives 63%
@@ -383,7 +384,7 @@ def _chosen(table: Table, wanted: Callable[[str], bool]) -> str | None:
 def _is_fast(table: Table, name: str) -> bool:
     """Whether a change decides. A higher rate must help by two decades: in short trials one helps healthy programs."""
     higher = name.startswith("rate*") and float(name.partition("*")[2]) > 1
-    if higher and not _reaches(table, FAR_HIGHER, DECIDES_HIGHER):
+    if higher and not (_reaches(table, FAR_HIGHER, DECIDES_HIGHER) and table.fall("own") < IDLE * table.attainable):
         return False
     return _reaches(table, name, DECIDES_HIGHER if higher else DECIDES) and table.teaches(name)
 

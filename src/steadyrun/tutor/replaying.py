@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 from steadyrun import Task
 from steadyrun.tutor.config import TutorConfig
-from steadyrun.tutor.data import Batch
+from steadyrun.tutor.data import Batch, on_device
 from steadyrun.tutor.faults import load_recipe
 from steadyrun.tutor.recipe import Recipe
 from steadyrun.tutor.train import start, train_step
@@ -37,4 +38,32 @@ def task_of(recipe: Recipe) -> Task:
         return done.loss
 
     scaler = state.scaler if state.scaler.is_enabled() else None
-    return Task(state.model, state.optimizer, recipe.loss, state.scheduler, scaler, step)
+    loader, validation = Batches(recipe), Validation(recipe)
+    return Task(
+        *(state.model, state.optimizer, recipe.loss, state.scheduler, scaler, step, loader), val_loader=validation
+    )
+
+
+class Batches:
+    """The batches of a run in their order, from the first one on."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def __iter__(self) -> Iterator[Batch | list[Batch]]:
+        config = self._recipe.config
+        data = self._recipe.load_data(config)
+        order = self._recipe.batch_order(data, config)
+        for _ in range(config.steps):
+            batches = [on_device(data.train_batch(next(order)), config) for _ in range(config.accumulation)]
+            yield batches[0] if len(batches) == 1 else batches
+
+
+class Validation:
+    """The sentences of the validation, as one batch."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield on_device(self._recipe.load_data(self._recipe.config).val_batch(), self._recipe.config)
