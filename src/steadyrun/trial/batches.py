@@ -106,7 +106,7 @@ def _kept_back(drawn: list[Any], cut: bool) -> tuple[list[Any], list[Any]]:
 
 
 def _without(batch: Any, kept: set[Any]) -> Any | None:
-    """A batch without these examples; None if nothing is left, or if it cannot be cut."""
+    """A batch without these examples; None if less than half is left, or if it cannot be cut."""
     if is_list_of_batches(batch):
         parts = [_without(part, kept) for part in batch]
         return None if any(part is None for part in parts) else type(batch)(parts)
@@ -114,7 +114,7 @@ def _without(batch: Any, kept: set[Any]) -> Any | None:
     rows = [row for row, example in enumerate(examples) if example not in kept]
     if len(rows) == len(examples):
         return batch
-    if not rows or rows_of(batch) != len(examples):
+    if len(rows) < len(examples) / 2 or rows_of(batch) != len(examples):  # what is left may be too small to train on
         return None
     return rebuilt(batch, lambda leaf: leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
 

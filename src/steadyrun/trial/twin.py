@@ -49,11 +49,11 @@ class Twin:
         self.task, self.steps = task, steps
         self.model = unwrapped(task.model)
         self.config: Mapping[str, Any] = task.config or {}
+        self._terms: list[list[float]] = []  # of the losses that were measured last
+        self._grad = False  # the program differentiates inside of its loss
         self.data = data or draw(task, steps)
         if data is None and not self._takes_cut_batches():
             self.data = draw(task, steps, cut=False)
-        self._terms: list[list[float]] = []  # of the losses that were measured last
-        self._grad = False  # the program differentiates inside of its loss
 
     @property
     def accumulation(self) -> int:
@@ -324,7 +324,9 @@ def _means(terms: list[list[float]]) -> list[float]:
 
 def _hopeless(curve: Curve, own: Curve, split: str) -> bool:
     """Whether a change makes it so much worse than the unchanged twin that nothing can be expected of it."""
-    now = len(curve.losses[split]) - 1
+    now = len(curve.losses.get(split, [])) - 1
+    if now < 0:
+        return False
     theirs = own.losses.get(split, [])
     loss = curve.losses[split][now]
     if not math.isfinite(loss):

@@ -214,7 +214,7 @@ class Table:
             own = self.own.get(seed)
             level = math.inf if own is None else own.end(self.split)
             if not math.isfinite(level):
-                level = math.inf if own is None else own.losses[self.split][0]
+                level = next(iter(own.losses.get(self.split, [])), math.inf) if own is not None else math.inf
             worse = not curve.end(self.split) < level
             found.append(math.inf if worse else steps_to(curve, self.split, level) / max(1, curve.steps))
         return found
