@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 from trial_programs import raising, task
 
 import steadyrun
@@ -118,7 +120,7 @@ def test_an_unknown_change_names_those_that_there_are() -> None:
 
 
 def test_a_program_that_raises_is_an_error_of_the_user() -> None:
-    with pytest.raises(RuntimeError, match="this loss does not work"):
+    with pytest.raises(UsageError, match="RuntimeError: this loss does not work"):
         trial(raising, steps=16)
 
 
@@ -133,3 +135,86 @@ def test_the_result_is_json(tmp_path: Path) -> None:
     assert {row["factor"] for row in content["rows"]} == {row.factor for row in found.rows}
     assert len(content["curves"]) == sum(row.seeds for row in found.rows)
     assert "<table>" in found._repr_html_()
+
+
+def loader_of(examples: torch.Tensor, size: int) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(examples, (examples.sum(1) > 3).long()), size, shuffle=True)
+
+
+def shuffled_task(train: int = 8, validation: int = 128, bits: bool = False) -> steadyrun.Task:
+    """A classifier with loaders as tutorials write them."""
+    torch.manual_seed(0)
+    x = (torch.rand(1200, 6) > 0.5).float() if bits else torch.rand(1200, 6) * 2
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+
+    def loss_fn(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    return steadyrun.Task(
+        model, optimizer, loss_fn, loader=loader_of(x[:1000], train), val_loader=loader_of(x[1000:], validation)
+    )
+
+
+def test_random_numbers_of_a_shuffling_loader_are_put_back() -> None:
+    program = shuffled_task()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    trial(program, only=["rate*0.1"], steps=16)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_larger_validation_batches_and_equal_examples_accuse_nothing(bits: bool) -> None:
+    found = trial(shuffled_task(bits=bits), only=["preparation", "targets"], steps=48)
+    assert found.verdict.kind != "fault", str(found)
+
+
+def test_nothing_is_cleared_that_was_not_tried() -> None:
+    found = trial(task, steps=16, budget=0.001)
+    assert found.verdict.kind == "undecided"
+    assert found.exit_code == 3
+
+
+def test_a_weaker_trial_does_not_replace_a_better_one(tmp_path: Path) -> None:
+    program = task({"lr": 1.0})
+    with steadyrun.record(tmp_path / "run", config={"lr": 1.0, "seed": 1}) as run:
+        run.watch(program.model, program.optimizer)
+        run.log(loss=1.0)
+    assert trial(task, run=tmp_path / "run", only=["rate"], steps=32).verdict.kind == "fault"
+    trial(task, run=tmp_path / "run", steps=16, budget=0.001)
+    assert json.loads((tmp_path / "run" / "trial.json").read_text("utf-8"))["verdict"] == "fault"
+    with pytest.raises(UsageError, match="run of another model"):
+        trial(shuffled_task, run=tmp_path / "run", only=["rate*0.1"], steps=16)
+
+
+def test_an_optimizer_that_is_not_of_torch_is_refused() -> None:
+    program = shuffled_task()
+    program.optimizer = object()
+    with pytest.raises(UsageError, match=r"not a torch\.optim\.Optimizer"):
+        trial(program, steps=16)
+
+
+def test_micro_batches_of_a_step_of_ones_own() -> None:
+    program = shuffled_task()
+    batches = list(program.loader or [])
+    program.loader = [batches[index : index + 2] for index in range(0, len(batches) - 1, 2)]
+
+    def train_step(task: steadyrun.Task, parts: list[Any]) -> torch.Tensor:
+        task.optimizer.zero_grad()
+        losses = [task.loss_fn(task.model, part) for part in parts]
+        (sum(losses) / len(parts)).backward()
+        task.optimizer.step()
+        return torch.stack(losses).mean()
+
+    program.train_step = train_step
+    found = trial(program, only=["rate*0.1", "targets"], steps=16)
+    assert not any(row.note for row in found.rows)
+
+
+def with_a_default(config: dict[str, Any] = {"lr": 1e-3}) -> steadyrun.Task:  # noqa: B006
+    return task(config | {"lr": config["lr"]})
+
+
+def test_a_factory_keeps_its_own_default() -> None:
+    assert trial(with_a_default, only=["rate*0.1"], steps=16).rows

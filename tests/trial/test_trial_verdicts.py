@@ -26,7 +26,10 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+QUICK = ("rate too high", "decay", "labels of other inputs", "part outside the optimizer", "one batch")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FAULTS])
 def test_the_fault_is_named(name: str) -> None:
     config, only, code = FAULTS[name]
     found = trial(task, config=config, only=only, steps=64)

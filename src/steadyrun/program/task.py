@@ -81,7 +81,7 @@ def load_factory(name: str, given_as: str = "--factory") -> Factory:
 def build_task(factory: Factory, config: Mapping[str, Any], name: str = "the factory") -> Task:
     """Call a factory, with the run's configuration where it takes an argument."""
     try:
-        task = factory(dict(config)) if takes_config(factory) else factory()
+        task = factory(dict(config)) if takes_config(factory) and not _has_own_config(factory, config) else factory()
     except SystemExit as left:
         raise UsageError(f"{name} {_exited(left)}") from left
     except Exception as problem:
@@ -100,6 +100,12 @@ def takes_config(factory: Factory) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     first = next((parameter for parameter in parameters if parameter.kind in kinds), None)
     return first is not None and (first.default is first.empty or isinstance(first.default, Mapping | None))
+
+
+def _has_own_config(factory: Factory, config: Mapping[str, Any]) -> bool:
+    """Whether no configuration is given and the function has one of its own as its default."""
+    first = next(iter(inspect.signature(factory).parameters.values()))
+    return not config and isinstance(first.default, Mapping)
 
 
 def _imported(source: str, name: str, given_as: str) -> Any:

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from steadyrun.errors import UsageError
+from steadyrun.errors import SteadyrunError, UsageError
+from steadyrun.program.model_parts import clean
 from steadyrun.program.task import Factory, Task
 from steadyrun.trial.curve import Curve
 from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
@@ -25,6 +26,7 @@ from steadyrun.trial.trial import OnTwin, Wanted
 from steadyrun.trial.twin import MARKS, Twin
 from steadyrun.trial.verdict import Table
 from steadyrun.workers import Crew, Job, open_crew
+from steadyrun.workers.job_execution import in_one_line
 
 MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, if the user gives no number
 _TWINS = 45  # that most trials train
@@ -38,13 +40,18 @@ def run_trial(
     """The whole trial of a program."""
     began = time.monotonic()
     source = source_of(task, program)
-    first = source.twin(1, _steps_at_first(wanted))
-    steps = wanted.steps or _affordable(first, wanted, _workers(on))
-    if steps != first.steps:
-        first = source.twin(1, steps)
-    factors, left = _chosen(first, wanted, source)
-    names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
-    table = Table(first.data.measured_on, names, compares(first), first.moves_freely)
+    try:
+        first = source.twin(1, _steps_at_first(wanted))
+        steps = wanted.steps or _affordable(first, wanted, _workers(on))
+        if steps != first.steps:
+            first = source.twin(1, steps)
+        factors, left = _chosen(first, wanted, source)
+        names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
+        table = Table(first.data.measured_on, names, compares(first), first.moves_freely)
+    except SteadyrunError:
+        raise
+    except Exception as problem:
+        raise UsageError(f"the program raised {in_one_line(problem)}") from problem
     with ExitStack() as stack:
         crew = None
         if on is not None and on != "here":
@@ -75,6 +82,7 @@ def run_trial(
         kept=train.kept_count,
         interrupted=interrupted,
         asks_about_noise=wanted.seeds is not None,
+        parameters=tuple(clean(name) for name, _ in first.model.named_parameters()),
         settings=optimizer_settings(first),
     )
 

@@ -58,7 +58,7 @@ class NotVaried:
 
 def rate_factor(times: float) -> Factor:
     """The learning rate times so much."""
-    how = f"divided by {1 / times:.3g}" if times < 1 else f"times {times:.3g}"
+    how = f"divided by {1 / times:.6g}" if times < 1 else f"times {times:.6g}"
     return Factor(f"rate*{times:.4g}", RATE, f"the learning rate {how}", rate=lambda _step, _steps: times)
 
 

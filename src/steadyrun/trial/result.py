@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from steadyrun.store.jsonio import dumps, replace_file
-from steadyrun.store.trial_record import FILE, SCHEMA
+from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
 from steadyrun.text import counted, percent, shown
 from steadyrun.trial.factor import NotVaried
 from steadyrun.trial.statistics import seeds_for
@@ -44,12 +44,19 @@ class Trial:
     interrupted: bool = False
     asks_about_noise: bool = False  # whether the user gave the number of seeds
     settings: Mapping[str, Any] = field(default_factory=dict)  # what the program's optimizers have
+    parameters: tuple[str, ...] = ()  # of the model, by name
     command: str = ""
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @cached_property
     def verdict(self) -> Verdict:
-        return decide(self.table)
+        """What the twins say; that nothing is wrong only if everything was tried."""
+        found = decide(self.table)
+        if found.kind != CLEAR or not (self.untried or self.interrupted):
+            return found
+        tried = len(self.table.curves) - 1
+        message = f"{counted(tried, 'change')} of {tried + len(self.untried)} were tried, and none decides."
+        return replace(found, kind=UNDECIDED, message=message, more="a larger --budget")
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -109,10 +116,14 @@ class Trial:
         needed = {percent(part): seeds_for(deviation, part * abs(mean)) for part in _DIFFERENCES}
         return {"seeds": len(ends), "mean": mean, "deviation": deviation, "seeds_that_show": needed}
 
-    def save(self, run: Path) -> Path:
-        """Keep the result with a run: reports, dashboards and post-mortems read it there."""
-        replace_file(run / FILE, dumps(self.to_dict(), indent=1))
-        return run / FILE
+    def save(self, run: Path) -> None:
+        """Keep the result with a run: reports, dashboards and post-mortems read it there.
+
+        One that decides nothing does not take the place of one that did.
+        """
+        before = trial_record(run)
+        if before is None or before.verdict == UNDECIDED or self.verdict.kind != UNDECIDED:
+            replace_file(run / FILE, dumps(self.to_dict(), indent=1))
 
     # -- text --------------------------------------------------------------------------------------
 

@@ -69,8 +69,21 @@ def trial(
     result = run_trial(task, Program("", settings, place), wanted, on, on_twin or (lambda *_: None))
     result = replace(result, command=command)
     if folder is not None:
+        _require_same_model(folder, result)
         result.save(folder)
     return result
+
+
+def _require_same_model(folder: Path, result: Trial) -> None:
+    """A trial of another program is not kept with the run."""
+    from steadyrun.store.reader import open_run
+
+    weights = open_run(folder).manifest.get("initial_weights")
+    names = (
+        {str(each.get("name")) for each in weights if isinstance(each, dict)} if isinstance(weights, list) else set()
+    )
+    if names and result.parameters and not names & set(result.parameters):
+        raise UsageError(f"{folder} is a run of another model: none of its parameters is one of {result.program}'s")
 
 
 def _values(vary: Mapping[str, Sequence[Any]] | None) -> tuple[tuple[str, tuple[Any, ...]], ...]:

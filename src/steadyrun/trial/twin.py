@@ -51,13 +51,19 @@ class Twin:
         self.config: Mapping[str, Any] = task.config or {}
         self._terms: list[list[float]] = []  # of the losses that were measured last
         self._grad = False  # the program differentiates inside of its loss
-        self.data = data or draw(task, steps)
-        if data is None and not self._takes_cut_batches():
-            self.data = draw(task, steps, cut=False)
+        _require_torch_optimizers(task)
+        with untouched(task):  # a loader that shuffles draws random numbers
+            self.data = data or draw(task, steps)
+            if data is None and not self._takes_cut_batches():
+                self.data = draw(task, steps, cut=False)
 
     @property
     def accumulation(self) -> int:
-        return max(1, int(number(self.config.get("accumulation")) or 1))
+        """Micro-batches of a step: as declared, or as the loader gives them to the program's own step."""
+        declared = number(self.config.get("accumulation"))
+        if declared is None and self.task.train_step is not None and is_list_of_batches(self.data.training[0]):
+            return len(self.data.training[0])
+        return max(1, int(declared or 1))
 
     def factor(self, name: str) -> Factor:
         """The change of this name for this very program."""
@@ -171,7 +177,7 @@ class Twin:
         marks = sorted({round(self.steps * mark) for mark in MARKS})
         curve = Curve(factor.name, seed, self.steps, marks, {name: [] for name in SPLITS if getattr(self.data, name)})
         curve.drawn, curve.start = asdict(self.data.drawn), self.start
-        used, curve.unregistered = self.used, self.unregistered
+        used, curve.unregistered = self.used, [] if self._is_pretrained else self.unregistered
         with untouched(self.task), torch.enable_grad(), ExitStack() as stack:
             self.model.train()
             stack.enter_context(self._rates(factor))
@@ -183,9 +189,14 @@ class Twin:
                 curve.raised = f"{type(problem).__name__}: {problem}".splitlines()[0]
             now = dict(self.model.named_parameters())
             moved = {name for name, tensor in before.items() if name in now and not torch.equal(tensor, now[name])}
-            curve.unmoved = self._still(used, moved)
+            curve.unmoved = [] if self._is_pretrained else self._still(used, moved)
         curve.seconds = time.monotonic() - began
         return curve
+
+    @property
+    def _is_pretrained(self) -> bool:
+        """Whether parts may well be left as they are: a head on a model that is not trained."""
+        return self.config.get("init") == "pretrained"
 
     def _still(self, used: set[str], moved: set[str]) -> list[str]:
         """Modules of which no parameter moved; a single bias may well stand still (in front of a batch norm)."""
@@ -300,6 +311,16 @@ class Twin:
         """The sum of the first weights: the same for two seeds if the program sets its own."""
         total = sum(float(each.detach().double().sum()) for each in self.model.parameters())
         return f"{total:.12g}"
+
+
+def _require_torch_optimizers(task: Task) -> None:
+    for optimizer in task.optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            kind = type(optimizer).__name__
+            raise UsageError(
+                f"a trial trains with optimizers of torch; {kind} is not a torch.optim.Optimizer, and its state could "
+                "not be put back: give optimizer= the optimizers themselves, as a list if there are several"
+            )
 
 
 class _Scheduled(Sequence[float | None]):

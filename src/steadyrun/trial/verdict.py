@@ -278,9 +278,9 @@ def _fix(table: Table, verdict: Verdict) -> str:
     if verdict.factor.startswith("rate*"):
         times = float(verdict.factor.partition("*")[2])
         return (
-            f"divide the learning rate by {1 / times:.3g}"
+            f"divide the learning rate by {1 / times:.6g}"
             if times < 1
-            else f"multiply the learning rate by {times:.3g}"
+            else f"multiply the learning rate by {times:.6g}"
         )
     if verdict.kind == IMPROVEMENT:
         return f"try it in a longer run: {table.factor(verdict.factor).words}"
@@ -297,7 +297,8 @@ def _repeated(table: Table) -> Verdict | None:
         return None
     drawn = Drawn(**own.drawn)  # type: ignore[arg-type]
     expected = min(drawn.dataset or 0, drawn.examples)
-    if drawn.different_examples < FEW_EXAMPLES * expected:
+    repeats = drawn.different_batches < FEW_EXAMPLES * drawn.batches  # equal examples alone may be in the dataset
+    if repeats and drawn.different_examples < FEW_EXAMPLES * expected:
         message = (
             f"in {drawn.batches} batches the loader gave {drawn.different_examples} different examples "
             f"of the {drawn.dataset} that its dataset has."
@@ -319,8 +320,10 @@ def _parts(table: Table) -> Verdict | None:
     loose = set(curves[0].unregistered)
     if not still and not loose:
         return None
-    what = f"did not change in {curves[0].steps} steps" if still else "gets a gradient and is in no optimizer"
-    return Verdict(FAULT, kinds.PART, "", f"{listed(sorted(still or loose))} {what}: nothing trains it.")
+    if still and not loose and "default-start" in table.curves and _is_fast(table, "default-start"):
+        return None  # all zero, say: they are in the optimizer, and their start keeps them from moving
+    what = f"did not change in {curves[0].steps} steps" if still else "get a gradient and are in no optimizer"
+    return Verdict(FAULT, kinds.PART, "", f"{listed(sorted(still or loose))} {what}: nothing trains this part.")
 
 
 def _inputs(table: Table) -> Verdict | None:
@@ -328,7 +331,8 @@ def _inputs(table: Table) -> Verdict | None:
     if "inputs-noise" not in table.curves:
         return None
     pairs = [(table.own[seed], curve) for seed, curve in table.curves["inputs-noise"].items() if seed in table.own]
-    same = [np.allclose(a.training[1:], b.training[1:], rtol=1e-4, atol=0) for a, b in pairs if len(b.training) > 2]
+    whole = [(a, b) for a, b in pairs if len(a.training) == len(b.training) > 2 and not (a.raised or b.raised)]
+    same = [np.allclose(a.training[1:], b.training[1:], rtol=1e-4, atol=0) for a, b in whole]
     if not same or not all(same):
         return None
     message = "the training loss is the same with noise in the place of the inputs: nothing of them reaches the loss."
@@ -482,7 +486,8 @@ def _prepared(table: Table) -> Verdict | None:
         )
         return Verdict(FAULT, kinds.PREPARATION, "validation-data", message)
     carried = max(table.learned(name, "validation") for name in ("own", "as-few-data") if name in table.curves)
-    if not (_validation_teaches(table) > 2 * LEARNED and carried < CARRIES_OVER * there):
+    # Validation data may teach faster only because their batches are larger: so little must carry over as well.
+    if not (_validation_teaches(table) > 2 * LEARNED and carried < CARRIES_OVER * min(there, held)):
         return None
     message = (
         f"trained on training data the loss falls by {percent(held)} on training examples kept back and by "
@@ -539,6 +544,8 @@ def _rest(table: Table) -> Verdict:
     if not table.teaches("own"):
         message = f"the loss falls by {percent(fall)} in these steps, no more than with shuffled targets."
         return Verdict(UNDECIDED, "", "", message, "more steps would show whether it learns at all")
+    if len(table.curves) == 1:
+        return Verdict(CLEAR, "", "", f"the loss falls by {percent(fall)}; no change was tried.")
     gains = [gain.mean for name in table.curves if table.is_setting(name) and (gain := table.gain(name)) is not None]
     best = max([each for each in gains if math.isfinite(each)], default=0.0)
     message = (
