@@ -31,7 +31,11 @@ def state(twin: Twin) -> list[Tensor]:
     return [tensor.clone() for tensor in twin.model.state_dict().values()]
 
 
-@pytest.mark.parametrize("name", sorted(factors(twin_of(dropout=0.2, smoothing=0.1, eps=1e-3))))
+QUICK = ("rate*0.1", "no-decay", "default-settings", "default-start", "sgd", "targets-shuffled", "identity:blocks.0")
+EVERY = sorted(factors(twin_of(dropout=0.2, smoothing=0.1, eps=1e-3)))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in EVERY])
 def test_every_change_trains_and_is_undone(name: str) -> None:
     twin = twin_of(dropout=0.2, smoothing=0.1, eps=1e-3)
     before, settings = state(twin), [dict(group) for group in twin.task.optimizer.param_groups]

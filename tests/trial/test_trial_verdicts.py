@@ -26,7 +26,7 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
 }
 
 
-QUICK = ("rate too high", "decay", "labels of other inputs", "part outside the optimizer", "one batch")
+QUICK = ("rate too high", "labels of other inputs", "part outside the optimizer")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FAULTS])
