@@ -27,9 +27,12 @@ test-machines: $(READY) browser
 	$(BIN)/python tests/machines.py --test
 
 # Integrations, trackers and importers against the real frameworks, in an environment of their own: `make test` runs
-# where none of them is installed.
+# where none of them is installed. Workers have a process of their own, and nothing captures its output: a cluster may
+# close the streams that it finds.
 test-frameworks: $(FRAMEWORKS)/.ready
-	$(ONE_THREAD) $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/frameworks
+	$(ONE_THREAD) $(FRAMEWORKS)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/frameworks \
+		--ignore-glob '*_workers.py'
+	$(ONE_THREAD) $(FRAMEWORKS)/bin/python -m pytest -m "not slow" --capture no $(wildcard tests/frameworks/*_workers.py)
 	$(ONE_THREAD) $(FRAMEWORKS)/bin/python tests/frameworks/install_lines.py
 
 lint: $(READY)

@@ -198,14 +198,14 @@ Written by `python benchmarks/trials.py`. Programs of the diagnosis fleets with 
 trial each with the default budget of five minutes, on one core. *Right*: a fault that names the cause, or no fault for
 a healthy program.
 
-Both tables are first looks, one each. After that of the tuning half a higher rate had to help by two decades (a healthy
-program was accused), and rules for validation were added; after that of the frozen half a policy's loss is no longer
-judged (a healthy bandit was accused), a start is compared with that of the unchanged twin, programs that keep a state by
-row get whole batches (two did not run), and a slow rate is a fault only if the program learns next to nothing. These
-cases are right since, each tried by itself, unless they are named below; the halves were not run whole again.
-Known to have changed: the same batch again and again is undecided if the loader's dataset has no length
-(segment-same-batch); survive-rate-x15 and recur-labels-permuted were undecided when a part of the frozen half was run
-again, with other processes beside it."""
+Both tables are first looks, one each. After that of the tuning half a higher rate had to help by two decades (a
+healthy program was accused), and rules for validation were added; after that of the frozen half a policy's loss is
+no longer judged (a healthy bandit was accused), a start is compared with that of the unchanged twin, programs that
+keep a state by row get whole batches (two did not run), and a slow rate is a fault only if the program learns next
+to nothing. These cases are right since, each tried by itself, unless they are named below; the halves were not run
+whole again. Known to have changed: the same batch again and again is undecided if the loader's dataset has no
+length (segment-same-batch); survive-rate-x15 and recur-labels-permuted were undecided when a part of the frozen
+half was run again, with other processes beside it."""
 
 if __name__ == "__main__":
     main()
