@@ -99,6 +99,8 @@ def _fit(words: frozenset[str], held_out: bool = False) -> int | None:
 
 
 STEP, EPOCH, TIME = "step", "epoch", "time"
+EPOCH_LENGTH = "steps_per_epoch"
+"""A column with the number of steps in an epoch, from a format that knows it: steps are counted through all epochs."""
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     STEP: (
