@@ -193,7 +193,7 @@ def test_ctrl_c_leaves_nothing() -> None:
     Path("big.csv").write_text("step,loss\n" + "".join(f"{step},{step}.5\n" for step in range(2_000_000)))
     process = subprocess.Popen([*PROGRAM, "import", "big.csv"], stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 300
-    while not list(Path().glob("experiments/.importing-*/metrics")) and time.monotonic() < until:
+    while not list(Path().glob("experiments/.importing-*/*/metrics")) and time.monotonic() < until:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
@@ -226,12 +226,18 @@ def test_check_takes_a_log() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["metrics.csv", "nan.log", "train.log"]
 
 
-def test_check_names_the_logs_of_a_folder() -> None:
+def test_a_folder_of_logs_is_a_folder_of_runs() -> None:
+    Path("nan.log").write_text(NAN)
     Path("metrics.csv").write_text("step,loss\n1,2.5\n2,2.4\n")
     result = typed("check", ".")
-    assert result.exit_code == 2
-    assert "holds 2 logs" in result.stderr
-    assert "check train.log" in result.stderr
+    assert result.exit_code == 1
+    first, *lines = result.stdout.splitlines()
+    assert first == ".: 3 runs"
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    assert "✗ fault: D1.3" in lines[1]
+    assert "check . --run 2" in result.stderr
+    one = typed("check", ".", "--run", "2", "--json")
+    assert json.loads(one.stdout)["verdict"] == "fault"
 
 
 def test_check_of_what_is_no_log() -> None:
@@ -286,9 +292,9 @@ def test_import_log_in_python(tmp_path: Path) -> None:
 
 def test_check_reads_a_log_as_import_does() -> None:
     Path("odd.txt").write_text("ce;n\n" + "".join(f"{loss:.4f};{step}\n" for step, loss in CURVE))
-    refused = typed("check", "odd.txt", "--format", "csv")
-    assert refused.exit_code == 2
-    assert "--map loss=NAME" in refused.stderr
+    without = typed("check", "odd.txt", "--format", "csv")
+    assert without.exit_code == 3
+    assert "--map loss=NAME" in without.stderr
     given = ["--format", "csv", "--map", "loss=ce", "--map", "step=n", "--declare", "vocab_size=50257"]
     checked = typed("check", "odd.txt", "--json", *given)
     assert typed("import", "odd.txt", "--name", "odd", *given).exit_code == 0
@@ -313,7 +319,7 @@ def test_check_reads_a_log_as_import_does() -> None:
 ])  # fmt: skip
 def test_check_advises_options_that_it_has(given: list[str], said: str) -> None:
     Path("binary.log").write_bytes(bytes(range(256)) * 40)
-    Path("names.csv").write_text("n,cost\n" + "".join(f"{step},1.5\n" for step in range(30)))
+    Path("names.csv").write_text("n,cost\n1,1.5\n2,1.5\n")
     Path("folder/metrics").mkdir(parents=True)
     Path("folder/notes.txt").write_text("no log\n")
     with steadyrun.record("run") as run:
@@ -334,7 +340,7 @@ def assert_options_exist(command: str, text: str) -> None:
                                    ["train.log", "--name", "own"]])  # fmt: skip
 def test_import_advises_options_that_it_has(given: list[str]) -> None:
     Path("binary.log").write_bytes(bytes(range(256)) * 40)
-    Path("names.csv").write_text("n,cost\n" + "".join(f"{step},1.5\n" for step in range(30)))
+    Path("names.csv").write_text("n,cost\n1,1.5\n2,1.5\n")
     Path("folder").mkdir()
     with steadyrun.record("experiments/own") as run:
         run.log(loss=1.0)
@@ -357,7 +363,7 @@ def stuck(place, target, *_):
     while True:
         time.sleep(0.01)
 
-opening.import_place = stuck
+opening.import_runs = stuck
 sys.argv = ["steadyrun", "check", "train.log"]
 main()
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -104,7 +106,7 @@ def near_start(
 def taking_turns(counts: list[float], ahead: list[int], last: float, gap: float, by_epochs: bool) -> bool:
     """Whether the next time the log goes back, it goes to just after here."""
     later = [counts[place] for place in ahead]
-    landing = next((b for a, b in zip(later, later[1:], strict=False) if b < a), None)
+    landing = next((b for a, b in pairwise(later) if b < a), None)
     return not by_epochs and landing is not None and 0 < landing - last <= 2 * gap
 
 

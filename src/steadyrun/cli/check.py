@@ -15,14 +15,26 @@ import typer
 
 from steadyrun.cli import follow as following
 from steadyrun.cli import output
-from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption, run_of
+from steadyrun.cli.log_input import (
+    DeclareOption,
+    FormatOption,
+    LogOptions,
+    MapOption,
+    RunOption,
+    is_log,
+    log_runs,
+    run_of,
+)
 from steadyrun.cli.messages import as_typed, fail, no_run, say
-from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+from steadyrun.errors import LogError, RunDirectoryError, SteadyrunError, UsageError
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
     from steadyrun.report.comparison import Comparison
     from steadyrun.trees.walker import Changes
+
+
+_SUSPECT = 4  # the exit code
 
 
 class FailOn(StrEnum):
@@ -60,6 +72,7 @@ def check(
     log_format: FormatOption = None,
     roles: MapOption = None,
     declarations: DeclareOption = None,
+    number: RunOption = None,
 ) -> None:
     """Walk a run down the decision trees to the first thing that is wrong.
 
@@ -69,7 +82,10 @@ def check(
     to record) or not applicable. The first fault ends the walk; it is shown
     with its numbers, its limits and its fix. Works on finished, crashed,
     killed and running runs, and leaves report.json in the run directory. A
-    log of another tool (see steadyrun import) is imported on the fly.
+    log of another tool (see steadyrun import) is imported on the fly. A log
+    or a folder of logs that holds several runs is listed, a line for each;
+    --run shows one of them. The exit code is the worst, and --json prints
+    one object on each line.
 
     \b
     Examples:
@@ -80,6 +96,7 @@ def check(
       steadyrun check experiments/mine --json | jq .leaf.fix
       steadyrun check outputs/trainer_state.json
       steadyrun check metrics.csv --map loss=train/ce --declare vocab_size=50257
+      steadyrun check train.log --run 2
       steadyrun check experiments/mine --follow --until-fault
 
     Thresholds can also be kept in steadyrun.toml (table thresholds) or
@@ -92,14 +109,17 @@ def check(
     """
     form = output.chosen(as_json, junit, markdown)
     followed = follow or until_fault
-    given = LogOptions.of(log_format, roles, declarations)
+    given = LogOptions.of(log_format, roles, declarations, number)
     try:
         with ExitStack() as stack:
-            run_path = run if followed else stack.enter_context(run_of(run, given))
             older = None if after is None else stack.enter_context(run_of(after, given))
-            _check_given(given, run_path == run and older == after)
-            checking = _Checking(run_path, form, _limits(assignments or []), go_on, older, run)
-            report = checking.follow(interval, wait, until_fault) if followed else checking.once()
+            logged = not followed and is_log(run)
+            _check_given(given, not logged and older == after)
+            checking = _Checking(run, form, _limits(assignments or []), go_on, older)
+            if logged:
+                code = checking.log(given)
+            else:
+                code = (checking.follow(interval, wait, until_fault) if followed else checking.once()).exit_code
     except RunDirectoryError as problem:
         no_run(problem, "check", *([] if after is None else [after]), run)
     except (SteadyrunError, OSError) as problem:
@@ -107,12 +127,14 @@ def check(
     except KeyboardInterrupt:
         say("stopped with Ctrl-C")
         raise typer.Exit(130) from None
-    raise typer.Exit(0 if fail_on is FailOn.fault and report.verdict == "suspect" else report.exit_code)
+    raise typer.Exit(0 if fail_on is FailOn.fault and code == _SUSPECT else code)
 
 
 def _check_given(given: LogOptions, no_log: bool) -> None:
     if no_log and given != LogOptions():
-        raise UsageError("--format, --map and --declare are for logs of other tools, and none is given: leave them out")
+        raise UsageError(
+            "--format, --map, --declare and --run are for logs of other tools, and none is given: leave them out"
+        )
 
 
 def _offer_replay(run: Path) -> None:
@@ -136,14 +158,38 @@ class _Checking:
     limits: Changes
     go_on: bool
     after: str | None
-    given: str  # the run, or the log that it was made of
+
+    def log(self, given: LogOptions) -> int:
+        """Judge every run of a log, or the one that is chosen; the exit code."""
+        from steadyrun.cli.run_list import Judged, exit_code, show
+
+        compared = self._comparing()
+        judged = []
+        for each in log_runs(self.run, given):
+            if given.run in (None, each.number):
+                report = None if each.problem else replace(self._walk(each.path), run=self.run)
+                judged.append(Judged(each, report))
+        if not judged:
+            count = "1 run" if each.number == 1 else f"{each.number} runs"
+            raise LogError(f"{self.run} holds {count}: there is no run {given.run}. Leave --run out to list them.")
+        alone = judged[0].report if len(judged) == 1 else None
+        if alone is not None:
+            say(f"{judged[0].run.source} is a log ({judged[0].run.title}): imported for this check alone")
+            for line in judged[0].run.odd:
+                say(f"  odd: {line}")
+            output.tell(self.form, alone, compared(alone))
+            return alone.exit_code
+        if self.form in {"junit", "markdown"} or self.after is not None:
+            option = "--after" if self.after is not None else f"--{self.form}"
+            raise UsageError(f"{self.run} holds {len(judged)} runs, and {option} takes one: choose it with --run N")
+        show(self.form, judged, self.run)
+        return exit_code(judged)
 
     def once(self) -> Report:
         compared = self._comparing()
-        report = replace(self._walk(self.run), run=self.given)
+        report = self._walk(self.run)
         output.tell(self.form, report, compared(report))
-        if self.run == self.given:
-            output.leave(report, compared(report))
+        output.leave(report, compared(report))
         if self.form == "text" and report.leaf is not None and sys.stderr.isatty():
             _offer_replay(Path(self.run))
         return report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption
+from steadyrun.cli.log_input import DeclareOption, FormatOption, LogOptions, MapOption, RunOption
 from steadyrun.cli.messages import as_typed, fail, out, say, stderr
 from steadyrun.errors import LogError
 
@@ -24,6 +24,7 @@ def import_(
     form: FormatOption = None,
     assignments: MapOption = None,
     declarations: DeclareOption = None,
+    number: RunOption = None,
     folder: Annotated[Path, typer.Option("--out", help="Where run directories go.")] = Path("experiments"),
     name: Annotated[str | None, typer.Option(help="What the run is called; only where the source is one run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show how each series is read.")] = False,
@@ -35,7 +36,8 @@ def import_(
 
     TensorBoard, W&B, MLflow, Hugging Face, Lightning, Keras, YOLO, CSV,
     JSON lines, Parquet and what training programs print; a folder imports
-    every run in it. What is not in the log stays missing, so that questions
+    every run in it. A log in which the steps fall back to their start holds
+    several runs: they become NAME-1, NAME-2 and so on. What is not in the log stays missing, so that questions
     which need it answer "cannot tell".
 
     \b
@@ -45,21 +47,27 @@ def import_(
       steadyrun import train.log --dry-run
       steadyrun import metrics.csv --map loss=train/ce --map val_loss=dev/ce
       steadyrun import run.jsonl --declare vocab_size=50257
+      steadyrun import train.log --run 2
       steadyrun check train.log
 
     Exit codes: 0 imported, 2 nothing could be, or not all, 130 stopped.
     """
-    given = LogOptions.of(form, assignments, declarations)
+    given = LogOptions.of(form, assignments, declarations, number)
     try:
         locations = _places(source, form)
     except (LogError, OSError) as problem:
         fail(str(problem), f"see: {as_typed('steadyrun')} import --help")
+    if number is not None and len(locations) > 1:
+        fail(
+            f"{source} holds {len(locations)} logs; --run chooses a run of one",
+            "leave --run out, or give one of the logs",
+        )
     if name is not None and len(locations) > 1:
         fail(f"{source} holds {len(locations)} runs; --name names one", "leave --name out, or give one of the logs")
     failed = 0
     try:
         for location, progress in _with_bar(locations):
-            target = None if dry_run else folder.expanduser() / _folder_name(name or location.name)
+            target = None if dry_run else folder.expanduser() / _folder_name(name or _run_name(location, number))
             failed += not _done(location, target, given, progress, len(locations) == 1, as_json)
     except KeyboardInterrupt:
         say("stopped with Ctrl-C; nothing is left of the log that was being read")
@@ -73,13 +81,14 @@ def _done(
 ) -> bool:
     """Import one run and tell of it; False, with a message, where it cannot be and others may."""
     try:
-        done = _one(location, target, given, progress)
+        runs = _runs(location, target, given, progress)
     except LogError as problem:
         if alone:
             fail(str(problem), f"see: {as_typed('steadyrun')} import --help, --dry-run and --out")
         say(f"not imported: {problem}")
         return False
-    out(_json(done)) if as_json else _show(done, target is None)
+    for done in runs:
+        out(_json(done)) if as_json else _show(done, target is None)
     return True
 
 
@@ -105,10 +114,14 @@ def _folder_name(name: str) -> str:
     return folder_name(name)
 
 
-def _one(location: LogPlace, target: Path | None, given: LogOptions, progress: Progress) -> Imported:
-    from steadyrun.importers.import_log import import_place
+def _runs(location: LogPlace, target: Path | None, given: LogOptions, progress: Progress) -> list[Imported]:
+    from steadyrun.importers.import_log import import_runs
 
-    return import_place(location, target, given.roles, given.declared, progress)
+    return import_runs(location, target, given.request(), progress)
+
+
+def _run_name(location: LogPlace, number: int | None) -> str:
+    return location.name if number is None else f"{location.name}-{number}"
 
 
 def _with_bar(locations: list[LogPlace]) -> Any:
@@ -135,7 +148,8 @@ def _show(done: Imported, dry_run: bool) -> None:
     from steadyrun.text import shown as number
 
     what = "would be imported" if dry_run else f"imported to {done.path}"
-    say(f"{done.source} ({done.format}): {what}; {_facts(done)}")
+    which = f", run {done.number} of {done.runs}" if done.runs > 1 else ""
+    say(f"{done.source} ({done.format}{which}): {what}; {_facts(done)}")
     if dry_run:
         shown = Table("series", "in the log", "points", "steps", "values", box=None, padding=(0, 2, 0, 0))
         for series in done.series:
@@ -166,7 +180,8 @@ def _facts(done: Imported) -> str:
         series.name for series in done.series if series.name in {"loss", "val_loss", "lr/0", "grad_norm", "loss_scale"}
     )
     seams = f"; {done.attempts - 1} resumed" if done.attempts > 1 else ""
-    return f"{done.points:,} points of {len(done.series)} series ({roles}), counted {counted[done.unit]}{seams}"
+    named = f" ({roles})" if roles else ""
+    return f"{done.points:,} points of {len(done.series)} series{named}, counted {counted[done.unit]}{seams}"
 
 
 def _json(done: Imported) -> str:
@@ -177,6 +192,8 @@ def _json(done: Imported) -> str:
         "run": None if done.path is None else str(done.path),
         "source": str(done.source),
         "format": done.format,
+        "number": done.number,
+        "runs": done.runs,
         "step_unit": done.unit,
         "roles": done.roles,
         "series": [

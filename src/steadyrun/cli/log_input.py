@@ -8,17 +8,18 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steadyrun.cli.messages import as_typed, fail, is_run, runs_near, say
+from steadyrun.cli.messages import as_typed, fail, is_run, runs_near
 from steadyrun.errors import LogError
 from steadyrun.store.layout import MANIFEST, ranks
 
 if TYPE_CHECKING:
+    from steadyrun.importers.convert import Request
     from steadyrun.importers.log_files import LogPlace
 
 FormatOption = Annotated[
@@ -35,6 +36,10 @@ DeclareOption = Annotated[
     list[str] | None,
     typer.Option("--declare", metavar="NAME=VALUE", help="What the run was meant to do, such as vocab_size=50257."),
 ]
+RunOption = Annotated[
+    int | None,
+    typer.Option("--run", metavar="N", min=1, help="Which run of a log, or of a folder of logs, that holds several."),
+]
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,19 @@ class LogOptions:
     form: str | None = None
     roles: dict[str, str] = field(default_factory=dict)
     declared: dict[str, Any] = field(default_factory=dict)
+    run: int | None = None
 
     @classmethod
-    def of(cls, form: str | None, assignments: list[str] | None, declarations: list[str] | None) -> LogOptions:
+    def of(
+        cls, form: str | None, assignments: list[str] | None, declarations: list[str] | None, run: int | None = None
+    ) -> LogOptions:
         roles = _assigned(assignments or [], "--map", str)
-        return cls(form, roles, _assigned(declarations or [], "--declare", _value))
+        return cls(form, roles, _assigned(declarations or [], "--declare", _value), run)
+
+    def request(self) -> Request:
+        from steadyrun.importers.convert import Request
+
+        return Request(self.roles, self.declared, self.run)
 
 
 def _assigned(texts: list[str], option: str, read: Callable[[str], Any]) -> dict[str, Any]:
@@ -69,44 +82,81 @@ def _value(text: str) -> Any:
         return text
 
 
+@dataclass(frozen=True)
+class LogRun:
+    """One run of a log while it lies in a folder of its own, or why it could not be read."""
+
+    number: int
+    name: str
+    path: str = ""
+    source: str = ""
+    title: str = ""  # of its format
+    odd: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def is_log(path_given: str) -> bool:
+    """Whether a path is a log, or a folder of logs, rather than a run directory."""
+    path = Path(path_given).expanduser()
+    return path.exists() and not _is_meant_as_run(path)
+
+
 @contextmanager
 def run_of(path_given: str, given: LogOptions) -> Iterator[str]:
-    """The run directory at a path; where there is a log instead, one made of it for the time of the command."""
-    path = Path(path_given).expanduser()
-    if not path.exists() or _is_meant_as_run(path):
+    """The run directory at a path; if a log of one run lies there, one made of it for the time of the command."""
+    if not is_log(path_given):
         yield path_given
         return
     from steadyrun.importers.import_log import folder_name, import_place
 
-    location = _only_log(path, given.form)
+    locations = _logs(Path(path_given).expanduser(), given.form)
+    if len(locations) > 1:
+        raise LogError(f"{path_given} holds {len(locations)} logs. Give one of them, such as {locations[0].path}.")
     with _ended_cleanly(), tempfile.TemporaryDirectory(prefix="steadyrun-") as folder:
-        target = Path(folder) / folder_name(location.name)
-        done = import_place(location, target, given.roles, given.declared)
-        say(f"{path} is a log ({location.format.title}): imported for this check alone")
-        for line in done.odd:
-            say(f"  odd: {line}")
+        target = Path(folder) / folder_name(locations[0].name)
+        import_place(locations[0], target, given.roles, given.declared)
         yield str(target)
 
 
-def _only_log(path: Path, form: str | None) -> LogPlace:
+def log_runs(path_given: str, given: LogOptions) -> Iterator[LogRun]:
+    """The runs of a log, or of all logs in a folder, one after the other; each is there until the next is asked for."""
+    from steadyrun.importers.import_log import folder_name, import_runs
+
+    path = Path(path_given).expanduser()
+    locations = _logs(path, given.form)
+    before = 0
+    for location in locations:
+        with _ended_cleanly(), tempfile.TemporaryDirectory(prefix="steadyrun-") as folder:
+            try:
+                runs = import_runs(
+                    location, Path(folder) / folder_name(location.name), replace(given, run=None).request()
+                )
+            except LogError as problem:
+                if len(locations) == 1:
+                    raise
+                before += 1
+                yield LogRun(before, location.name, source=str(location.path), problem=str(problem))
+                continue
+            for run in runs:
+                number = before + run.number
+                title = location.format.title
+                yield LogRun(number, run.name, str(run.path), str(location.path), title, tuple(run.odd))
+            before += len(runs)
+
+
+def _logs(path: Path, form: str | None) -> list[LogPlace]:
     from steadyrun.importers.log_files import places
 
-    command = f"{as_typed('steadyrun')} check"
     try:
-        locations = places(path, form)
+        return places(path, form)
     except LogError as problem:
         if not path.is_dir():
             raise
         raise LogError(
             f"{path} is not a run directory, and no file in it is recognised as a log. If one of them is a log, say "
-            f"what it is: {command} {shlex.quote(str(path / 'FILE'))} --format NAME (see steadyrun import --formats)"
+            f"what it is: {as_typed('steadyrun')} check {shlex.quote(str(path / 'FILE'))} --format NAME "
+            "(see steadyrun import --formats)"
         ) from problem
-    if len(locations) > 1:
-        some = "\n  ".join(f"{command} {shlex.quote(str(location.path))}" for location in locations[:5])
-        raise LogError(
-            f"{path} holds {len(locations)} logs. Import them all with `steadyrun import`, or give one:\n  {some}"
-        )
-    return locations[0]
 
 
 def _is_meant_as_run(path: Path) -> bool:

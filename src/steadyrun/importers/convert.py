@@ -21,6 +21,7 @@ from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
 from steadyrun.importers.log_rows import MOST_ROWS, Anomalies, Log, LogRows
 from steadyrun.importers.log_series import Mapped, RecognisedSeries
+from steadyrun.importers.loss_parts import NONE, OPPOSED
 from steadyrun.importers.step_axis import Axis, Placed
 from steadyrun.store.layout import SCHEMA, read_manifest
 from steadyrun.store.writer import RunWriter
@@ -156,6 +157,7 @@ def imported(
     mapped = Mapped.of(names, log, wanted.given, anomalies)
     axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, anomalies)
     rows = _bounded(chain(ahead, packs), source)
+    _tell_objective(mapped, anomalies)
     with nullcontext() if target is None else staged(target) as stage:
         runs = _read(rows, mapped, axis, wanted, stage)
         _check_useful(mapped, axis, runs, source, wanted)
@@ -166,12 +168,25 @@ def imported(
             if run.builder is not None and place is not None:
                 check_target(place, source)
                 run.builder.close(_manifest(log, source, form, run, len(runs), mapped, axis, anomalies, wanted))
-            outcomes.append(Imported(source.name, form, source, dict(mapped.roles), axis.unit, run.recognised(),
-                                     anomalies.lines(), run.attempts, place, log.kind, run.number, len(runs)))  # fmt: skip
+            about = (source.name, form, source, dict(mapped.roles), axis.unit, run.recognised(), anomalies.lines())
+            outcomes.append(Imported(*about, run.attempts, place, log.kind, run.number, len(runs)))
         for run, outcome in zip(chosen, outcomes, strict=True):
             if run.builder is not None and outcome.path is not None:
                 _put(run.builder.root, outcome.path)
     return outcomes
+
+
+def _tell_objective(mapped: Mapped, anomalies: Anomalies) -> None:
+    """Say why nothing got the role of the loss."""
+    if "loss" in mapped.roles or "loss" in mapped.sums:
+        return
+    objective = mapped.losses()[1]
+    if objective == OPPOSED:
+        anomalies.note(
+            "losses of players against each other", "each is kept under its name, for their sum need not fall"
+        )
+    elif objective == NONE:
+        anomalies.note("no series looks like a loss", "all are kept; --map loss=NAME names one")
 
 
 def _place(target: Path | None, run: _Run, count: int, only: int | None) -> Path | None:
@@ -268,13 +283,13 @@ def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wa
     known = {table.series_name(role) for role in _ROLES}
     if any(known & set(run.series) for run in runs):
         return
-    if any(series.points >= _FEW for run in runs for series in run.series.values()):
-        if not wanted.surely or axis.unit != "point" or mapped.losses()[0]:
-            return
+    surely = not wanted.surely or axis.unit != "point" or mapped.losses()[0]
+    if surely and any(series.points >= _FEW for run in runs for series in run.series.values()):
+        return
     names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
     raise LogError(
-        f"{source}: no series has {_FEW} points on an axis of steps or epochs, and none looks like a loss, a learning "
-        f"rate or a gradient norm. It has {names}. Name one of them, such as --map loss=NAME "
+        f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an axis "
+        f"of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
         f"(in Python: map={{'loss': 'NAME'}})."
     )
 
@@ -357,7 +372,9 @@ def _manifest(
             "time": time.time(),
             "step_unit": axis.unit,
             "loss_kind": log.kind,
-            "roles": {role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series},
+            "roles": {
+                role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series
+            },
             "losses": [name for name in losses if name in run.series],
             "objective": objective,
             "config": log.config,

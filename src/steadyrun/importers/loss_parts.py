@@ -31,8 +31,9 @@ _PREFERENCES = frozenset({"chosen", "rejected"})  # rewards of DPO and reward mo
 _REBUILT, _DIVERGENCE = frozenset({"recon", "reconstruction", "rec"}), frozenset({"kl", "kld"})
 _NOT_ADDED = frozenset({
     "aux", "auxiliary", "balance", "balancing", "router", "z", "moe", "scale", "scaler", "best", "min", "max", "lowest",
-    "highest", "std", "var", "delta", "diff", "ratio", "weight", "weights", "ema", "smoothed", "prev", "last", "initial",
-    "target", "count", "grad", "norm", "coef", "coeff", "lambda", "time", "lr", "improvement", "entropy", "ppl", "vs",
+    "highest", "std", "var", "delta", "diff", "ratio", "weight", "weights", "ema", "smoothed", "prev", "last",
+    "initial", "target", "count", "grad", "norm", "coef", "coeff", "lambda", "time", "lr", "improvement", "entropy",
+    "ppl", "vs",
 })  # fmt: skip  # records, scales and side terms: their sum with a loss is not the loss
 _NEVER_ALONE = frozenset({"kl", "kld", "reg", "regularization", "penalty", "commit", "vq", "gp", "l2"})
 
@@ -101,7 +102,7 @@ def _sums(found: tuple[str, ...], words: Mapping[str, Words], roles: Mapping[str
         if words[name] & HELD_OUT and (words[name] & PARTS or not known or _key(words[name]) in known)
     ]
     total = roles.get("val_loss")
-    if total in words and _key(words[total]) in known:
+    if total is not None and _key(words[total]) in known:
         total = None  # a part by the name of a validation set
     held_out_parts = _parts(held_out, words, total)
     sums = {"loss": train, "val_loss": held_out_parts}

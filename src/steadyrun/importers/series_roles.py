@@ -2,7 +2,8 @@
 
 A name is compared in lower case and in words: `train/Loss`, `train_loss` and `trainLoss` are alike. Of several names
 for one role the one further left in its line is taken; the others keep their own names. A loss that the table does not
-have is known by its words, and of several losses `loss_parts.py` makes the total. `--map loss=train/ce` goes before all of it. What is not known keeps its name.
+have is known by its words, and `loss_parts.py` makes one total of several. `--map loss=train/ce` goes before all of it.
+What is not known keeps its name.
 """
 
 from __future__ import annotations

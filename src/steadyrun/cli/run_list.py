@@ -1,0 +1,71 @@
+"""Several runs in one log, or in a folder of logs: each judged, a line for each, and the worst exit code."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from steadyrun.cli.log_input import LogRun
+from steadyrun.cli.messages import as_typed, out, say
+from steadyrun.questions.form import FAULT, SUSPECT
+from steadyrun.report import phrases
+from steadyrun.report.file_formats import document, dumps
+from steadyrun.report.report import CANNOT, EXIT_CODES, HEALTHY, Report
+
+_BEST_FIRST = (HEALTHY, CANNOT, SUSPECT, FAULT)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run of a log, and the report on it; none if it could not be read."""
+
+    run: LogRun
+    report: Report | None
+
+    @property
+    def verdict(self) -> str:
+        """What could not be read is not known to be healthy."""
+        return CANNOT if self.report is None else self.report.verdict
+
+
+def worst(judged: list[Judged]) -> Judged:
+    """The first of those with the worst verdict."""
+    return max(judged, key=lambda each: (_BEST_FIRST.index(each.verdict), -each.run.number))
+
+
+def exit_code(judged: list[Judged]) -> int:
+    return EXIT_CODES[worst(judged).verdict]
+
+
+def show(form: str, judged: list[Judged], given: str) -> None:
+    """A line for each run, and how to see one of them; in JSON one object on each line."""
+    if form == "json":
+        out("".join(_json(each) for each in judged))
+        return
+    names = max(len(each.run.name) for each in judged)
+    steps = max(len(_steps(each)) for each in judged)
+    digits = len(str(judged[-1].run.number))
+    lines = [f"{phrases.one_line(given)}: {len(judged)} runs"]
+    for each in judged:
+        name = phrases.one_line(each.run.name)
+        lines.append(f"  {each.run.number:{digits}}  {name:{names}}  {_steps(each):{steps}}  {_sentence(each)}")
+    out("\n".join(lines) + "\n")
+    number = worst(judged).run.number
+    say(f"One of them: {as_typed('steadyrun')} check {shlex.quote(given)} --run {number}")
+
+
+def _steps(judged: Judged) -> str:
+    last = None if judged.report is None else judged.report.last_step
+    return "no steps" if last is None else f"last step {last}"
+
+
+def _sentence(judged: Judged) -> str:
+    if judged.report is None:
+        return phrases.one_line(f"? not read: {judged.run.problem}")
+    return f"{phrases.SYMBOLS[judged.verdict]} {phrases.verdict(judged.report)}"
+
+
+def _json(judged: Judged) -> str:
+    about = {"number": judged.run.number, "name": judged.run.name, "source": judged.run.source}
+    found = {"problem": judged.run.problem} if judged.report is None else document(judged.report)
+    return dumps(about | found, indent=None) + "\n"
