@@ -112,7 +112,7 @@ def _detected(path: Path) -> Format:
 def _parts(path: Path, form: Format) -> list[LogPlace]:
     if form.parts is None:
         return [LogPlace(path, form, _name(path))]
-    return [LogPlace(path, form, part.name, part.key) for part in form.parts(path)]
+    return [LogPlace(path, form, part.name or _name(path), part.key) for part in form.parts(path)]
 
 
 def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace]:
