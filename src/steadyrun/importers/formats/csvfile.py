@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 
 from steadyrun.importers.clean_lines import decoded, head
-from steadyrun.importers.formats.long_table import Points, series_of_file
+from steadyrun.importers.formats.long_table import Points
 from steadyrun.importers.formats.table_columns import (
     LongColumns,
     RunCounter,
-    in_context,
     long_columns,
     run_columns,
 )
@@ -30,7 +30,6 @@ from steadyrun.importers.formats.text_table import (
     words,
 )
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, LogRows, SourceRun
-from steadyrun.signals.curves import Floats
 
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
 _SAMPLE = 200  # rows that tell which columns are numbers
@@ -80,28 +79,17 @@ def _read_long(path: Path, table: Layout, columns: LongColumns, key: str, anomal
     points = Points(path, anomalies)
     for whole in blocks(path, table, anomalies):
         block = _of_run(whole, key)
-
-        def floats(name: str | None, block: Block = block) -> Floats | None:
-            if name is None or name not in block.columns:
-                return None
-            numbers = numeric(block.columns[name], False, name, anomalies)
-            return np.asarray(numbers.to_numpy(zero_copy_only=False), float)
-
-        def text(name: str | None, missing: str, block: Block = block) -> list[str]:
-            column = block.columns.get(name or "")
-            return [missing] * block.count if column is None else words(column)
-
-        names = text(columns.name, "" if columns.name else series_of_file(path))
-        contexts = text(columns.context, "")
-        values = numeric(block.columns[columns.value], False, columns.value, anomalies)
-        there = values.is_valid().to_numpy(zero_copy_only=False) & np.array([bool(name) for name in names], bool)
-        axes = {"step": floats(columns.step), "epoch": floats(columns.epoch), "timestamp": floats(columns.time)}
-        points.add(
-            [in_context(names[row], contexts[row]) for row in np.flatnonzero(there)],
-            np.asarray(values.to_numpy(zero_copy_only=False), float)[there],
-            **{axis: None if column is None else column[there] for axis, column in axes.items()},
-        )
+        if set(block.columns) >= columns.names:
+            points.take(columns, block.count, partial(_numbers, block, anomalies), partial(_words, block))
     return points.log()
+
+
+def _numbers(block: Block, anomalies: Anomalies, name: str) -> pa.Array:
+    return numeric(block.columns[name], False, name, anomalies)
+
+
+def _words(block: Block, name: str) -> list[str]:
+    return words(block.columns[name])
 
 
 # CSV exports of Weights & Biases: a column per run and metric, `RUN - METRIC`, and its smallest and largest values.

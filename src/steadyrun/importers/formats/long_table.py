@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from steadyrun.errors import LogError
+from steadyrun.importers.formats.table_columns import LongColumns, in_context
 from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, Log, LogRows
 from steadyrun.signals.curves import Floats
 
@@ -47,6 +48,21 @@ class Points:
         for key in _AXES:
             given = axes.get(key)
             self._parts[key].append(np.full(len(codes), np.nan) if given is None else given)
+
+    def take(
+        self, columns: LongColumns, count: int, numbers: Callable[[str], pa.Array], words: Callable[[str], list[str]]
+    ) -> None:
+        """The points of `count` rows of a long table, whose columns are given as numbers and as words."""
+        names = words(columns.name) if columns.name else [series_of_file(self.path)] * count
+        contexts = words(columns.context) if columns.context else [""] * count
+        values = numbers(columns.value)
+        there = values.is_valid().to_numpy(zero_copy_only=False) & np.array([bool(name) for name in names], bool)
+        axes = {STEP: columns.step, EPOCH: columns.epoch, TIME: columns.time}
+        self.add(
+            [in_context(names[row], contexts[row]) for row in np.flatnonzero(there)],
+            _floats(values)[there],
+            **{axis: _floats(numbers(column))[there] for axis, column in axes.items() if column},
+        )
 
     def log(self) -> Log:
         """The log that these points are, once all are added."""
@@ -143,6 +159,12 @@ def _column(values: Floats, at: np.ndarray, count: int) -> pa.Array:
     filled, missing = np.zeros(count), np.ones(count, bool)
     filled[at], missing[at] = values, False
     return pa.array(filled, pa.float64(), mask=missing)
+
+
+def _floats(column: pa.Array) -> Floats:
+    """Numbers, NaN if one is missing."""
+    values: Floats = np.asarray(column.to_numpy(zero_copy_only=False), float)
+    return values
 
 
 def series_of_file(path: Path) -> str:

@@ -51,6 +51,12 @@ class LongColumns:
     epoch: str | None = None
     time: str | None = None
 
+    @property
+    def names(self) -> set[str]:
+        """The columns that the table has."""
+        columns = (self.value, self.name, self.context, self.step, self.epoch, self.time)
+        return {name for name in columns if name is not None}
+
 
 def long_columns(text: Sequence[str], numbers: Sequence[str]) -> LongColumns | None:
     """The columns of a long table; None if the table is wide. `text` and `numbers` are the columns of each kind."""
@@ -110,7 +116,7 @@ class RunCounter:
 
 def in_context(name: str, context: str) -> str:
     """A series' name with the part of the data it is about in front, unless it says so itself."""
-    word = context.strip()
+    word = "val" if context.strip().lower() == "validate" else context.strip()
     if not word or word.lower() in ("none", "null", "{}", "nan") or plain(word) in plain(name):
         return name
     return f"{word}/{name}"

@@ -95,7 +95,9 @@ def _mark(lines: list[str]) -> str | None:
     best: tuple[int, str] | None = None
     for mark in (",", "\t", ";", "|") if len(lines) > 1 else ():
         width = len(cells(lines[0], mark))
-        widths = [len(cells(line, mark)) for line in lines[1:50]]
+        again = lines[0].partition(mark)[0] + mark  # another header may have other columns
+        end = next((at for at, line in enumerate(lines[1:50], 1) if line.startswith(again)), 50)
+        widths = [len(cells(line, mark)) for line in lines[1:end]]
         alike = sum(row_width == width for row_width in widths)
         if width > 1 and alike >= max(1, 0.5 * len(widths)) and (best is None or width > best[0]):
             best = (width, mark)
