@@ -19,7 +19,7 @@ import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import binary, decoded, encoding_of, head
-from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS
+from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS, held_out_name
 from steadyrun.importers.formats.table_columns import seconds
 from steadyrun.importers.log_rows import WIDEST, Anomalies, FileSample, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
@@ -303,7 +303,7 @@ def _sections(path: Path, table: Layout) -> list[_Section]:
 
 
 def _apart(columns: dict[str, pa.Array], split: pa.Array | None) -> dict[str, pa.Array]:
-    """Losses of rows that say of themselves that they are an evaluation, in columns with `val_` in front."""
+    """Numbers of rows that say of themselves that they are an evaluation, in columns with `val_` in front."""
     if split is None:
         return columns
     held_out = pa.array([word.lower() in HELD_OUT for word in words(split)], pa.bool_())
@@ -312,9 +312,9 @@ def _apart(columns: dict[str, pa.Array], split: pa.Array | None) -> dict[str, pa
     nothing = pa.scalar(None, pa.float64())
     result = dict(columns)
     for name, column in columns.items():
-        if "loss" in name.lower() and "val" not in name.lower():
+        if held_out_name(name) != name:
             result[name] = pc.if_else(held_out, nothing, column)
-            result[f"val_{name}"] = pc.if_else(held_out, column, nothing)
+            result[held_out_name(name)] = pc.if_else(held_out, column, nothing)
     return result
 
 
