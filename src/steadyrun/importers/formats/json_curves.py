@@ -20,6 +20,7 @@ from steadyrun.importers.formats.long_table import EPOCH, STEP, TIME, Points, se
 from steadyrun.importers.formats.table_columns import axis, first_of, plain
 from steadyrun.importers.log_rows import Anomalies, Log
 from steadyrun.importers.number_text import TooLargeError, value
+from steadyrun.importers.series_roles import rank
 
 _DEPTH = 8
 _X = ("x", "step", "steps", "iteration", "iterations", "iter", "iters", "epoch", "epochs")
@@ -36,15 +37,16 @@ class Curve:
     name: str
     values: Sequence[Any]
     axes: Mapping[str, Sequence[Any]]
-    listed: bool = False  # one of the numbers of a list of objects
+    listed: str = ""  # the path of the list of objects that it is one of the numbers of
 
 
 def curves(content: Any) -> list[Curve]:
     """The curves of a JSON file; none if it is something else."""
     found = list(_below(content, (), _DEPTH))
     plots = [curve for curve in found if not curve.listed]
-    lists = {curve.name.rpartition("/")[0] for curve in found if curve.listed}
-    chosen = plots or (found if len(lists) > 1 else [])
+    if any(rank(role, curve.name) is not None for role in (STEP, EPOCH) for curve in plots):
+        return []  # columns with an axis of their own
+    chosen = plots or (found if len({curve.listed for curve in found}) > 1 else [])
     return chosen if max((len(curve.values) for curve in chosen), default=0) > 1 else []
 
 
@@ -86,9 +88,10 @@ def _in_list(content: list[Any], path: tuple[str, ...], depth: int) -> Iterator[
     if only is not None and path and not first_of(_TITLES, texts):
         yield Curve(_name(path), [entry.get(only) for entry in entries], axes)
         return
-    for name in dict.fromkeys(name for entry in entries for name, item in entry.items() if _number(item)):
+    for name in dict.fromkeys(name for entry in entries for name, item in entry.items() if path and _number(item)):
         if name not in by.values():
-            yield Curve("/".join((_name(path), name)), [entry.get(name) for entry in entries], axes, listed=True)
+            own = "/".join(word for word in (_name(path), name) if word)
+            yield Curve(own, [entry.get(name) for entry in entries], axes, listed="/".join(path))
 
 
 def _pair(content: Any) -> tuple[str, str] | None:
@@ -108,6 +111,7 @@ def counts(content: Mapping[str, Any]) -> list[int]:
 
 
 def _name(path: tuple[str, ...], content: Mapping[str, Any] | None = None) -> str:
+    """The path to a curve, or its own name if the path has none."""
     words = [word for word in path if word.lower() not in _AROUND]
     title = first_of(_TITLES, [name for name, item in (content or {}).items() if isinstance(item, str) and item])
     own = str((content or {})[title]) if title else ""

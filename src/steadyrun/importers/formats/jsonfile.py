@@ -313,6 +313,8 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
     for name, column in content.items():
         if isinstance(column, list):
             yield f"{prefix}{name}", column
+        elif isinstance(column, dict) and counts(column):  # pandas' to_json
+            yield f"{prefix}{name}", list(column.values())
         elif isinstance(column, dict) and depth > 1:
             yield from _columns_below(column, f"{prefix}{name}/", depth - 1)
 
