@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyrun.importers.log_rows import Anomalies, LogRows
-from steadyrun.importers.step_axis import MOST_ATTEMPTS, Axis
+from steadyrun.importers.step_axis import FEWEST_POINTS, MOST_ATTEMPTS, NEAR_START, Axis
 
 Line = tuple[float | None, float | None, bool]  # step, epoch, whether it has a loss
 ROLES = {"step": "step", "epoch": "epoch", "loss": "loss"}
@@ -21,7 +21,7 @@ def packed(lines: list[Line]) -> LogRows:
 
 
 def placed(packs: list[list[Line]], roles: dict[str, str] = ROLES) -> tuple[list[tuple[int, int]], Axis]:
-    """(attempt, step) of every row, in the order of the log."""
+    """(attempt, step) of every row, in the order of the log; another run begins with the next hundred of attempts."""
     rows = [packed(lines) for lines in packs]
     axis = Axis.of(rows, roles, Anomalies())
     found: list[tuple[int, int]] = []
@@ -29,7 +29,7 @@ def placed(packs: list[list[Line]], roles: dict[str, str] = ROLES) -> tuple[list
     for each in rows:
         at = len(found)
         for part in axis.place(each):
-            attempt += part.resumes
+            attempt = attempt + part.resumes if not part.begins else attempt // 100 * 100 + 101
             assert part.rows.tolist() == list(range(len(found) - at, len(found) - at + len(part.rows)))
             found += [(attempt, step) for step in part.steps.tolist()]
         assert len(found) == at + each.count
@@ -40,7 +40,9 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
     """The same row by row: what a person would do with a pencil."""
     found: list[tuple[int, int]] = []
     carried = last = last_epoch = None
-    offset, gap, attempt = 0.0, 1.0, 1
+    offset, gap, attempt, seen = 0.0, 1.0, 1, 0
+    first: tuple[float, float | None] | None = None
+    offsets: dict[float, float] = {}
     for lines in packs:
         counts: list[float] = []
         attempt_here, offset_here = attempt, offset
@@ -49,29 +51,61 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                 carried = next((other for other, _, _ in lines if other is not None), 0.0)
             carried = carried if step is None else step
             counts.append(carried)
-        changes: dict[int, tuple[bool, float]] = {}
+        changes: dict[int, tuple[int, float]] = {}
         guides = [place for place, line in enumerate(lines) if line[2]]
         before_row = 0
         for number, place in enumerate(guides):
             now, epoch = counts[place], lines[place][1]
+            first = first or (now, epoch)
             if last is not None and now < last:
                 row = next((each for each in range(before_row, place) if counts[each] < last), place)
                 later = counts[guides[number + 1]] if number + 1 < len(guides) else float("-inf")
                 if epoch is not None and last_epoch is not None and epoch > last_epoch:
                     offset += last if now > 0 else last + gap - now
-                    changes[row] = (False, offset)
-                elif later <= last and attempt < MOST_ATTEMPTS:
+                    offsets[epoch] = offset
+                    changes[row] = (attempt, offset)
+                elif (
+                    later <= last
+                    and seen >= FEWEST_POINTS
+                    and near_start(first, last, last_epoch, now, epoch, offsets)
+                    and not taking_turns(counts, guides[number:], last, gap, bool(offsets))
+                ):
+                    attempt, offset, seen, first, offsets = attempt // 100 * 100 + 101, 0.0, 0, (now, epoch), {}
+                    changes[row] = (attempt, offset)
+                elif later <= last and attempt % 100 < MOST_ATTEMPTS:
                     attempt += 1
-                    changes[row] = (True, offset)
+                    offset = offsets.get(epoch, offset)
+                    changes[row] = (attempt, offset)
             elif last is not None and now > last:
                 gap = now - last
-            last, last_epoch, before_row = now, epoch, place + 1
+            last, last_epoch, before_row, seen = now, epoch, place + 1, seen + 1
         for place, count in enumerate(counts):
             if place in changes:
-                resumed, offset_here = changes[place]
-                attempt_here += resumed
+                attempt_here, offset_here = changes[place]
             found.append((attempt_here, round(count + offset_here)))
     return found
+
+
+def near_start(
+    first: tuple[float, float | None],
+    last: float,
+    last_epoch: float | None,
+    now: float,
+    epoch: float | None,
+    offsets: dict[float, float],
+) -> bool:
+    """Whether nothing worth a resume is kept, by the epochs if steps start over in them."""
+    begin, end, here = (first[1], last_epoch, epoch) if offsets else (first[0], last, now)
+    if begin is None or end is None or here is None:
+        return False
+    return here <= begin + NEAR_START * (end - begin)
+
+
+def taking_turns(counts: list[float], ahead: list[int], last: float, gap: float, by_epochs: bool) -> bool:
+    """Whether the next time the log goes back, it goes to just after here."""
+    later = [counts[place] for place in ahead]
+    landing = next((b for a, b in zip(later, later[1:], strict=False) if b < a), None)
+    return not by_epochs and landing is not None and 0 < landing - last <= 2 * gap
 
 
 counts = st.one_of(st.none(), st.integers(0, 12).map(float))

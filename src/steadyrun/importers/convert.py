@@ -1,4 +1,4 @@
-"""A run directory out of a log: staged beside its place, and renamed into it when it is whole."""
+"""Run directories out of a log: staged beside their places, and renamed into them when they are whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from steadyrun.errors import LogError
 from steadyrun.importers import series_roles as table
 from steadyrun.importers.log_rows import MOST_ROWS, Anomalies, Log, LogRows
-from steadyrun.importers.series_roles import Mapped, RecognisedSeries
+from steadyrun.importers.log_series import Mapped, RecognisedSeries
 from steadyrun.importers.step_axis import Axis, Placed
-from steadyrun.store.layout import SCHEMA
+from steadyrun.store.layout import SCHEMA, read_manifest
 from steadyrun.store.writer import RunWriter
 
 
@@ -46,33 +46,55 @@ def _runs(process: int) -> bool:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its place at the end; nothing of it stays where anything fails."""
+    """A folder beside the target; nothing of it stays."""
     stage = target.with_name(f".importing-{os.getpid()}-{target.name}"[:200])
     try:
         stage.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
         stage.mkdir()
         yield stage
-        if target.exists():
-            old = target.with_name(f".replaced-{os.getpid()}-{target.name}"[:200])
-            target.rename(old)
-            stage.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            stage.rename(target)
     except OSError as problem:
         raise LogError(f"cannot write {target}: {problem}. Choose another folder.") from problem
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
 
+def _put(folder: Path, target: Path) -> None:
+    """Give a staged folder its place; one that is there already is replaced."""
+    if not target.exists():
+        folder.rename(target)
+        return
+    old = target.with_name(f".replaced-{os.getpid()}-{target.name}"[:200])
+    target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def check_target(target: Path, source: Path) -> None:
+    """A folder is written anew only if it was imported from a log of the same name."""
+    if not target.exists():
+        return
+    try:
+        manifest = read_manifest(target) if target.is_dir() else {}
+    except (OSError, ValueError):
+        manifest = {}
+    about = manifest.get("imported")
+    if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == source.name:
+        return
+    raise LogError(f"{target} is there already, and was not imported from {source.name}. Choose another folder.")
+
+
 _SERIES_WITH_ROLE = frozenset(table.series_name(role) for role in table.ROLES)
 _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is given a role
+_MOST_NAMED = 8  # runs in a message
+_FEW = 3  # points: a series that has no known role shows nothing with fewer
+_AXES = (table.STEP, table.EPOCH, table.TIME)
+_ROLES = ("loss", "val_loss", "lr", "grad_norm")  # one point of these says something
 
 
 @dataclass
 class Imported:
-    """What became of one log."""
+    """What became of one run of a log."""
 
     name: str
     format: str
@@ -84,55 +106,115 @@ class Imported:
     attempts: int
     path: Path | None = None
     kind: str = ""
-    unknown: dict[str, Any] = field(default_factory=dict)
+    number: int = 1  # of the run in the log
+    runs: int = 1  # in the log
 
     @property
     def points(self) -> int:
         return sum(series.points for series in self.series)
 
 
+def span(series: Iterable[RecognisedSeries]) -> tuple[int, int]:
+    """The first and the last step of some series."""
+    steps = [step for each in series for step in (each.first, each.last) if step is not None]
+    return min(steps, default=0), max(steps, default=0)
+
+
+@dataclass
+class _Run:
+    """One run while the log is read."""
+
+    number: int
+    builder: _Builder | None
+    series: dict[str, RecognisedSeries] = field(default_factory=dict)
+    attempts: int = 1
+
+    def recognised(self) -> list[RecognisedSeries]:
+        return sorted((series for series in self.series.values() if series.points), key=_roles_first)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of a log: roles and intent as the user gives them, which run, and how sure a log has to be."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    run: int | None = None  # only this one
+    alone: bool = False  # a log with several runs, of which none is chosen, is an error
+    surely: bool = False  # it was found in a folder: what counts no steps and has no loss is passed over
+
+
 def imported(
-    log: Log,
-    source: Path,
-    form: str,
-    given: Mapping[str, str],
-    declared: Mapping[str, Any],
-    anomalies: Anomalies,
-    target: Path | None,
-) -> Imported:
-    """Read a log to its end, into `target` where there is one."""
+    log: Log, source: Path, form: str, wanted: Request, anomalies: Anomalies, target: Path | None
+) -> list[Imported]:
+    """Read a log to its end, into `target` if there is one; of several runs, the second into `target-2`."""
     packs = iter(log.rows)
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
-    mapped = Mapped.of(names, log, given, anomalies)
+    mapped = Mapped.of(names, log, wanted.given, anomalies)
     axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, anomalies)
-    series_by_name: dict[str, RecognisedSeries] = {}
-    if target is None:
-        for rows in _bounded(chain(ahead, packs), source):
-            _take_rows(rows, mapped, axis, series_by_name, None)
-    else:
-        with staged(target) as stage:
-            builder = _Builder(stage)
-            for rows in _bounded(chain(ahead, packs), source):
-                _take_rows(rows, mapped, axis, series_by_name, builder)
-            _check_useful(mapped, series_by_name, source)
-            builder.close(_manifest(log, source, form, mapped, axis, anomalies, declared))
-    _check_useful(mapped, series_by_name, source)
-    recognised = sorted((series for series in series_by_name.values() if series.points), key=_roles_first)
-    return Imported(
-        source.name,
-        form,
-        source,
-        dict(mapped.roles),
-        axis.unit,
-        recognised,
-        anomalies.lines(),
-        axis.attempts,
-        target,
-        log.kind,
-    )
+    rows = _bounded(chain(ahead, packs), source)
+    with nullcontext() if target is None else staged(target) as stage:
+        runs = _read(rows, mapped, axis, wanted, stage)
+        _check_useful(mapped, axis, runs, source, wanted)
+        chosen = _chosen(runs, wanted, source)
+        outcomes = []
+        for run in chosen:
+            place = _place(target, run, len(runs), wanted.run)
+            if run.builder is not None and place is not None:
+                check_target(place, source)
+                run.builder.close(_manifest(log, source, form, run, len(runs), mapped, axis, anomalies, wanted))
+            outcomes.append(Imported(source.name, form, source, dict(mapped.roles), axis.unit, run.recognised(),
+                                     anomalies.lines(), run.attempts, place, log.kind, run.number, len(runs)))  # fmt: skip
+        for run, outcome in zip(chosen, outcomes, strict=True):
+            if run.builder is not None and outcome.path is not None:
+                _put(run.builder.root, outcome.path)
+    return outcomes
+
+
+def _place(target: Path | None, run: _Run, count: int, only: int | None) -> Path | None:
+    if target is None or only is not None or count == 1:
+        return target
+    return target.with_name(f"{target.name}-{run.number}")
+
+
+def _read(rows: Iterable[LogRows], mapped: Mapped, axis: Axis, wanted: Request, stage: Path | None) -> list[_Run]:
+    """All the runs of a log; only what is wanted is written."""
+    runs: list[_Run] = []
+
+    def begin() -> None:
+        if runs and runs[-1].builder is not None:
+            runs[-1].builder.pause()
+        number = len(runs) + 1
+        builder = _Builder(stage / str(number)) if stage is not None and wanted.run in (None, number) else None
+        runs.append(_Run(number, builder))
+
+    begin()
+    for pack in rows:
+        columns = mapped.columns(pack)
+        for placed in axis.place(pack):
+            if placed.begins and runs[-1].series:
+                begin()
+            runs[-1].attempts += placed.resumes
+            _take(placed, columns, mapped, runs[-1])
+    return runs
+
+
+def _chosen(runs: list[_Run], wanted: Request, source: Path) -> list[_Run]:
+    if wanted.run is not None and not 1 <= wanted.run <= len(runs):
+        raise LogError(f"{source} has no run {wanted.run}. It holds {_listed(runs)}.")
+    if wanted.run is None and wanted.alone and len(runs) > 1:
+        raise LogError(f"{source} holds {_listed(runs)}. Choose one with run=N (on the command line: --run N).")
+    return runs if wanted.run is None else [runs[wanted.run - 1]]
+
+
+def _listed(runs: list[_Run]) -> str:
+    steps = [(each.number, *span(each.recognised())) for each in runs[:_MOST_NAMED]]
+    listed = ", ".join(f"{number} (steps {first} to {last})" for number, first, last in steps)
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}: {listed}{more}"
 
 
 def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
@@ -144,24 +226,20 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
         yield rows
 
 
-def _take_rows(
-    rows: LogRows, mapped: Mapped, axis: Axis, series_by_name: dict[str, RecognisedSeries], builder: _Builder | None
-) -> None:
-    columns = mapped.columns(rows)
-    for placed in axis.place(rows):
-        take = pa.array(placed.rows)
-        part: dict[str, pa.Array] = {}
-        for series, (source, whole) in columns.items():
-            # Speeds and times are often printed twice: only series with a role are noted.
-            anomalies = mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
-            column = _last_of_each_step(whole.take(take), placed.steps, anomalies)
-            there = column.is_valid().to_numpy(zero_copy_only=False)
-            if there.any():
-                part[series] = column
-                values = column.to_numpy(zero_copy_only=False)[there]
-                series_by_name.setdefault(series, RecognisedSeries(series, source)).add(placed.steps[there], values)
-        if builder is not None:
-            builder.write(placed, part)
+def _take(placed: Placed, columns: Mapping[str, tuple[str, pa.Array]], mapped: Mapped, run: _Run) -> None:
+    take = pa.array(placed.rows)
+    part: dict[str, pa.Array] = {}
+    for series, (source, whole) in columns.items():
+        # Speeds and times are often printed twice: only series with a role are noted.
+        anomalies = mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
+        column = _last_of_each_step(whole.take(take), placed.steps, anomalies)
+        there = column.is_valid().to_numpy(zero_copy_only=False)
+        if there.any():
+            part[series] = column
+            values = column.to_numpy(zero_copy_only=False)[there]
+            run.series.setdefault(series, RecognisedSeries(series, source)).add(placed.steps[there], values)
+    if run.builder is not None:
+        run.builder.write(placed, part)
 
 
 def _last_of_each_step(column: pa.Array, steps: np.ndarray, anomalies: Anomalies) -> pa.Array:
@@ -185,14 +263,20 @@ def _first_twice(steps: np.ndarray) -> int:
     return int(distinct[counts > 1][0])
 
 
-def _check_useful(mapped: Mapped, series_by_name: Mapping[str, RecognisedSeries], source: Path) -> None:
-    needed = {table.series_name(role) for role in table.NEEDED}
-    if not needed & set(series_by_name):
-        names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
-        raise LogError(
-            f"{source}: no series looks like a loss, a validation loss, a learning rate or a gradient norm; it has "
-            f"{names}. Say which is which, such as --map loss=NAME (in Python: map={{'loss': 'NAME'}})"
-        )
+def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
+    """A log has a known series, or any other with a few points; one found in a folder also counts steps or epochs."""
+    known = {table.series_name(role) for role in _ROLES}
+    if any(known & set(run.series) for run in runs):
+        return
+    if any(series.points >= _FEW for run in runs for series in run.series.values()):
+        if not wanted.surely or axis.unit != "point" or mapped.losses()[0]:
+            return
+    names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
+    raise LogError(
+        f"{source}: no series has {_FEW} points on an axis of steps or epochs, and none looks like a loss, a learning "
+        f"rate or a gradient norm. It has {names}. Name one of them, such as --map loss=NAME "
+        f"(in Python: map={{'loss': 'NAME'}})."
+    )
 
 
 def _roles_first(series: RecognisedSeries) -> tuple[int, str]:
@@ -230,6 +314,11 @@ class _Builder:
             self.writer.event("resume", first, attempt=attempt, after_step=before, why=why)
         self.last = None if before is None else first
 
+    def pause(self) -> None:
+        """End the files of a run after which another begins; its manifest is written when the log was read."""
+        if self.writer is not None:
+            self.writer.close()
+
     def close(self, manifest: dict[str, Any]) -> None:
         if self.writer is None:
             raise LogError("no row has a usable step")
@@ -244,19 +333,33 @@ def _raise(what: str, problem: Exception) -> None:
 
 
 def _manifest(
-    log: Log, source: Path, form: str, mapped: Mapped, axis: Axis, anomalies: Anomalies, declared: Mapping[str, Any]
+    log: Log,
+    source: Path,
+    form: str,
+    run: _Run,
+    runs: int,
+    mapped: Mapped,
+    axis: Axis,
+    anomalies: Anomalies,
+    wanted: Request,
 ) -> dict[str, Any]:
+    losses, objective = mapped.losses()
+    roles = {**mapped.roles, **{role: " + ".join(parts) for role, parts in mapped.sums.items()}}
     return {
         "schema": SCHEMA,
         "state": "imported",
-        "config": {**log.declared, **declared},
+        "config": {**log.declared, **wanted.declared},
         "imported": {
             "format": form,
             "source": source.name,
+            "run": run.number,
+            "runs": runs,
             "time": time.time(),
             "step_unit": axis.unit,
             "loss_kind": log.kind,
-            "roles": {**mapped.roles, **{role: " + ".join(parts) for role, parts in mapped.sums.items()}},
+            "roles": {role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series},
+            "losses": [name for name in losses if name in run.series],
+            "objective": objective,
             "config": log.config,
             "odd": anomalies.lines(),
         },

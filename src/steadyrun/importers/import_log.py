@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.convert import Imported, imported
+from steadyrun.importers.convert import Imported, Request, check_target, imported
 from steadyrun.importers.log_files import LogPlace, misnamed, places
 from steadyrun.importers.log_rows import Anomalies
-from steadyrun.store.layout import read_manifest
 
 if TYPE_CHECKING:
     from steadyrun.panels.board import RunView
@@ -27,11 +27,13 @@ def import_log(
     format: str | None = None,
     map: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
+    run: int | None = None,
 ) -> RunView:
     """Make the run directory `path` out of a log that another tool wrote, and open it.
 
     `map` says which series of the log is which (`{"loss": "train/ce"}`), `config` declares what the run was meant to do
-    (`{"vocab_size": 50257}`), as in `steadyrun.record`. What the log does not have is missing in the run.
+    (`{"vocab_size": 50257}`), as in `steadyrun.record`. Of a log with several runs, `run` chooses one (1 is the first).
+    What the log does not have is missing in the run.
     """
     from steadyrun.panels.board import open_run
 
@@ -40,7 +42,7 @@ def import_log(
         names = ", ".join(str(location.path) for location in locations[:5])
         raise LogError(f"{source} holds {len(locations)} runs ({names}…): give one of them")
     target = Path(path).expanduser()
-    import_place(locations[0], target, map or {}, config or {})
+    import_place(locations[0], target, map or {}, config or {}, run=run)
     return open_run(target)
 
 
@@ -49,15 +51,24 @@ def import_place(
     target: Path | None,
     given: Mapping[str, str],
     declared: Mapping[str, Any],
-    progress: Callable[[int], None] = lambda _bytes: None,
+    run: int | None = None,
 ) -> Imported:
-    """Import one run; with no target, only look."""
+    """Import one run; with no target, only look. An error names the runs if there are several and none is chosen."""
+    (only,) = import_runs(location, target, Request(given, declared, run, alone=True))
+    return only
+
+
+def import_runs(
+    location: LogPlace, target: Path | None, wanted: Request, progress: Callable[[int], None] = lambda _bytes: None
+) -> list[Imported]:
+    """Import all runs of a log, or only one of them: one into `target`, several into `target-1`, `target-2` …"""
     anomalies = Anomalies(progress)
     if target is not None:
-        _check_target(target, location)
+        check_target(target, location.path)
     try:
         log = location.format.read(location.path, location.key, anomalies)
-        outcome = imported(log, location.path, location.format.name, given, declared, anomalies, target)
+        wanted = replace(wanted, surely=location.found)
+        outcomes = imported(log, location.path, location.format.name, wanted, anomalies, target)
     except OSError as problem:
         raise LogError(f"cannot read {location.path}: {problem.strerror or problem}") from problem
     except LogError as problem:
@@ -68,23 +79,10 @@ def import_place(
         text = f"{location.path} cannot be read as {location.format.title}: {problem}"
         raise (misnamed(text, location.format) if location.named else LogError(text)) from problem
     except (RecursionError, MemoryError) as problem:
-        raise LogError(f"{location.path} is built so that it cannot be read ({type(problem).__name__})") from problem
-    outcome.name = location.name
-    return outcome
-
-
-def _check_target(target: Path, location: LogPlace) -> None:
-    """A folder is written anew only if it was imported from a log of the same name."""
-    if not target.exists():
-        return
-    try:
-        manifest = read_manifest(target) if target.is_dir() else {}
-    except (OSError, ValueError):
-        manifest = {}
-    about = manifest.get("imported")
-    if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == location.path.name:
-        return
-    raise LogError(f"{target} is there already, and was not imported from {location.path.name}. Choose another folder.")
+        raise LogError(f"{location.path} is nested too deeply to parse ({type(problem).__name__})") from problem
+    for outcome in outcomes:
+        outcome.name = location.name if outcome.runs == 1 else f"{location.name}-{outcome.number}"
+    return outcomes
 
 
 def folder_name(name: str) -> str:

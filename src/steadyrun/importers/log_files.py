@@ -49,6 +49,7 @@ class LogPlace:
     name: str
     key: str = ""
     named: bool = False  # the format was given, not detected
+    found: bool = False  # in a folder: nobody said that it is a log
 
 
 def format_named(name: str) -> Format:
@@ -67,7 +68,8 @@ def places(source: Path, form: str | None = None) -> list[LogPlace]:
     if not source.is_dir() and not source.is_file():
         raise LogError(f"{source} is neither a file nor a folder")
     locations = list(_below(source, wanted, source)) if source.is_dir() else _in_file(source, wanted)
-    locations = [replace(location, named=wanted is not None) for location in locations]
+    found = source.is_dir() and len(locations) > 1
+    locations = [replace(location, named=wanted is not None, found=found) for location in locations]
     if not locations:
         what = f"of the format {form}" if form else "of any known format"
         raise LogError(f"{source}: no file in it is a log {what}. Give a file, or name its format with --format.")

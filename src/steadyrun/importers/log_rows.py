@@ -75,7 +75,6 @@ class Log:
     rows: Iterator[LogRows]
     config: dict[str, Any] = field(default_factory=dict)  # hyperparameters as the log has them; kept, not interpreted
     declared: dict[str, Any] = field(default_factory=dict)  # intent in our own names, where the format is sure
-    sums: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role: names whose sum it is
     roles: dict[str, str] = field(default_factory=dict)  # role: name, where the format knows better than the table
     kind: str = ""  # what the loss is: "mean since the last point", "mean of an epoch"…
     note: str = ""

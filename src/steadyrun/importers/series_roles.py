@@ -2,22 +2,13 @@
 
 A name is compared in lower case and in words: `train/Loss`, `train_loss` and `trainLoss` are alike. Of several names
 for one role the one further left in its line is taken; the others keep their own names. A loss that the table does not
-have is known by its words (`words.py`). `--map loss=train/ce` goes before all of it. What is not known keeps its name.
+have is known by its words, and of several losses `loss_parts.py` makes the total. `--map loss=train/ce` goes before all of it. What is not known keeps its name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from steadyrun.errors import LogError
-from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, LogRows
-from steadyrun.store.series_catalogue import entry_for
 
 # Losses by the words of their names: every word has to be known, so that `reg_loss` or `val_loss_best` are none.
 #
@@ -43,7 +34,7 @@ SMOOTH = frozenset({
 
 _WORDS_LOSS = ({"cross", "entropy"}, {"crossentropy"}, {"xent"}, {"nll"}, {"mse"}, {"logloss"}, {"mlogloss"}, {"bce"})
 _KNOWN = LOSS | KINDS | NEUTRAL | SMOOTH
-_PARTS = frozenset({
+PARTS = frozenset({
     "aux", "auxiliary", "reg", "kl", "box", "bbox", "cls", "dfl", "obj", "seg", "mask", "rpn", "pose", "kobj", "ctc",
     "att", "vq", "commit", "gen", "disc", "g", "d", "adv", "gan", "recon", "z", "balance", "balancing", "router",
     "moe", "scale", "best", "min", "max", "lowest", "highest", "std", "var", "delta", "diff", "ratio", "weight",
@@ -79,7 +70,7 @@ def held_out_loss(name: str) -> int | None:
         if fit is not None:
             return fit + (100 if words & {"test"} else 0)
     named = _SET.fullmatch(name)
-    return 500 if named and not set(spellings(named["name"])[1].split("_")) & (_PARTS | SMOOTH) else None
+    return 500 if named and not set(spellings(named["name"])[1].split("_")) & (PARTS | SMOOTH) else None
 
 
 def _words(name: str) -> frozenset[str]:
@@ -99,6 +90,8 @@ def _fit(words: frozenset[str], held_out: bool = False) -> int | None:
 
 
 STEP, EPOCH, TIME = "step", "epoch", "time"
+EPOCH_LENGTH = "steps_per_epoch"
+"""A column with the number of steps in an epoch, from a format that knows it: steps are counted through all epochs."""
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     STEP: (
@@ -140,9 +133,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 SERIES: Mapping[str, str] = {"lr": "lr/0"}
 """Roles whose series have another name in a run directory."""
 
-NEEDED = ("loss", "val_loss", "lr", "grad_norm")
-"""A log in which none of these is found cannot be told anything about."""
-
 _GROUP = re.compile(r"lr_(?:[a-z]+_){0,2}?(?:pg|group_?)?(\d{1,9})")
 _OPTIMIZER = re.compile(
     r"lr_(?:[a-z]*(?:adam|adam_?w|sgd|lion|rms_?prop|adagrad|muon|lamb|adafactor|shampoo))(?:_(?:pg|group_?)\d+)?"
@@ -164,6 +154,11 @@ def rank(role: str, name: str) -> int | None:
     elif role == "lr" and any(_OPTIMIZER.fullmatch(spelled) for spelled in spellings(name)):
         by_words = 0
     return None if by_words is None else _LATE + by_words
+
+
+def in_table(name: str) -> bool:
+    """Whether the table itself has a name as that of a loss."""
+    return any(spelled in _ORDER[role] for role in ("loss", "val_loss") for spelled in spellings(name))
 
 
 def roles_of(names: Iterable[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -191,103 +186,3 @@ def group_of(name: str) -> int | None:
     """The number of a parameter group whose learning rate this is (`lr/pg1`)."""
     match = next((match for spelled in spellings(name) if (match := _GROUP.fullmatch(spelled))), None)
     return int(match[1]) if match else None
-
-
-# From the names of a log to the series of a run directory; what the table does not know keeps its name.
-
-
-_AXIS = (STEP, EPOCH, TIME)
-
-
-@dataclass
-class RecognisedSeries:
-    """What a series turned out to be; `dry-run` shows it."""
-
-    name: str  # in the run directory
-    source: str  # in the log
-    points: int = 0
-    first: int | None = None
-    last: int | None = None
-    low: float = float("inf")
-    high: float = float("-inf")
-    bad: int = 0  # points that are not finite
-
-    def add(self, steps: np.ndarray, values: np.ndarray) -> None:
-        finite = values[np.isfinite(values)]
-        self.points += len(values)
-        self.bad += len(values) - len(finite)
-        self.first = int(steps.min()) if self.first is None else min(self.first, int(steps.min()))
-        self.last = int(steps.max()) if self.last is None else max(self.last, int(steps.max()))
-        if len(finite):
-            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
-
-
-@dataclass
-class Mapped:
-    """Which series every name becomes. Names that come later join where their place is still free."""
-
-    roles: dict[str, str]
-    sums: Mapping[str, tuple[str, ...]]
-    anomalies: Anomalies
-    series: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], anomalies: Anomalies) -> Mapped:
-        there = list(names)
-        _check_given(given, there)
-        sums = {role: parts for role, parts in log.sums.items() if role not in given}
-        known = {role: name for role, name in log.roles.items() if role not in given and name in there}
-        roles = roles_of(there, {**known, **given})
-        mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, anomalies)
-        mapped.extend(there)
-        return mapped
-
-    def extend(self, names: Iterable[str]) -> None:
-        """Names met for the first time."""
-        new = [name for name in names if name not in self.series and name not in self._axes()]
-        if len(new) + len(self.series) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
-        late = roles_of(new, {}) if self.series else {}
-        for role, name in late.items():
-            if role not in self.roles and role not in self.sums and role not in _AXIS:
-                self.roles[role] = name
-        chosen = {name: series_name(role) for role, name in self.roles.items() if role not in _AXIS}
-        for name in new:
-            if len(name) > LONGEST_NAME:
-                self.anomalies.note(f"names longer than {LONGEST_NAME} characters", "left out", repr(name[:40]))
-                continue
-            self.series[name] = chosen.get(name) or self._own(name)
-
-    def columns(self, rows: LogRows) -> dict[str, tuple[str, pa.Array]]:
-        """Series name to (name in the log, values)."""
-        self.extend(rows.columns)
-        columns = {self.series[name]: (name, column) for name, column in rows.columns.items() if name in self.series}
-        for role, parts in self.sums.items():
-            there = [rows.columns[part] for part in parts if part in rows.columns]
-            if len(there) == len(parts):
-                total = there[0]
-                for part in there[1:]:
-                    total = pc.add(total, part)
-                columns[series_name(role)] = (" + ".join(parts), total)
-        return columns
-
-    def _own(self, name: str) -> str:
-        group = group_of(name)
-        if group is not None and "lr" in self.roles and group_of(self.roles["lr"]) is not None:
-            first = group_of(self.roles["lr"]) or 0
-            if group > first:
-                return f"lr/{group - first}"
-        taken = name in self.series.values() or entry_for(name) is not None
-        return f"logged/{name}" if taken else name
-
-    def _axes(self) -> set[str]:
-        return {self.roles[role] for role in _AXIS if role in self.roles}
-
-
-def _check_given(given: Mapping[str, str], there: list[str]) -> None:
-    for role, name in given.items():
-        if role not in ROLES:
-            raise LogError(f"--map {role}=…: there is no such role. Roles are {', '.join(ROLES)}.")
-        if name not in there:
-            shown = ", ".join(repr(series) for series in there[:30])
-            raise LogError(f"--map {role}={name}: the log has no series of that name. It has {shown}.")

@@ -1,13 +1,15 @@
-"""Which step a row belongs to: steps that go back, that start over in every epoch, that are missing.
+"""Which run and which step a row belongs to: steps that go back, start over in every epoch, collide or are missing.
 
-Only the rows that have the *guide*, the loss where there is one, tell whether a log goes back: what a validation or a
-summary says of steps is often about something else. A row without a step belongs to the step of the row before it.
+Only the rows that have the *guide*, the loss if there is one, decide whether a log goes back: a validation or a summary
+often counts something else. A row without a step belongs to the step of the row before it.
+
+A log that goes back keeps what came before, and resumes, or it keeps nothing, and then another run begins.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,13 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from steadyrun.importers.log_rows import Anomalies, LogRows
-from steadyrun.importers.series_roles import EPOCH, STEP, TIME
+from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, STEP, TIME, rank
 from steadyrun.signals.curves import Floats
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
+MOST_RUNS = 1_000  # in one file; the same holds
+NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
+FEWEST_POINTS = 5  # of a run: a shorter start was given up, and points out of order lie closer together
+_CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
+_ELSEWHERE = 0.5  # of the guide's count: a series that stays below it counts something else, such as epochs
+_MOST = 0.8  # of the points of a series, to say so; the first ones of two counters are alike
+_FEWEST_ELSEWHERE = 3
+_COLLIDE = 0.5  # distinct steps per point: below it most points lie on the step of another
+_FEWEST_COLLIDING = 10
 LARGEST = 2.0**53
 _SECONDS, _MILLISECONDS = (1e8, 1e11), (1e11, 1e14)  # since 1970
 
@@ -34,15 +45,17 @@ class Placed:
     steps: Integers
     times: Floats
     resumes: bool  # the log went back before it
+    begins: bool = False  # another run begins with it
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A place where the log goes back: the first row after it, and whether that is a resume; else steps count on."""
+    """The first row after the log goes back: a resume, another run, or an epoch whose steps count on."""
 
     row: int
-    resumes: bool
     offset: float
+    resumes: bool = False
+    begins: bool = False
 
 
 @dataclass
@@ -53,26 +66,56 @@ class Axis:
     anomalies: Anomalies
     guide: str | None  # the series whose rows tell whether the log went back
     unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
-    attempts: int = 1
+    runs: int = 1
+    attempts: int = 1  # of the run
     _carried: float = float("nan")  # the count of the last row
     _count: float = float("nan")  # that of the last row with the guide
     _epoch: float = float("nan")
     _gap: float = 1.0
     _offset: float = 0.0
     _points: list[float] = field(default_factory=list)  # the count of each point, where points are the steps
+    _first: tuple[float, float] | None = None  # count and epoch with which the run began
+    _seen: int = 0  # points of the run
+    _began: list[float] = field(default_factory=list)  # the first values of the guide in the run
+    _latest: list[float] = field(default_factory=list)  # and its last ones
+    _top: float = float("nan")  # the count from which the log last went back
+    _base: float = float("nan")  # the epoch from which steps of known epochs are counted
+    _offsets: dict[float, float] = field(default_factory=dict)  # of each epoch whose steps started over
+    _elsewhere: set[str] = field(default_factory=set)  # series that count something else
 
     @classmethod
     def of(cls, ahead: Iterable[LogRows], roles: dict[str, str], anomalies: Anomalies) -> Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
-        names = {name for rows in packs for name in rows.columns}
-        guide = next(
-            (roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names), None
-        )
-        if roles.get(STEP) in names:
-            return cls(roles, anomalies, guide, "step")
+        names = list(dict.fromkeys(name for rows in packs for name in rows.columns))
+        guide = _guide(packs, names, roles)
+        steps = [roles[STEP]] if roles.get(STEP) in names else []
+        others = sorted((order, name) for name in names if (order := rank(STEP, name)) is not None)
+        steps += [name for _, name in others if steps and name not in steps]
+        for name in steps:
+            chosen = {**roles, STEP: name}
+            if not cls(chosen, Anomalies(), guide)._collides(packs):
+                if name != steps[0]:
+                    _tell_collision(anomalies, steps[0], f"steps are read from {name!r}")
+                return cls(chosen, anomalies, guide)
         whole = roles.get(EPOCH) in names and _once_each(packs, roles[EPOCH], guide)
+        if steps:
+            _tell_collision(
+                anomalies, steps[0], "epochs are counted instead" if whole else "points are counted instead"
+            )
         return cls(roles, anomalies, guide, "epoch" if whole else "point")
+
+    def _collides(self, packs: list[LogRows]) -> bool:
+        """Whether most values of the guide lie on the step of another value: such a column counts something else."""
+        points = distinct = 0
+        for rows in packs:
+            values = _floats(rows, self.guide)
+            for part in self.place(rows):
+                there = np.isfinite(values[part.rows])
+                pairs = np.unique(np.stack([part.steps[there], values[part.rows][there]]), axis=1)
+                points += pairs.shape[1]
+                distinct += len(np.unique(pairs[0]))
+        return points >= _FEWEST_COLLIDING and distinct < _COLLIDE * points
 
     def place(self, rows: LogRows) -> list[Placed]:
         """The rows with their steps, cut where the log goes back."""
@@ -81,16 +124,19 @@ class Axis:
         if not np.all(usable):
             self.anomalies.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
         guides = np.flatnonzero(_present(rows, self.guide) & usable)
-        cuts = self._cuts(np.where(usable, counts, 0.0), _floats(rows, self._epochs_name()), guides)
+        counts = np.where(usable, counts, 0.0)
+        if self.unit == "step":
+            counts = self._brought_together(rows, counts, guides)
+        epochs, values = _floats(rows, self._epochs_name()), _floats(rows, self.guide)
+        cuts = self._cuts(counts, epochs, values, guides)
         if self.unit == "point":
             return self._by_points(rows, counts, usable, guides, cuts)
         steps = self._steps(counts, usable, cuts)
         times = self._times(rows)
-        resumes = [cut.row for cut in cuts if cut.resumes]
-        self.attempts += len(resumes)
+        starts = {cut.row: cut for cut in cuts if cut.resumes or cut.begins}
         placed: list[Placed] = []
-        for start, end in pairwise([0, *resumes, rows.count]):
-            placed += self._part(start, end, steps, times, usable, start in resumes)
+        for start, end in pairwise([0, *starts, rows.count]):
+            placed += self._part(start, end, steps, times, usable, starts.get(start))
         return placed
 
     def _steps(self, counts: Floats, usable: Flags, cuts: list[_Cut]) -> Integers:
@@ -107,22 +153,23 @@ class Axis:
         times, at = self._times(rows), np.zeros(rows.count, np.int64)
         guided = np.zeros(rows.count, bool)
         guided[guides] = True
-        resumes = {cut.row for cut in cuts if cut.resumes}
+        starts = {cut.row: cut for cut in cuts if cut.resumes or cut.begins}
         placed: list[Placed] = []
         start = 0
         for row in range(rows.count):
-            if row in resumes:
-                placed += self._part(start, row, at, times, usable, start in resumes)
-                del self._points[bisect_left(self._points, counts[row]) :]
-                self.attempts, start = self.attempts + 1, row
+            if row in starts:
+                placed += self._part(start, row, at, times, usable, starts.get(start))
+                del self._points[0 if starts[row].begins else bisect_left(self._points, counts[row]) :]
+                start = row
             if guided[row]:
                 self._points.append(counts[row])
             at[row] = max(len(self._points) - 1, 0)
-        return placed + self._part(start, rows.count, at, times, usable, start in resumes)
+        return placed + self._part(start, rows.count, at, times, usable, starts.get(start))
 
-    def _part(self, start: int, end: int, at: Integers, times: Floats, usable: Flags, resumes: bool) -> list[Placed]:
+    def _part(self, start: int, end: int, at: Integers, times: Floats, usable: Flags, cut: _Cut | None) -> list[Placed]:
         where = np.arange(start, end)[usable[start:end]]
-        return [Placed(where, at[where], times[where], resumes)] if len(where) else []
+        resumes, begins = (cut.resumes, cut.begins) if cut else (False, False)
+        return [Placed(where, at[where], times[where], resumes, begins)] if len(where) else []
 
     def _counts(self, rows: LogRows) -> Floats:
         """What the log counts, for each row; of a row that says nothing that of the row before."""
@@ -133,6 +180,8 @@ class Axis:
         if not np.all(there) and self.unit != "point":
             self.anomalies.note("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
         column = _floats(rows, name)
+        if self.unit == "step" and EPOCH_LENGTH in rows.columns:
+            column = self._through_epochs(rows, column)
         before = self._carried
         if np.isnan(before):
             before = column[there][0] if np.any(there) else 0.0
@@ -141,33 +190,118 @@ class Axis:
         self._carried = float(counts[-1]) if rows.count else before
         return counts
 
-    def _cuts(self, counts: Floats, epochs: Floats, guides: Integers) -> list[_Cut]:
+    def _through_epochs(self, rows: LogRows, column: Floats) -> Floats:
+        """Steps within epochs of known length, counted through all epochs; an excerpt keeps its place."""
+        epochs, lengths = _floats(rows, self.roles.get(EPOCH)), _floats(rows, EPOCH_LENGTH)
+        inside = np.isfinite(epochs) & (column <= lengths)
+        if np.isnan(self._base) and np.any(inside):
+            self._base = min(float(epochs[inside][0]), 1.0)
+        return np.where(inside, column + (epochs - self._base) * lengths, column)
+
+    def _brought_together(self, rows: LogRows, counts: Floats, guides: Integers) -> Floats:
+        """Rows of series that count epochs while the guide counts steps, at the step of the guide before them."""
+        others = np.ones(rows.count, bool)
+        others[guides] = False
+        before = np.searchsorted(guides, np.arange(rows.count)) - 1
+        others &= (before >= 0) & _present(rows, self.roles.get(STEP))
+        if not np.any(others):
+            return counts
+        last, following = guides[np.maximum(before, 0)], guides[np.minimum(before + 1, len(guides) - 1)]
+        low = others & (counts < _ELSEWHERE * np.minimum(counts[last], counts[following]))
+        moved = np.zeros(rows.count, bool)
+        for name in rows.columns.keys() - {self.roles.get(role) for role in (STEP, EPOCH, TIME)}:
+            there = others & _present(rows, name)
+            if name not in self._elsewhere and self._counts_else(there, low, before):
+                self._elsewhere.add(name)
+                self.anomalies.note("series that count something else than steps", "placed at the step before", name)
+            moved |= there & (name in self._elsewhere)
+        return np.where(moved, counts[last], counts)
+
+    def _counts_else(self, there: Flags, low: Flags, before: Integers) -> bool:
+        points = int(np.sum(there))
+        if points < _FEWEST_ELSEWHERE or np.sum(low & there) < _MOST * points:
+            return False
+        return len(np.unique(before[there])) >= _MOST * points
+
+    def _cuts(self, counts: Floats, epochs: Floats, values: Floats, guides: Integers) -> list[_Cut]:
         """Where the log goes back, by the rows that have the guide."""
         if not len(guides):
             return []
         along = np.concatenate([[self._count], counts[guides]])
-        grown = np.diff(np.concatenate([[self._epoch], epochs[guides]])) > 0
+        past = np.concatenate([[self._epoch], epochs[guides]])
+        losses = values[guides]
+        grown = np.diff(past) > 0
         cuts: list[_Cut] = []
         gaps = self._gaps(along)
-        offset, resumes = self._offset, 0
-        for index in np.flatnonzero(along[1:] < along[:-1]).tolist():
+        falls = np.flatnonzero(along[1:] < along[:-1]).tolist()
+        offset, done = self._offset, 0
+        self._first = self._first or (along[1], past[1])
+        for index, following in pairwise([*falls, None]):
+            assert index is not None
             before, now = along[index], along[index + 1]
             ahead = along[index + 2] if index + 2 < len(along) else -np.inf
             row = _first_back(counts, int(guides[index - 1]) + 1 if index else 0, int(guides[index]), before)
-            if grown[index]:
+            where = f"{now:g} after {before:g}"
+            self._pass(losses[done:index])
+            done = index
+            if grown[index] or self._goes_on(along, losses, index, following):
                 offset += before if now > 0 else before + gaps[index] - now
-                cuts.append(_Cut(row, False, offset))
+                cuts.append(_Cut(row, offset))
+                if grown[index]:
+                    self._offsets[past[index + 1]] = offset
                 self.anomalies.note("epochs whose steps start over", "steps counted on from the epoch before")
-            elif ahead <= before and self.attempts + resumes < MOST_ATTEMPTS:
-                resumes += 1
-                cuts.append(_Cut(row, True, offset))
-                where = f"{now:g} after {before:g}"
+            elif ahead <= before and self._begins(along, past, index, following, gaps[index]):
+                offset = 0.0
+                cuts.append(_Cut(row, offset, begins=True))
+                self._begin(now, past[index + 1])
+                self.anomalies.note("times the steps go back to their start", "read as another run", where)
+            elif ahead <= before and self.attempts < MOST_ATTEMPTS:
+                self.attempts += 1
+                offset = self._offsets.get(past[index + 1], offset)
+                cuts.append(_Cut(row, offset, resumes=True))
                 self.anomalies.note("times the steps go back", "kept as a resume, the later points count", where)
             else:
-                self.anomalies.note("points out of order", "sorted by step", f"{now:g} after {before:g}")
+                self.anomalies.note("points out of order", "sorted by step", where)
+            self._top = before
+        self._pass(losses[done:])
         self._gap = float(gaps[-1])
-        self._count, self._epoch = float(along[-1]), float(epochs[guides][-1])
+        self._count, self._epoch = float(along[-1]), float(past[-1])
         return cuts
+
+    def _pass(self, losses: Floats) -> None:
+        """Remember how the guide began in this run, and its last values."""
+        self._seen += len(losses)
+        self._began += losses[: max(FEWEST_POINTS - len(self._began), 0)].tolist()
+        self._latest = [*self._latest, *losses[-FEWEST_POINTS:].tolist()][-FEWEST_POINTS:]
+
+    def _begin(self, count: float, epoch: float) -> None:
+        self.runs, self.attempts, self._first, self._seen = self.runs + 1, 1, (count, epoch), 0
+        self._began, self._latest = [], []
+        self._offsets.clear()
+
+    def _begins(self, along: Floats, past: Floats, index: int, following: int | None, gap: float) -> bool:
+        """Whether another run begins here: nothing that is worth a resume is kept of the one before."""
+        if self._seen < FEWEST_POINTS or self.runs >= MOST_RUNS or self._first is None:
+            return False
+        first, before, now = self._first[0], along[index], along[index + 1]
+        if self._offsets:  # steps start over in every epoch: the epochs say how far back it goes
+            first, before, now = self._first[1], past[index], past[index + 1]
+        elif following is not None and 0 < along[following + 1] - before <= 2 * gap:
+            return False  # the next time it goes back to just after here: processes take turns in writing
+        return bool(now <= first + NEAR_START * (before - first))
+
+    def _goes_on(self, along: Floats, losses: Floats, index: int, following: int | None) -> bool:
+        """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
+        before = along[index]
+        periodic = before == self._top or (following is not None and before == along[following])
+        if not periodic or self._seen < FEWEST_POINTS:
+            return False
+        after = losses[index : index + FEWEST_POINTS if following is None else min(index + FEWEST_POINTS, following)]
+        if not len(after) or not self._began:
+            return False
+        level = float(np.median(after))
+        from_last = abs(level - float(np.median(self._latest)))
+        return from_last < _CLEARLY * abs(level - float(np.median(self._began)))
 
     def _gaps(self, along: Floats) -> Floats:
         """At each place the last step forward up to it: what an epoch that starts over at zero goes on with."""
@@ -183,6 +317,19 @@ class Axis:
         times = _floats(rows, self.roles.get(TIME))
         seconds = np.where((times > _MILLISECONDS[0]) & (times < _MILLISECONDS[1]), times / 1000, times)
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
+
+
+def _guide(packs: list[LogRows], names: list[str], roles: Mapping[str, str]) -> str | None:
+    """The series whose rows are the points of the run: the loss, or else what the log has most of."""
+    known = (roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names)
+    axes = {roles.get(role) for role in (STEP, EPOCH, TIME)} | {EPOCH_LENGTH}
+    rest = [name for name in names if name not in axes]
+    return next(known, None) or max(rest, key=lambda name: sum(int(_present(rows, name).sum()) for rows in packs),
+                                    default=None)  # fmt: skip
+
+
+def _tell_collision(anomalies: Anomalies, name: str, done: str) -> None:
+    anomalies.note(f"most values share the {name!r} of another", done)
 
 
 def _once_each(packs: list[LogRows], name: str, guide: str | None) -> bool:

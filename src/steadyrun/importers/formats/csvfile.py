@@ -132,7 +132,7 @@ def _read_export(path: Path, key: str, anomalies: Anomalies) -> Log:
     )
 
 
-# YOLO's results.csv: losses in parts, whose sum is the loss.
+# YOLO's results.csv: losses in parts; the core sums them.
 
 
 _PARTS = (
@@ -141,26 +141,15 @@ _PARTS = (
 )  # fmt: skip
 
 
-def _loss_parts(names: list[str], split: str) -> tuple[str, ...]:
-    parts = tuple(name for name in names if name in {f"{split}/{part}" for part in _PARTS})
-    return parts if len(parts) > 1 else ()
-
-
 def _is_yolo(sample: FileSample) -> bool:
     if not detect(sample):
         return False
     names = names_of(sample)
-    return "epoch" in names and bool(_loss_parts(names, "train"))
+    return "epoch" in names and sum(f"train/{part}" in names for part in _PARTS) > 1
 
 
 def _read_yolo(path: Path, _key: str, anomalies: Anomalies) -> Log:
-    table = layout(path)
-    sums = {"loss": _loss_parts(table.names, "train"), "val_loss": _loss_parts(table.names, "val")}
-    return Log(
-        rows(path, table, anomalies),
-        sums={role: parts for role, parts in sums.items() if parts},
-        kind="mean of an epoch",
-    )
+    return Log(rows(path, layout(path), anomalies), kind="mean of an epoch")
 
 
 FORMATS = (

@@ -20,7 +20,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _GAP.split(line.strip().strip("|").strip())]
 
 
-def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     header = ""
     for number, line in lines:
         if _HEADER.match(line):
@@ -30,9 +30,6 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
             if not names:
                 anomalies.note("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
                 continue
-            parts = tuple(name for name in names if name.lower().startswith("loss "))
-            if parts:  # spaCy: a loss per component
-                log.sums["loss"] = parts
             fields = [(name, cell) for name, cell in zip(names, cells, strict=True) if ":" not in cell]
             yield pairs(fields, anomalies, number)
 
