@@ -357,7 +357,9 @@ def _manifest(
             "time": time.time(),
             "step_unit": axis.unit,
             "loss_kind": log.kind,
-            "roles": {role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series},
+            "roles": {
+                role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series
+            },
             "losses": [name for name in losses if name in run.series],
             "objective": objective,
             "config": log.config,

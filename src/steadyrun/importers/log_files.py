@@ -29,6 +29,7 @@ _LOGS = {
     ".db",
     ".err",
     ".sqlite",
+    ".sqlite3",
 }
 _NO_LOGS = re.compile(
     r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
@@ -152,7 +153,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
-    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name
+    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name or path.name == "log"  # Chainer's
     if not plausible or path.is_symlink() or _NO_LOGS.fullmatch(path.name) or not path.is_file():
         return
     try:

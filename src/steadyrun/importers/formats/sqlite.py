@@ -137,19 +137,16 @@ def _object(cell: Any) -> dict[str, Any]:
 
 
 def _runs(path: Path) -> list[SourceRun]:
-    """Every run of the table; if they cannot be listed, the file itself: reading says what is wrong."""
-    try:
-        with _opened(path) as database:
-            table = _best(database, path)
-            runs = RunCounter(run_columns(table.text + table.numbers))
-            if runs.columns:
-                wanted = ", ".join(map(_quoted, runs.columns))
-                for row in database.execute(f"SELECT {wanted} FROM {_quoted(table.name)}"):
-                    if not runs.add([[_word(cell)] for cell in row]):
-                        break
-            return runs.parts()
-    except LogError:
-        return [SourceRun("")]
+    """Every run of the table."""
+    with _opened(path) as database:
+        table = _best(database, path)
+        runs = RunCounter(run_columns(table.text + table.numbers))
+        if runs.columns:
+            wanted = ", ".join(map(_quoted, runs.columns))
+            for row in database.execute(f"SELECT {wanted} FROM {_quoted(table.name)}"):
+                if not runs.add([[_word(cell)] for cell in row]):
+                    break
+        return runs.parts()
 
 
 def _word(cell: Any) -> str:

@@ -27,6 +27,7 @@ from steadyrun.importers.series_roles import TIME, rank
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
+_TAIL = 2**16  # bytes in which the last line ends; zeros may follow it
 
 
 @dataclass(frozen=True)
@@ -358,8 +359,8 @@ class _Text:
 def _ended(path: Path) -> bool:
     """Whether the last line is whole: it has an end, or its last cell closes with a quote."""
     with path.open("rb") as file:
-        file.seek(-min(4, path.stat().st_size), 2)
-        return file.read().rstrip(b"\0")[-1:] in {b"\n", b"\r", b'"'}
+        file.seek(-min(_TAIL, path.stat().st_size), 2)
+        return file.read().rstrip(b"\0")[-1:] in {b"\n", b"\r", b'"', b""}
 
 
 def _without_last_cell(block: LogRows, name: str, anomalies: Anomalies) -> LogRows:
