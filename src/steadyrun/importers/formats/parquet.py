@@ -36,7 +36,7 @@ def _detect(sample: FileSample) -> bool:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as problem:
+    except (pa.ArrowException, OSError, ValueError) as problem:
         raise LogError(f"{path} is no whole Parquet file: {problem}") from problem
     if len(file.schema_arrow) > WIDEST:
         raise LogError(f"{path} has {len(file.schema_arrow):,} columns: this is no log of a training run")
@@ -95,7 +95,7 @@ def _batches(file: pq.ParquetFile, names: list[str], path: Path, anomalies: Anom
             done += batch.num_rows
             anomalies.progress(size * done // total)
             yield batch
-    except (pa.ArrowException, OSError) as problem:
+    except (pa.ArrowException, OSError, ValueError) as problem:
         raise LogError(f"{path}, after row {done:,}: {problem}") from problem
 
 

@@ -346,7 +346,7 @@ class _Text:
                 where = f"near byte {self.at - len(chunk):,}"
                 self._anomalies.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))
             if "\0" in text:
-                self._anomalies.note("bytes that are zero", "left out", count=text.count("\0"))
+                self._anomalies.note("zero bytes", "left out", f"near byte {self.at - len(chunk):,}", text.count("\0"))
             self._unread += text.replace("\0", "").encode()
         start, self._unread = self._unread[:size], self._unread[size:]
         return start
