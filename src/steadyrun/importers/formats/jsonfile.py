@@ -131,6 +131,7 @@ def _axis(entries: list[Mapping[str, Any]], name: str | None) -> Floats | None:
 
 
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.S)
+_LONGEST_ENTRY = 2**20  # characters of an entry that is cut off: what fails earlier is not JSON
 _BRACKETS = {"[": "]", "{": "}"}
 
 
@@ -207,6 +208,8 @@ def _parsed_file(path: Path) -> tuple[Any, str]:
     try:
         return json.loads(text, parse_float=exact), ""
     except json.JSONDecodeError as problem:
+        if len(text) - problem.pos > _LONGEST_ENTRY:
+            raise
         whole, closing = _up_to_last_entry(text)
         if problem.pos < whole or not whole:
             raise
@@ -233,16 +236,17 @@ def _content(sample: FileSample) -> Any:
     """The file's content for detection: whole where it is small, else None."""
     if sample.path.suffix.lower() != ".json" and not sample.head.lstrip().startswith((b"{", b"[")):
         return None
-    try:
-        about = sample.path.stat()
-        return _whole(sample.path, about.st_mtime_ns) if about.st_size <= LARGEST_JSON else None
-    except (ValueError, RecursionError, OSError):
-        return None
+    about = sample.path.stat()
+    return _whole(sample.path, about.st_mtime_ns) if about.st_size <= LARGEST_JSON else None
 
 
 @lru_cache(maxsize=1)
 def _whole(path: Path, _changed: int) -> Any:
-    return _parsed_file(path)[0]
+    """Kept, for every format asks it of the same file."""
+    try:
+        return _parsed_file(path)[0]
+    except (ValueError, RecursionError, OSError):
+        return None
 
 
 # -- Megatron's golden values: {"lm loss": {"values": {"1": 12.9, …}}}, or a list with a start and an interval --------
