@@ -239,6 +239,14 @@ def test_a_database_without_a_log_says_what_it_has(tmp_path: Path) -> None:
         points(tmp_path / "people.db")
 
 
+def test_aim_s_own_storage_names_the_export(tmp_path: Path) -> None:
+    for name in ("seqs", "meta"):
+        (tmp_path / ".aim" / name).mkdir(parents=True)
+    (tmp_path / ".aim" / "VERSION").write_text("3")
+    with pytest.raises(LogError, match="Export it with Aim"):
+        points(tmp_path / ".aim")
+
+
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 

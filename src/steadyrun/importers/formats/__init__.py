@@ -7,6 +7,7 @@ Output: rows under the names of the log.
 from __future__ import annotations
 
 from steadyrun.importers.formats import (
+    aim,
     csvfile,
     jsonfile,
     mlflow,
@@ -21,6 +22,7 @@ from steadyrun.importers.log_rows import Format
 
 FORMATS: tuple[Format, ...] = (
     tensorboard.FORMAT,
+    aim.FORMAT,
     wandb.FORMAT,
     mlflow.FORMAT,
     sqlite.FORMAT,
