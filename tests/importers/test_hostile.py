@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,25 @@ def parquet() -> bytes:
 
 
 LOGS["a.parquet"] = parquet()
+
+
+def database() -> bytes:
+    held = sqlite3.connect(":memory:")
+    held.execute("CREATE TABLE metrics (run_name TEXT, timestamp TEXT, step INTEGER, metrics TEXT)")
+    entries = [("a", f"2025-01-01T00:00:{step:02d}", step, json.dumps({"loss": 9 / (step + 1)})) for step in range(20)]
+    held.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?)", entries)
+    held.commit()
+    return held.serialize()
+
+
+LOGS["a.db"] = database()
+LOGS["long.csv"] = b"timestamp,metric_name,value\n" + b"".join(
+    b"%d,%s,%f\n" % (step, name, 9 / (step + 1)) for name in (b"loss", b"val:loss") for step in range(30)
+)
+LOGS["curves.json"] = json.dumps({"loss": {"train": {"x": [1, 2, 3], "y": [1.5, 1.4, 1.3]}}}).encode()
+LOGS["lists.json"] = json.dumps(
+    {"train": [{"epoch": 1, "loss": 1.5}, {"epoch": 2, "loss": 1.4}], "val": [{"epoch": 1, "loss": 1.6}]}
+).encode()
 
 
 def imports_or_says_why(path: Path) -> None:

@@ -13,7 +13,7 @@ from steadyrun.cli import app
 from steadyrun.importers.series_roles import ROLES
 
 PAGES = Path(__file__).parents[2] / "docs" / "import"
-MINE = ("huggingface", "lightning", "keras", "yolo", "csv-json-parquet", "stdout-logs")
+MINE = ("huggingface", "lightning", "keras", "yolo", "csv-json-parquet", "stdout-logs", "trackers")
 BLOCK = re.compile(r"(?:^`(?P<path>[^`\n]+)`:\n\n)?^```(?P<kind>csv|json|text|console)\n(?P<body>.*?)^```", re.M | re.S)
 
 

@@ -29,6 +29,7 @@ _LOGS = {
     ".db",
     ".err",
     ".sqlite",
+    ".sqlite3",
 }
 _NO_LOGS = re.compile(
     r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
@@ -114,7 +115,7 @@ def _detected(path: Path) -> Format:
 def _parts(path: Path, form: Format) -> list[LogPlace]:
     if form.parts is None:
         return [LogPlace(path, form, _name(path))]
-    return [LogPlace(path, form, part.name, part.key) for part in form.parts(path)]
+    return [LogPlace(path, form, part.name or _name(path), part.key) for part in form.parts(path)]
 
 
 def _below(folder: Path, wanted: Format | None, root: Path) -> Iterator[LogPlace]:
@@ -152,7 +153,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
-    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name
+    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name or path.name == "log"  # Chainer's
     if not plausible or path.is_symlink() or _NO_LOGS.fullmatch(path.name) or not path.is_file():
         return
     try:

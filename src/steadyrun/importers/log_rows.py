@@ -94,7 +94,10 @@ class FileSample:
 
 @dataclass(frozen=True)
 class SourceRun:
-    """One run within a source that holds several, such as a database; `key` is the format's own."""
+    """One run within a source that may hold several, such as a database; `key` is the format's own.
+
+    A run without a name is called as its file is.
+    """
 
     name: str
     key: str = ""

@@ -98,7 +98,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         "global_step", "train_global_step", "trainer_global_step", "iteration", "iter", "num_updates", "step", "steps",
         "train_step", "training_step", "current_steps", "current_step", "iterations", "iter_num", "update", "updates",
-        "s", "_step",
+        "s", "_step", "total_timesteps", "time_total_timesteps", "timesteps_total", "training_iteration",
     ),
     EPOCH: ("epoch", "train_epoch", "trainer_epoch", "epochs", "ep", "e"),
     TIME: ("_timestamp", "wall_time", "timestamp", "unix_time", "time"),

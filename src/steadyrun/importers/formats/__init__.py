@@ -7,11 +7,13 @@ Output: rows under the names of the log.
 from __future__ import annotations
 
 from steadyrun.importers.formats import (
+    aim,
     csvfile,
     jsonfile,
     mlflow,
     parquet,
     printed_text,
+    sqlite,
     tensorboard,
     trainer_state,
     wandb,
@@ -20,8 +22,10 @@ from steadyrun.importers.log_rows import Format
 
 FORMATS: tuple[Format, ...] = (
     tensorboard.FORMAT,
+    aim.FORMAT,
     wandb.FORMAT,
     mlflow.FORMAT,
+    sqlite.FORMAT,
     parquet.FORMAT,
     trainer_state.FORMAT,
     *jsonfile.FORMATS,

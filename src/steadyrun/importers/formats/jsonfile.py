@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import LARGEST_JSON, binary, decoded, lines
-from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
+from steadyrun.importers.formats.json_curves import counts, curves, read_curves
+from steadyrun.importers.formats.long_table import Points
+from steadyrun.importers.formats.table_columns import LongColumns, in_context, long_columns, seconds
+from steadyrun.importers.log_rows import PACK, WIDEST, Anomalies, FileSample, Format, Log, Row, packed
 from steadyrun.importers.number_text import TooLargeError, value
+from steadyrun.importers.series_roles import EPOCH, STEP, TIME, rank, spellings
+from steadyrun.signals.curves import Floats
 
 # Rows out of JSON objects: nested names joined, strings that spell numbers read, evaluation told from training.
 
 
-_DEPTH = 4
+_DEPTH = 8
+_SAMPLE = 20  # objects that tell whether each is a row or a point
+_SETTINGS = frozenset({"config", "hparams", "hyperparameters", "params", "args", "env_config"})
 SPLITS = ("mode", "split", "phase", "stage", "subset")
-HELD_OUT = {"val", "valid", "validation", "eval", "evaluation", "test", "dev"}
-_NAMES, _VALUES = ("name", "tag", "metric", "key", "metric_name"), ("value", "scalar", "metric_value")
+HELD_OUT = {"val", "valid", "validation", "validate", "eval", "evaluation", "test", "dev"}
+_OF_THE_RUN = (STEP, EPOCH, TIME, "lr", "grad_norm", "loss_scale")  # the same in training and in an evaluation
 
 
 def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> dict[str, float]:
@@ -35,40 +45,94 @@ def row_of(entry: Mapping[str, Any], anomalies: Anomalies, where: str = "") -> d
             continue
         if number is not None:
             row[name] = number
-    return _of_split(_long(entry, row), entry)
+    return _of_split(row, entry)
 
 
 def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Names joined with `/`; settings, and objects that say they are a picture or a table, are no measurements."""
     for key, item in entry.items():
         name = f"{prefix}{key}"
-        if isinstance(item, dict):
-            if depth > 1:
-                yield from _flat(item, f"{name}/", depth - 1)
-        else:
+        if not isinstance(item, dict):
             yield name, item
-
-
-def _long(entry: Mapping[str, Any], row: dict[str, float]) -> dict[str, float]:
-    """An object that holds one metric, its name in one field and its value in another."""
-    name = next((entry[key] for key in _NAMES if isinstance(entry.get(key), str)), None)
-    field = next((key for key in _VALUES if key in row), None)
-    if name is None or field is None:
-        return row
-    return {key: number for key, number in row.items() if key != field} | {name: row[field]}
+        elif depth > 1 and str(key).lower() not in _SETTINGS and "_type" not in item:
+            yield from _flat(item, f"{name}/", depth - 1)
 
 
 def _of_split(row: dict[str, float], entry: Mapping[str, Any]) -> dict[str, float]:
     """Names of a row that says of itself that it is an evaluation, with `val_` in front."""
     split = next((str(entry[key]).lower() for key in SPLITS if isinstance(entry.get(key), str)), "")
-    if split not in HELD_OUT:
-        return row
-    return {
-        f"val_{name}" if "loss" in name.lower() and "val" not in name.lower() else name: number
-        for name, number in row.items()
-    }
+    return {held_out_name(name): number for name, number in row.items()} if split in HELD_OUT else row
+
+
+@lru_cache(maxsize=WIDEST)
+def held_out_name(name: str) -> str:
+    """What a series of training is called in an evaluation: with `val_` in front, unless it says so itself."""
+    if HELD_OUT & set(spellings(name)[1].split("_")):
+        return name
+    return name if any(rank(role, name) is not None for role in _OF_THE_RUN) else f"val_{name}"
+
+
+def _log(entries: Iterable[tuple[str, Any]], path: Path, anomalies: Anomalies) -> Log:
+    """The log of objects, each with where it stands: one row each, or one point each if they are a long table."""
+    rest = iter(entries)
+    first = list(islice(rest, _SAMPLE))
+    columns = _long([entry for _, entry in first])
+    if columns is None:
+        return Log(packed(row for where, entry in chain(first, rest) if (row := row_of(entry, anomalies, where))))
+    points = Points(path, anomalies)
+    everything = chain(first, rest)
+    while pack := list(islice(everything, PACK)):
+        numbers = [row_of(entry, anomalies, where).get(columns.value) for where, entry in pack]
+        names = [str(entry.get(columns.name or "") or "") for _, entry in pack]
+        there = [at for at, number in enumerate(numbers) if number is not None and names[at]]
+        if len(there) < len(pack):
+            anomalies.note("objects without a name and a number", "left out", count=len(pack) - len(there))
+        entries_there = [pack[at][1] for at in there]
+        contexts = [str(entry.get(columns.context or "") or "") for entry in entries_there]
+        points.add(
+            [in_context(names[at], context) for at, context in zip(there, contexts, strict=True)],
+            np.array([numbers[at] for at in there], float),
+            step=_axis(entries_there, columns.step),
+            epoch=_axis(entries_there, columns.epoch),
+            timestamp=_axis(entries_there, columns.time),
+        )
+    return points.log()
+
+
+def _long(entries: list[Mapping[str, Any]]) -> LongColumns | None:
+    """The fields of objects that hold one point each; None if they hold whole rows."""
+    fields = dict.fromkeys(name for entry in entries for name in entry)
+    text = [name for name in fields if any(isinstance(entry.get(name), str) for entry in entries)]
+    numbers = [name for name in fields if any(_numeric(entry.get(name)) for entry in entries)]
+    columns = long_columns([name for name in text if name not in numbers], numbers)
+    alike = columns and columns.name and all(entry.get(columns.name) and columns.value in entry for entry in entries)
+    return columns if alike else None
+
+
+def _numeric(item: Any) -> bool:
+    try:
+        return value(item) is not None
+    except TooLargeError:
+        return False
+
+
+def _axis(entries: list[Mapping[str, Any]], name: str | None) -> Floats | None:
+    """A field of objects as numbers, dates as seconds; NaN if it is missing."""
+    if name is None:
+        return None
+    items = [entry.get(name) for entry in entries]
+    dates = [seconds(item) if isinstance(item, str) else None for item in items]
+    pairs = zip(items, dates, strict=True)
+    found = [(value(item) if _numeric(item) else None) if date is None else date for item, date in pairs]
+    return np.array([math.nan if number is None else number for number in found], float)
 
 
 # JSON lines: one object per line.
+
+
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.S)
+_LONGEST_ENTRY = 2**20  # characters of an entry that is cut off: what fails earlier is not JSON
+_BRACKETS = {"[": "]", "{": "}"}
 
 
 def exact(text: str) -> float | str:
@@ -80,7 +144,7 @@ def exact(text: str) -> float | str:
 def parsed(line: str) -> Any:
     """A line of JSON; None where it is none. Python's reader takes NaN and Infinity, too."""
     try:
-        return json.loads(line, parse_float=exact)
+        return json.loads(line.strip().removesuffix(","), parse_float=exact)
     except (ValueError, RecursionError):
         return None
 
@@ -96,10 +160,10 @@ def _is_json_lines(sample: FileSample) -> bool:
 
 
 def _read_lines(path: Path, _key: str, anomalies: Anomalies) -> Log:
-    return Log(packed(_rows(path, anomalies)))
+    return _log(_objects(path, anomalies), path, anomalies)
 
 
-def _rows(path: Path, anomalies: Anomalies) -> Iterator[Row]:
+def _objects(path: Path, anomalies: Anomalies) -> Iterator[tuple[str, Any]]:
     objects = 0
     for number, line in lines(path, anomalies):
         if not line.strip():
@@ -109,8 +173,7 @@ def _rows(path: Path, anomalies: Anomalies) -> Iterator[Row]:
             anomalies.note("lines that are no JSON object", "left out", f"line {number:,}")
             continue
         objects += 1
-        if row := row_of(entry, anomalies, f"line {number:,}"):
-            yield row
+        yield f"line {number:,}", entry
     if not objects:
         raise LogError(f"{path}: no line is a JSON object")
 
@@ -126,32 +189,64 @@ def loaded(path: Path, anomalies: Anomalies) -> Any:
             f"{path} has {size / 2**20:,.0f} MB, more than the {LARGEST_JSON // 2**20} that one JSON file may have"
         )
     try:
-        content = json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
+        content, cut = _parsed_file(path)
     except json.JSONDecodeError as problem:
         raise LogError(
             f"{path}, line {problem.lineno}, column {problem.colno}: {problem.msg}. Is it cut off?"
         ) from problem
     except (ValueError, RecursionError) as problem:
         raise LogError(f"{path} is no JSON: {problem}") from problem
+    if cut:
+        anomalies.note("a JSON file that is cut off", "read up to its last whole entry", cut)
     anomalies.progress(size)
     return content
+
+
+def _parsed_file(path: Path) -> tuple[Any, str]:
+    """A JSON file and, if it is cut off, the line at which its last whole entry ends; the rest is left out."""
+    text = decoded(path.read_bytes()).removeprefix("\ufeff").strip("\0 \n\r\t")
+    try:
+        return json.loads(text, parse_float=exact), ""
+    except json.JSONDecodeError as problem:
+        if len(text) - problem.pos > _LONGEST_ENTRY:
+            raise
+        whole, closing = _up_to_last_entry(text)
+        if problem.pos < whole or not whole:
+            raise
+        return json.loads(text[:whole] + closing, parse_float=exact), f"line {text.count(chr(10), 0, whole) + 1:,}"
+
+
+def _up_to_last_entry(text: str) -> tuple[int, str]:
+    """How much of a text is whole entries of a list, and the brackets that close what is open there."""
+    opened: list[str] = []
+    whole, closing = 0, ""
+    for match in _TOKENS.finditer(text):
+        token = match[0]
+        if token in _BRACKETS:
+            opened.append(_BRACKETS[token])
+        elif token in ("}", "]"):
+            if not opened or opened.pop() != token:
+                return 0, ""
+            if opened and opened[-1] == "]":
+                whole, closing = match.end(), "".join(reversed(opened))
+    return whole, closing
 
 
 def _content(sample: FileSample) -> Any:
     """The file's content for detection: whole where it is small, else None."""
     if sample.path.suffix.lower() != ".json" and not sample.head.lstrip().startswith((b"{", b"[")):
         return None
-    try:
-        return (
-            _whole(sample.path, sample.path.stat().st_mtime_ns) if sample.path.stat().st_size <= LARGEST_JSON else None
-        )
-    except (ValueError, RecursionError, OSError):
-        return None
+    about = sample.path.stat()
+    return _whole(sample.path, about.st_mtime_ns) if about.st_size <= LARGEST_JSON else None
 
 
 @lru_cache(maxsize=1)
 def _whole(path: Path, _changed: int) -> Any:
-    return json.loads(decoded(path.read_bytes()).removeprefix("\ufeff"), parse_float=exact)
+    """Kept, for every format asks it of the same file."""
+    try:
+        return _parsed_file(path)[0]
+    except (ValueError, RecursionError, OSError):
+        return None
 
 
 # -- Megatron's golden values: {"lm loss": {"values": {"1": 12.9, …}}}, or a list with a start and an interval --------
@@ -222,6 +317,8 @@ def _columns_below(content: Mapping[str, Any], prefix: str, depth: int) -> Itera
     for name, column in content.items():
         if isinstance(column, list):
             yield f"{prefix}{name}", column
+        elif isinstance(column, dict) and counts(column):  # pandas' to_json
+            yield f"{prefix}{name}", list(column.values())
         elif isinstance(column, dict) and depth > 1:
             yield from _columns_below(column, f"{prefix}{name}/", depth - 1)
 
@@ -258,7 +355,11 @@ def _history_rows(columns: Mapping[str, list[Any]], anomalies: Anomalies) -> Ite
 
 
 def _records(content: Any) -> list[Any] | None:
-    """A list of objects, itself or the longest under a name."""
+    """A list of objects, itself or the longest under a name, or those that an object has by epoch or step."""
+    if isinstance(content, dict) and content and all(isinstance(entry, dict) for entry in content.values()):
+        by_count = counts(content)
+        role = "epoch" if by_count in ([*range(len(content))], [*range(1, len(content) + 1)]) else "step"
+        return [{role: at} | entry for at, entry in zip(by_count, content.values(), strict=bool(by_count))] or None
     if isinstance(content, dict):
         lists = [
             records
@@ -273,17 +374,22 @@ def _read_records(path: Path, _key: str, anomalies: Anomalies) -> Log:
     records = _records(loaded(path, anomalies))
     if records is None:
         raise LogError(f"{path} has no list of objects")
-    return Log(
-        packed(
-            row_of(record, anomalies, f"entry {index}")
-            for index, record in enumerate(records)
-            if isinstance(record, dict)
-        )
-    )
+    objects = ((f"entry {index}", record) for index, record in enumerate(records) if isinstance(record, dict))
+    return _log(objects, path, anomalies)
+
+
+def _read_curves(path: Path, _key: str, anomalies: Anomalies) -> Log:
+    return read_curves(loaded(path, anomalies), path, anomalies)
 
 
 FORMATS = (
     Format("golden", "Megatron golden values", lambda sample: _golden(_content(sample)), _read_golden),
+    Format(
+        "curves",
+        "JSON with a curve per series (ClearML, Comet, plots)",
+        lambda sample: bool(curves(_content(sample))),
+        _read_curves,
+    ),
     Format("history", "history JSON (Keras)", lambda sample: _columns(_content(sample)) is not None, _read_history),
     Format("records", "JSON list of objects", lambda sample: _records(_content(sample)) is not None, _read_records),
     Format("jsonl", "JSON lines", _is_json_lines, _read_lines),
