@@ -23,7 +23,7 @@ from steadyrun.importers.number_text import NUMBER
 from steadyrun.importers.series_roles import HELD_OUT, TRAIN
 
 _SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?s)?(?!\w)))"
-TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])({_SPECIAL}|{NUMBER})", re.I)
+TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
 """A number, with the second of two blanks in front of it: padding does not change the shape of a line."""
 
 _GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
@@ -232,8 +232,8 @@ class _Learner:
     def _value(self, index: int, phrase: str, separator: str, text: str, after: str) -> None:
         if _SOURCE.match(text.rpartition("[")[2].rpartition("(")[2]) and after[:1] in ("]", ")", ":") and text[:1] != ":":
             return  # a line of code
-        if self.of.found[index][-1].isdigit() and re.match(r"\.\d|[A-Za-z_]*\d", after):
-            return  # half of an identifier
+        if re.match(r"\.\w|[A-Za-z_]{0,20}\d", after):
+            return  # half of an identifier, or of the name of a file
         strong = separator[:1] in (":", "=", "-") or separator in ("is", "was")
         name = metric_name(phrase, strong)
         word = self.of.found[index][-1].isalpha() and not strong and not (name and is_noun(name))

@@ -23,6 +23,7 @@ from steadyrun.importers.series_roles import HELD_OUT, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
+_LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 20_000  # of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
@@ -245,15 +246,15 @@ def _has_loss(row: Row) -> bool:
 
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
-    rows = list(islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), 300))
-    kinds = Counter(_kind(row) for row in rows)
-    if not kinds:
-        return False
-    kind, count = kinds.most_common(1)[0]
-    alike = [row for row in rows if _kind(row) == kind]
-    if count >= 2 and kind[1]:
-        return len({(row.get("epoch"), row.get("step")) for row in alike}) >= (2 if has_loss(kind[0]) else _REPEATED)
-    return has_loss(kind[0]) and len({tuple(row.values()) for row in alike}) >= _REPEATED
+    places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
+    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
+        kind = _kind(row)
+        where = (row.get("epoch"), row.get("step")) if kind[1] else tuple(row.values())
+        known = places.setdefault(kind, set())
+        known.add(where)
+        if len(known) >= (2 if kind[1] and has_loss(kind[0]) else _REPEATED) and (kind[1] or has_loss(kind[0])):
+            return True
+    return False
 
 
 def _kind(row: Row) -> tuple[str, bool]:

@@ -55,7 +55,7 @@ _FILE = re.compile(r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|p
 _NOT_METRICS = frozenset({
     "gb", "mb", "kb", "gib", "mib", "ms", "s", "sec", "secs", "seconds", "min", "mins", "h", "hours", "it/s", "cuda",
     "gpu", "cpu", "rank", "local_rank", "device", "line", "pid", "port", "version", "seed", "file", "eta", "id", "ip",
-    "v_num", "warnings.warn", "exit code", "errno", "rpc_code",
+    "v_num", "warnings.warn", "code", "errno", "rpc_code",
 })  # fmt: skip
 _LONGEST, _MOST_WORDS = 100, 4
 _NOUN_ALIASES = {"l.r.": "lr", "l.r": "lr"}
@@ -116,7 +116,7 @@ def metric_name(phrase: str, separated: bool) -> str | None:
     low = name.lower()
     if not name or len(name) > _LONGEST or not _NAME.fullmatch(name) or name.count("(") != name.count(")"):
         return None
-    if low in _NOT_METRICS or low in _STOP or _FILE.search(name) or re.split(r"[/.]", low)[-1] in _SPELLED:
+    if low.split()[-1] in _NOT_METRICS or low in _STOP or _FILE.search(name) or re.split(r"[/.]", low)[-1] in _SPELLED:
         return None
     return _NOUN_ALIASES.get(low, name)
 
