@@ -28,6 +28,9 @@ _MOST_SHAPES = 20_000  # of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
+_WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
+    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis ", re.I
+)
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
 _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
@@ -65,7 +68,7 @@ class _Reader:
         plain = normal(line)
         parts = TOKEN.split(plain)
         if len(parts) == 1:
-            self.titled = self.titled and not line.strip() or bool(_TITLE.match(line))
+            self.titled = bool(_TITLE.match(line))
             return
         said = self._template(plain, parts)
         if said.values or said.heading:
@@ -77,8 +80,8 @@ class _Reader:
         if known is None:
             if len(self.shapes) >= _MOST_SHAPES:
                 self.shapes.clear()
-            settings = _DUMP.search(line) or len(_FLAG.findall(line)) > 1
-            known = self.shapes[shape] = Template() if settings else learnt(line, parts)
+            other = not _WORTH.search(line) or _DUMP.search(line) or len(_FLAG.findall(line)) > 1
+            known = self.shapes[shape] = Template() if other else learnt(line, parts)
         return known
 
     def _row(self, said: Template, texts: list[str], number: int) -> Iterator[Row]:
