@@ -15,6 +15,7 @@ from steadyrun.importers.formats.dialects.printed_names import (
     MARK,
     SETTING,
     count_word,
+    has_loss,
     is_noun,
     metric_name,
     name_of,
@@ -31,6 +32,7 @@ _WHOLE = re.compile(r"\d[\d,_]*+")
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
+_BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
     r"\s{0,2}(?:(?:tensor|array|Array|DeviceArray|np\.float\d{1,3})?[\[({'\"]{1,3}|)\s{0,2}$"
@@ -40,7 +42,7 @@ _RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I
 _SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
 _PREFIX = 200  # characters of a line in which a logger names the level
-_FRONT = re.compile(r"\s{0,2}(?:[|:\]]|- )")
+_FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
 
 
 def normal(line: str) -> str:
@@ -186,7 +188,9 @@ class _Learner:
             return
         if total is not None:
             self._fraction(first, text, after)
-        elif phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first):
+        elif (
+            phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first)
+        ):
             self._pend(phrase)
             self._count("step", first, None, COUNTS.index("step"))
             behind = _BEHIND.match(after)
@@ -223,27 +227,45 @@ class _Learner:
             self.said.bar, self.brackets = True, [*self.brackets, first]
         elif before.endswith("[") and behind.startswith(("]", "(")):
             self.brackets.append(first)
-        elif before == ":" and after.startswith(" "):
+        elif before == ":" and after.startswith(" ") or _BATCHES.match(after):
             self.brackets.append(first)
 
     def _clock(self, index: int) -> bool:
         return index < len(self.of.found) and self.of.joined(index) == ":"
 
     def _value(self, index: int, phrase: str, separator: str, text: str, after: str) -> None:
-        if _SOURCE.match(text.rpartition("[")[2].rpartition("(")[2]) and after[:1] in ("]", ")", ":") and text[:1] != ":":
+        if (
+            _SOURCE.match(text.rpartition("[")[2].rpartition("(")[2])
+            and after[:1] in ("]", ")", ":")
+            and text[:1] != ":"
+        ):
             return  # a line of code
+        if text.endswith(":") and after.startswith(" - ") and not is_noun(phrase) and self._begins(index):
+            return  # `module:120 - `, as some loggers print it
         if re.match(r"\.\w|[A-Za-z_]{0,20}\d", after):
             return  # half of an identifier, or of the name of a file
         strong = separator[:1] in (":", "=", "-") or separator in ("is", "was")
         name = metric_name(phrase, strong)
+        if separator == "of" and self.of.whole(index) and re.match(r" [A-Za-z]{3}", after):
+            return  # `a loss of 3 samples`
         word = self.of.found[index][-1].isalpha() and not strong and not (name and is_noun(name))
         self.tainted = word and after.startswith(" ")  # `number of nan iterations: 0`
         if name is None or word:
             return
         if strong or is_noun(name):
             self.said.values.append((name, index))
-        elif not separator and name == phrase and " " not in name and not re.match(r" [A-Za-z]{3}", after):
+        elif (
+            not separator
+            and name == phrase
+            and " " not in name
+            and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
+        ):
             self.weak.append((name, index))
+
+    def _begins(self, index: int) -> bool:
+        """Whether nothing that was said stands in front of a whole number."""
+        said = self.said
+        return self.of.whole(index) and said.step is None and said.epoch is None and not said.values
 
     def _places(self) -> None:
         """What the fractions in brackets are: with two of them, `[0/25][10/500]`, the first counts epochs."""
@@ -277,7 +299,7 @@ class _Learner:
             held_out = next((held for at, held in reversed(marks) if at < start), False)
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
-            elif held_out and "loss" in name.lower() and not words & (TRAIN | HELD_OUT):
+            elif held_out and has_loss(name) and not words & (TRAIN | HELD_OUT):
                 name = f"val_{name}"
             losses = losses or ("loss" in words and bool(words & TRAIN))
             named.setdefault(name, index)  # the first counts: totals and averages come later

@@ -29,7 +29,8 @@ _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", r
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
-    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis ", re.I
+    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis ",
+    re.I,
 )
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
@@ -169,8 +170,11 @@ class _Reader:
 
 
 def _held_out(name: str) -> str:
-    named = set(re.split(r"[\W_]+", name.lower()))
-    return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
+    return f"val_{name}" if has_loss(name) and not _words(name) & (HELD_OUT | TRAIN) else name
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\W_]+", name.lower()))
 
 
 class _Steps:
@@ -223,12 +227,14 @@ class _Settings:
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
 
 
-def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     read_rows = _read_rows(lines, anomalies)
     ahead = list(islice(read_rows, _AHEAD))
     steps, settings = _Steps(ahead), _Settings(ahead)
-    if any(name.lower() == "cost" for row in ahead for name in row) and not any(map(_has_loss, ahead)):
-        _log.roles.update({"loss": next(name for row in ahead for name in row if name.lower() == "cost")})
+    names = {name for row in ahead for name in row}
+    cost = next((name for name in names if name.lower() == "cost"), None)
+    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names):
+        log.roles["loss"] = cost
     count = len(ahead)
     for index, row in enumerate(chain(ahead, read_rows)):
         kept = settings.left_out(row, index < count)
@@ -243,27 +249,18 @@ def _read_rows(lines: Lines, anomalies: Anomalies) -> Iterator[Row]:
     yield from reader.ended()
 
 
-def _has_loss(row: Row) -> bool:
-    return any(has_loss(name) for name in row)
-
-
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
     places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
     for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
-        kind = _kind(row)
-        where = (row.get("epoch"), row.get("step")) if kind[1] else tuple(row.values())
-        known = places.setdefault(kind, set())
-        known.add(where)
-        if len(known) >= (2 if kind[1] and has_loss(kind[0]) else _REPEATED) and (kind[1] or has_loss(kind[0])):
+        names = [name for name in row if name not in _AXIS]
+        about = next((name for name in names if has_loss(name)), names[0])
+        placed, loss = "step" in row or "epoch" in row, has_loss(about)
+        alike = places.setdefault((about, placed), set())
+        alike.add((row.get("epoch"), row.get("step")) if placed else tuple(row.values()))
+        if len(alike) >= (2 if placed and loss else _REPEATED) and (placed or loss):
             return True
     return False
-
-
-def _kind(row: Row) -> tuple[str, bool]:
-    """What a row is about: its first loss, else its first value, and whether it says where it stands."""
-    names = [name for name in row if name not in _AXIS]
-    return next((name for name in names if has_loss(name)), names[0]), "step" in row or "epoch" in row
 
 
 DIALECT = Dialect(

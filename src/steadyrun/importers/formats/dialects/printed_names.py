@@ -6,9 +6,7 @@ import re
 
 from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
 
-MARK = re.compile(
-    rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
-)
+MARK = re.compile(rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I)
 """A word that says which data the numbers behind it are about."""
 
 COUNTS = ("num_updates", "global_step", "iter", "step", "update", "batch", "episode")
@@ -50,6 +48,7 @@ _STOP = frozenset({
     "has", "had", "are", "be", "info", "warning", "error", "debug", "took", "so",
 })  # fmt: skip
 _DELIMITER = re.compile(r"[,;|\[\]{}<>\"=:!?&~(]|\s[-–—>*#•@]{1,3}(?:\s|$)|\s{2}|^[-–—>*#•]{1,3}\s|\.\s|\)(?=\s*\w)")
+_ASIDE = re.compile(r" ?\([^()]{0,40}\)(?= (?:at|after|for|in|on) )")  # `loss (for one batch) at step`
 _NAME = re.compile(r"[A-Za-z_][\w ./@%+*'$()-]*+")
 _FILE = re.compile(r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so)$|\\|//", re.I)
 _NOT_METRICS = frozenset({
@@ -63,7 +62,7 @@ _NOUN_ALIASES = {"l.r.": "lr", "l.r": "lr"}
 
 def name_of(front: str) -> str:
     """The words in front of a number that may hold its name: those behind whatever ends something else."""
-    text, suffix = _parenthesised(front.rstrip())
+    text, suffix = _parenthesised(_ASIDE.sub("", front).rstrip())
     phrase = _DELIMITER.split(text)[-1].strip(" '\"#*•>-_$")
     return f"{' '.join(phrase.split())}{suffix}" if phrase else ""
 
@@ -99,7 +98,8 @@ def is_noun(name: str) -> bool:
 
 
 def has_loss(name: str) -> bool:
-    low = name.lower()
+    """Whether a name says that it is a loss."""
+    low = name.lower().replace("-", "_").replace(" ", "_")
     return any(word in low for word in LOSS_WORDS)
 
 
