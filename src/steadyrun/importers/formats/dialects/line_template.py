@@ -225,9 +225,11 @@ class _Learner:
         before, behind = text.rstrip(), after.lstrip()
         if before.endswith(("|", "━", "%")) and (behind.startswith("[") or self._clock(first + 2)):
             self.said.bar, self.brackets = True, [*self.brackets, first]
-        elif before.endswith("[") and behind.startswith(("]", "(")):
-            self.brackets.append(first)
-        elif before == ":" and after.startswith(" ") or _BATCHES.match(after):
+        elif (
+            (before.endswith("[") and behind.startswith(("]", "(")))
+            or (before == ":" and after.startswith(" "))
+            or _BATCHES.match(after)
+        ):
             self.brackets.append(first)
 
     def _clock(self, index: int) -> bool:

@@ -34,6 +34,8 @@ _WORTH = re.compile(  # what a line has to have, so that it is looked at more cl
 )
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
+_WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
+
 _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
 count with a word; and whether a row has no place of its own."""
@@ -223,7 +225,8 @@ class _Settings:
     def _kept(self, name: str, row: Row, loose: bool) -> bool:
         if not loose:
             return is_noun(name) or has_loss(name) or self.placed[name] > 1
-        here = (self.begun or "epoch" in row or "step" in row) and (has_loss(name) or is_noun(name))
+        metric = (has_loss(name) or is_noun(name)) and not _words(name) & _WEIGHTS
+        here = metric and (self.begun or "epoch" in row or "step" in row)
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
 
 

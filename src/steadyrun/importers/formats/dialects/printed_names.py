@@ -47,7 +47,9 @@ _STOP = frozenset({
     "a", "an", "the", "with", "at", "for", "of", "to", "in", "and", "is", "was", "on", "by", "after", "from", "got",
     "has", "had", "are", "be", "info", "warning", "error", "debug", "took", "so",
 })  # fmt: skip
-_DELIMITER = re.compile(r"[,;|\[\]{}<>\"=:!?&~(]|\s[-–—>*#•@]{1,3}(?:\s|$)|\s{2}|^[-–—>*#•]{1,3}\s|\.\s|\)(?=\s*\w)")
+_DELIMITER = re.compile(
+    r"[,;|\[\]{}<>\"=:!?&~(]|\s[-\u2013\u2014>*#•@]{1,3}(?:\s|$)|\s{2}|^[-\u2013\u2014>*#•]{1,3}\s|\.\s|\)(?=\s?\w)"
+)
 _ASIDE = re.compile(r" ?\([^()]{0,40}\)(?= (?:at|after|for|in|on) )")  # `loss (for one batch) at step`
 _NAME = re.compile(r"[A-Za-z_][\w ./@%+*'$()-]*+")
 _FILE = re.compile(r"\.(?:py|cc|cpp|cu|h|hpp|js|ts|sh|rs|go|json|ya?ml|txt|log|pth?|ckpt|bin|npy|csv|so)$|\\|//", re.I)

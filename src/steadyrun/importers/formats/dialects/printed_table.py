@@ -1,6 +1,6 @@
 """Tables that a program prints (fastai, spaCy, skorch, JDE, YOLO): a line of names, then lines with as many numbers.
 
-A new line of names begins another table. Rows that end in a progress bar are running means: the last of an epoch counts.
+A new line of names begins another table. Rows that end in a progress bar are running means: the last counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
         if _HEADER.match(line):
             header = line
         elif header and (match := _ROW.match(line)):
-            names, cells = _aligned(header, line[: match.start("bar")] if match["bar"] else line)
+            names, cells = _table(header, line, match)
             if not names:
                 anomalies.note("rows that do not have as many cells as there are names", "left out", f"line {number:,}")
                 continue
@@ -72,6 +72,11 @@ def _placed(names: list[str], cells: list[str], anomalies: Anomalies, number: in
 _BATCH = frozenset({"batch", "iter", "iteration", "step"})
 
 
+def _table(header: str, line: str, row: re.Match[str]) -> tuple[list[str], list[str]]:
+    """Names and cells of a row, without the progress bar behind it."""
+    return _aligned(header, line[: row.start("bar")] if row["bar"] else line)
+
+
 def _aligned(header: str, line: str) -> tuple[list[str], list[str]]:
     """Names and cells, as many of each: names may have single spaces in them, numbers have none."""
     cells = line.replace("|", " ").split()
@@ -89,9 +94,8 @@ def _sure(lines: list[str]) -> bool:
         since += 1
         if _HEADER.match(line):
             header, since = line, 0
-        elif header and since < _NEAR and (match := _ROW.match(line)):
-            if _aligned(header, line[: match.start("bar")] if match["bar"] else line)[0]:
-                return True
+        elif header and since < _NEAR and (match := _ROW.match(line)) and _table(header, line, match)[0]:
+            return True
     return False
 
 
