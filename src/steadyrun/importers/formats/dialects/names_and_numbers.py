@@ -236,7 +236,7 @@ def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     steps, settings = _Steps(ahead), _Settings(ahead)
     names = {name for row in ahead for name in row}
     cost = next((name for name in names if name.lower() == "cost"), None)
-    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names):
+    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {cost}):
         log.roles["loss"] = cost
     count = len(ahead)
     for index, row in enumerate(chain(ahead, read_rows)):

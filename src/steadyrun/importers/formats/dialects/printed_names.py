@@ -102,7 +102,7 @@ def is_noun(name: str) -> bool:
 def has_loss(name: str) -> bool:
     """Whether a name says that it is a loss."""
     low = name.lower().replace("-", "_").replace(" ", "_")
-    return any(word in low for word in LOSS_WORDS)
+    return low == "cost" or any(word in low for word in LOSS_WORDS)
 
 
 def metric_name(phrase: str, separated: bool) -> str | None:
