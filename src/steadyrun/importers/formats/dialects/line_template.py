@@ -15,8 +15,8 @@ from steadyrun.importers.formats.dialects.printed_names import (
     MARK,
     SETTING,
     count_word,
-    has_loss,
     is_noun,
+    measured,
     metric_name,
     name_of,
 )
@@ -292,7 +292,7 @@ class _Learner:
             said.step, said.counted = 0, True
 
     def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
-        """Values with `val_` in front of a loss where the line is about an evaluation and the name does not say so."""
+        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
         named: dict[str, int] = {}
         losses = False
         for name, index in self.said.values:
@@ -301,7 +301,7 @@ class _Learner:
             held_out = next((held for at, held in reversed(marks) if at < start), False)
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
-            elif held_out and has_loss(name) and not words & (TRAIN | HELD_OUT):
+            elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):
                 name = f"val_{name}"
             losses = losses or ("loss" in words and bool(words & TRAIN))
             named.setdefault(name, index)  # the first counts: totals and averages come later

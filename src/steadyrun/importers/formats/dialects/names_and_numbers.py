@@ -271,7 +271,7 @@ DIALECT = Dialect(
     "text with names and numbers",
     re.compile(
         rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|"
-        rf"\b(?:epoch|ep\.|step|iter|iters|iteration|episode|update|batch)\W{{0,4}}\d.{{0,200}}?[\w)][:=]\s{{0,9}}{ANY})",
+        rf"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|update|batch)\W{{0,4}}\d.{{0,200}}?[\w)][:=]\s{{0,9}}{ANY})",
         re.I,
     ),
     _rows,

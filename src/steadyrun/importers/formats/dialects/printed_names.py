@@ -18,7 +18,7 @@ _SPELLED = {
     "iter": "iter", "iters": "iter", "iteration": "iter", "iterations": "iter", "acc_iter": "iter", "it": "iter",
     "step": "step", "steps": "step", "timestep": "step", "timesteps": "step", "total_timesteps": "step",
     "update": "update", "updates": "update", "up.": "update", "batch": "batch", "minibatch": "batch",
-    "mini-batch": "batch", "episode": "episode", "ep_num": "episode",
+    "mini-batch": "batch", "episode": "episode", "ep_num": "episode", "episode_num": "episode", "total_t": "step",
 }  # fmt: skip
 HEADINGS = frozenset({"num_updates", "global_step", "iter", "step", "update", "batch", "episode", "epoch"})
 SETTING = re.compile(
@@ -37,6 +37,7 @@ _NOUN = re.compile(
     r"map|miou|iou|dice|f1|auc|psnr|ssim|fid|kl|mse|mae|rmse|error|err|objective)(?:$|[\W_])",
     re.I,
 )
+_OPTIMISER = re.compile(r"lr|l\.r|rate|norm", re.I)
 _QUALIFIER = frozenset({
     "train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev", "total", "avg", "average",
     "mean", "running", "lm", "cross", "ce", "nll", "loss", "grad", "gradient", "global", "learning", "current", "l2",
@@ -86,17 +87,22 @@ def count_word(phrase: str) -> str | None:
     words = phrase.lower().split("(")[0].split()
     if not words or len(words) > 6:
         return None
+    if len(words) > 1 and (both := _SPELLED.get(f"{words[-2]}_{words[-1]}")):
+        return both
     placed = next((index for index in range(len(words) - 1, 0, -1) if words[index - 1] in _PLACED), 0)
     if set(words[placed:-1]) & _OTHER:
         return None
-    if len(words) > 1 and (both := _SPELLED.get(f"{words[-2]}_{words[-1]}")):
-        return both
     return _SPELLED.get(words[-1])
 
 
 def is_noun(name: str) -> bool:
     """Whether a name is one that people give to metrics."""
     return _NOUN.search(name) is not None
+
+
+def measured(name: str) -> bool:
+    """Whether a name is that of something that an evaluation measures, and not of the optimiser."""
+    return has_loss(name) or (is_noun(name) and not _OPTIMISER.search(name))
 
 
 def has_loss(name: str) -> bool:
