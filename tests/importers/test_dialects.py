@@ -401,6 +401,83 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
         "text",
         {"loss": [(0, -0.1234), (1, -0.3)], "val_loss": [(0, -0.2345), (1, -0.4)]},
     ),
+    "Marian": (
+        "[2021-01-01 10:00:00] Ep. 1 : Up. 500 : Sen. 10,000 : Cost 8.15 * 71,234 @ 1,234 after 71,234 : Time 12.31s : 3456.78 words/s : gNorm 1.25 : L.r. 1.0000e-04\n"
+        "[2021-01-01 10:01:00] Ep. 1 : Up. 1000 : Sen. 20,000 : Cost 7.95 * 72,345 @ 1,134 after 143,579 : Time 12.11s : 3356.78 words/s : gNorm 1.15 : L.r. 2.0000e-04\n"
+        "[2021-01-01 10:01:10] [valid] Ep. 1 : Up. 1000 : cross-entropy : 234.567 : new best\n",
+        "text",
+        {"loss": [(500, 8.15), (1000, 7.95)], "val_loss": [(1000, 234.567)], "lr/0": [(500, 0.0001), (1000, 0.0002)], "grad_norm": [(500, 1.25), (1000, 1.15)]},
+    ),
+    "Kaldi": (
+        "LOG (nnet3-train[5.5.0~1-a1b2]:PrintStatsForThisPhase():nnet-training.cc:281) Average objective function for 'output' for minibatches 0-9 is -3.45 over 1280 frames.\n"
+        "LOG (nnet3-train[5.5.0~1-a1b2]:PrintStatsForThisPhase():nnet-training.cc:281) Average objective function for 'output' for minibatches 10-19 is -3.05 over 1280 frames.\n"
+        "LOG (nnet3-train[5.5.0~1-a1b2]:PrintTotalStats():nnet-training.cc:337) Overall average objective function for 'output' is -3.25 over 2560 frames.\n",
+        "kaldi",
+        {"loss": [(9, 3.45), (19, 3.05)]},
+    ),
+    "Stable-Baselines3": (
+        "---------------------------------\n| rollout/           |          |\n|    ep_rew_mean     | 22.1     |\n| time/              |          |\n"
+        "|    total_timesteps | 2048     |\n---------------------------------\n"
+        "-----------------------------------------\n| rollout/                |             |\n|    ep_rew_mean          | 26.3        |\n"
+        "| time/                   |             |\n|    total_timesteps      | 4096        |\n| train/                  |             |\n"
+        "|    explained_variance   | -0.00223    |\n|    learning_rate        | 0.0003      |\n|    loss                 | 6.81        |\n-----------------------------------------\n",
+        "boxes",
+        {"loss": [(4096, 6.81)], "lr/0": [(4096, 0.0003)], "rollout/ep_rew_mean": [(2048, 22.1), (4096, 26.3)]},
+    ),
+    "JDE": (
+        "2021-01-25 05:58:00 [INFO]:    Epoch       Batch       box      conf        id     total  nTargets      time\nimport SyncBn success\n"
+        "2021-01-25 05:58:59 [INFO]:     0/29       0/165     0.227      2.06        19       158        83      59.6\n"
+        "2021-01-25 06:04:17 [INFO]:     1/29      40/165     0.172      1.99      18.7      -149      81.4      7.12\n",
+        "table",
+        {"loss": [(0, 158.0), (205, -149.0)], "box": [(0, 0.227), (205, 0.172)]},
+    ),
+    "a table that gets another column": (
+        "epoch     train_loss  valid_loss  time    \n0         1.5         1.2         00:12     \n"
+        "epoch     train_loss  valid_loss  accuracy  time    \n1         1.1         1.0         0.6       00:12     \n",
+        "table",
+        {"loss": [(0, 1.5), (1, 1.1)], "accuracy": [(1, 0.6)]},
+    ),
+    "YOLOv7 results.txt": (
+        "     0/299     14.2G   0.0651   0.0214   0.0182    0.1047        94       640    0.31    0.22   0.15   0.05   0.06  0.02  0.01\n"
+        "     1/299     14.2G   0.0551   0.0204   0.0172    0.0927        81       640    0.32    0.25   0.18   0.06   0.05  0.02  0.01\n",
+        "yolo-results",
+        {"loss": [(0, 0.1047), (1, 0.0927)], "val_loss": [(0, 0.09), (1, 0.08)], "recall": [(0, 0.22), (1, 0.25)]},
+    ),
+    "PaddleDetection": (
+        "[06/22 06:28:25] ppdet.engine INFO: Epoch: [0] [   0/1222] learning_rate: 0.000333 loss_xy: 1.2 loss: 61.3 eta: 15:38:50 batch_cost: 4.61 data_cost: 2.1 ips: 1.73 images/s\n"
+        "[06/22 06:28:35] ppdet.engine INFO: Epoch: [1] [  20/1222] learning_rate: 0.000500 loss_xy: 1.1 loss: 21.3 eta: 15:38:50 batch_cost: 0.61 data_cost: 0.1 ips: 13.1 images/s\n",
+        "text",
+        {"loss": [(0, 61.3), (1242, 21.3)], "lr/0": [(0, 0.000333), (1242, 0.0005)]},
+    ),
+    "mmcv by iterations": (
+        "2021-08-18 19:36:00,257 - mmseg - INFO - Iter [50/160000]\tlr: 9.997e-03, eta: 1 day, 5:02:49, time: 0.784, data_time: 0.085, memory: 8104, decode.loss_ce: 2.1, loss: 2.6522\n"
+        "2021-08-18 19:36:36,093 - mmseg - INFO - Iter [100/160000]\tlr: 9.994e-03, eta: 1 day, 4:49:14, time: 0.717, data_time: 0.020, memory: 8104, decode.loss_ce: 1.9, loss: 2.4522\n",
+        "text",
+        {"loss": [(50, 2.6522), (100, 2.4522)], "lr/0": [(50, 0.009997), (100, 0.009994)]},
+    ),
+    "Keras with several outputs": (
+        "Epoch 1/2\n100/100 [==============================] - 5s 2ms/step - loss: 1.5 - mask_loss: 1.0 - box_loss: 0.5 - val_loss: 1.2 - val_mask_loss: 0.8 - val_box_loss: 0.4\n"
+        "Epoch 2/2\n100/100 [==============================] - 5s 2ms/step - loss: 0.9 - mask_loss: 0.6 - box_loss: 0.3 - val_loss: 1.0 - val_mask_loss: 0.7 - val_box_loss: 0.3\n",
+        "keras",
+        {"loss": [(1, 1.5), (2, 0.9)], "val_loss": [(1, 1.2), (2, 1.0)], "mask_loss": [(1, 1.0), (2, 0.6)]},
+    ),
+    "TRL": (
+        "{'loss': 0.0, 'grad_norm': 0.31, 'learning_rate': 1e-06, 'completion_length': 143.5, 'rewards/format_reward': 0.25, 'reward': 0.25, 'reward_std': 0.1, 'kl': 0.0, 'epoch': 0.01}\n"
+        "{'loss': 0.0001, 'grad_norm': 0.29, 'learning_rate': 9e-07, 'completion_length': 141.5, 'rewards/format_reward': 0.5, 'reward': 0.5, 'reward_std': 0.2, 'kl': 0.0003, 'epoch': 0.02}\n",
+        "huggingface",
+        {"loss": [(0, 0.0), (1, 0.0001)], "reward": [(0, 0.25), (1, 0.5)]},
+    ),
+    "Lightning 2": (
+        "Epoch 0:  50%|█████     | 1/2 [00:08<00:08,  0.11it/s, v_num=0, train_loss=2.310]\rEpoch 0: 100%|██████████| 2/2 [00:11<00:00,  0.17it/s, v_num=0, train_loss=2.100]"
+        "\rEpoch 1:  50%|█████     | 1/2 [00:08<00:08,  0.11it/s, v_num=0, train_loss=1.900, val_loss=2.000]\n",
+        "text",
+        {"loss": [(1, 2.31), (2, 2.1), (3, 1.9)], "val_loss": [(3, 2.0)]},
+    ),
+    "zero bytes, colours and a carriage return": (
+        "\0\0\0\0\x1b[32mstep 1\x1b[0m loss: \x1b[1m2.5\x1b[0m\r\nstep 2 loss: 2.4\r\n",
+        "text",
+        {"loss": [(1, 2.5), (2, 2.4)]},
+    ),
 }  # fmt: skip
 
 
@@ -408,9 +485,10 @@ CASES: dict[str, tuple[str, str, dict[str, list[tuple[int, float]]]]] = {
 def test_lines_of(name: str, tmp_path: Path) -> None:
     text, form, expected = CASES[name]
     path = tmp_path / "train.log"
-    path.write_text("some words before\n" + text.lstrip("\n"), encoding="utf-8", newline="")
+    before = "" if text.startswith("\0") else "some words before\n"
+    path.write_text(before + text.lstrip("\n"), encoding="utf-8", newline="")
     assert looked(path).format == form
-    found = points(path, *ROLES)
+    found = points(path, *dict.fromkeys((*ROLES, *expected)))
     for series, values in expected.items():
         assert [step for step, _ in found[series]] == [step for step, _ in values], series
         assert [value for _, value in found[series]] == pytest.approx([value for _, value in values], nan_ok=True), (

@@ -45,15 +45,17 @@ def encoding_of(start: bytes) -> str:
 
 def decoded(data: bytes) -> str:
     """Bytes as text for a first look: whatever is no text is replaced."""
-    return data.decode(encoding_of(data[:4096]), "replace")
+    text = data.lstrip(b"\0") if not encoding_of(data[:4096]).startswith("utf-16") else data
+    return text.decode(encoding_of(data[:4096]), "replace")
 
 
 def binary(start: bytes) -> bool:
     """Whether these bytes are no text in any encoding that logs have."""
     if encoding_of(start[:4096]) != "utf-8" or not start:
         return False
-    odd = len(start) - len(start.translate(None, _CONTROLS))
-    return b"\0" in start or odd > len(start) / 50
+    text = start.lstrip(b"\0")  # a log that was cut while a program wrote to it begins with zeros
+    odd = len(text) - len(text.translate(None, _CONTROLS))
+    return not text or b"\0" in text or odd > len(text) / 50
 
 
 def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
@@ -68,6 +70,10 @@ def lines(path: Path, anomalies: Anomalies) -> Iterator[tuple[int, str]]:
             read += len(chunk)
             anomalies.progress(read)
             text = decoder.decode(chunk)
+            if "\0" in text:
+                zeros = text.count("\0")
+                anomalies.note("zero bytes", "left out", f"near byte {read - len(chunk):,}", zeros)
+                text = text.replace("\0", "")
             if "\ufffd" in text:
                 where = f"near byte {read - len(chunk):,}"
                 anomalies.note("characters in another encoding", "replaced by �", where, text.count("\ufffd"))

@@ -41,8 +41,9 @@ def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
 
 
 def _plain_lines(text: str) -> list[str]:
-    """Lines for a first look: plain, and none longer than a person would print."""
-    return [line[:_LONGEST] for line in plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")]
+    """Lines for a first look: plain, none longer than a person would print, none empty."""
+    lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    return [line[:_LONGEST] for line in lines if line]
 
 
 def _sample(path: Path) -> bytes:
@@ -68,7 +69,7 @@ def _read(dialect: Dialect, path: Path, _key: str, anomalies: Anomalies) -> Log:
 
 def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     any_row = False
-    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, anomalies))
+    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, anomalies) if line)
     for row in dialect.rows(read, anomalies, log):
         any_row = True
         yield row

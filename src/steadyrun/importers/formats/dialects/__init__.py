@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from steadyrun.importers.formats.dialects import (
     boosting,
+    boxes,
     coqui,
     deepspeed,
     fairseq,
     huggingface,
+    kaldi,
     keras,
     llmc,
     megatron,
@@ -34,6 +36,9 @@ DIALECTS: tuple[Dialect, ...] = (
     coqui.DIALECT,
     keras.DIALECT,
     boosting.DIALECT,
+    kaldi.DIALECT,
+    boxes.DIALECT,
+    printed_table.RESULTS,
     printed_table.DIALECT,
     names_and_numbers.DIALECT,
 )

@@ -1,157 +1,46 @@
-"""Any line with names and numbers and a loss among them: `step 10 loss: 2.3 lr=1e-4`, `Epoch [3][50/70] loss: 0.9`.
+"""Any line with names and numbers: `step 10 loss: 2.3 lr=1e-4`, `Epoch [3][50/70] loss: 0.9`, `D_A: 0.28 G_A: 0.84`.
 
 Lines that only say where a run is (`Epoch 3/10`, `[step=10/500]`) hold for the lines below them. Redrawings of a
-progress bar at the same place are one point, the last of them.
+progress bar at the same place are one point, the last of them. Of several ranks the first that prints is read. Values
+that stand once, and nowhere in particular, are settings of the run.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, pairwise
 
-from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, pairs, read
+from steadyrun.importers.formats.dialects.dialect import Dialect, Lines, read
+from steadyrun.importers.formats.dialects.line_template import TOKEN, Template, learnt, normal
+from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun
 from steadyrun.importers.formats.jsonfile import parsed, row_of
-from steadyrun.importers.log_rows import Anomalies, Log, Row
+from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.series_roles import HELD_OUT, LOSS_WORDS, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, TRAIN
 
-_QUALIFIER = (
-    r"(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|total|avg|average|mean|running|lm|cross|ce|nll|loss|"
-    r"grad(?:ient)?|global|learning|current|l2|dynamic|smoothed|best|min|max|epoch|batch)"
-)
-_END = r"(?![A-Za-z_]*+\d|\d*+[:/]\d|\.\d)"  # no half of a time, a fraction or an identifier
-_PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w./@'()-]{{0,100}}+)\s*+[:=]\s*+\[?\(?({ANY}){_END}", re.I)
-_LOSS = r"(?=[\w./-]{0,100}?loss(?:\s|[_/.][\w./-]))[\w./-]{1,100}+"
-_NOUN = rf"{_LOSS}|lr|learning[ _]rate|grad[ _]norm|gradient norm|gnorm|norm|ppl|perplexity|xent"
-_WORD = re.compile(rf"(?<![\w/.])({_NOUN})\s++(?:is |of |= )?({ANY}){_END}", re.I)
-_BEFORE = re.compile(rf"(?<![\w/.])(?:{_QUALIFIER} ){{1,6}}$", re.I)  # words that belong to the name after them
-_FAR = 40
-_LITGPT = re.compile(r"\bloss train(?: \(curr\))?[: ]\s*+([^\s,]++), val(?: \([^)]{0,40}\))?[: ]\s*+([^\s|,]++)")
-_MARK = re.compile(
-    rf"(?:(?<=^)|(?<=[\s\[|(*=-]))({'|'.join(sorted(TRAIN | HELD_OUT))})(?=[\s\])|:(]|$)(?! ?loss)", re.I
-)
-
-_N = r"(\d++(?:,\d{3})*+)(?!\d*+(?:\.\d|\s*+%))"
-_OF = rf"{_N}(?:\s*+/\s*+(\d[\d,]*+))?"
-_AT = r"\s*+[:=#\[(]?\s*+"
-_COUNTS = (  # a word that has to be there, and how the count is written
-    ("num_updates", re.compile(rf"\bnum_updates(?:\s*+[:=]|\s)\s*+{_OF}", re.I)),
-    ("step", re.compile(rf"(?<![/\w-])(?:global[ _]?steps?|current[ _]steps?){_AT}{_OF}", re.I)),
-    ("iter", re.compile(rf"(?<![/\w-])(?:iter(?:ation)?s?|acc_iter){_AT}{_OF}(?!\s*it/s)", re.I)),
-    ("step", re.compile(rf"(?<![/\w-])steps?{_AT}{_OF}", re.I)),
-    ("update", re.compile(rf"(?<![/\w-])update{_AT}{_OF}", re.I)),
-    ("batch", re.compile(rf"(?<![/\w-])(?:mini-?)?batch{_AT}{_OF}(?![\w.])", re.I)),
-)
-_EPOCH = re.compile(
-    r"(?<![\w/])(?:epochs?|ep)(?:\(train\)|\(val\))?\s*+[:=#]?\s*+[\[(]?\s*+(\d++(?:\.\d++)?+)(?![\w.]{0,40}\.\d)"
-    r"(?:\s*+/\s*+\d++)?+\s*+[\])]?",
+_AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
+_REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
+_LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
+_MOST_SHAPES = 20_000  # of lines that are remembered
+_FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
+_TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
+_DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
+_WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
+    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis ",
     re.I,
 )
-# timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
-_TRAIN = re.compile(r"(?<!\w)train(?:ing)?\s*:\s*\[?(\d++)(?:/\d++)?(?: \([^)]{0,40}\))?\]?(?=\s*+\[)", re.I)
-_INNER = re.compile(
-    r"\[\s*+(\d[\d,]{0,15})\s*+/\s*+(\d[\d,]{0,15})\s*+(?:\([^)]{0,40}\)\s*+)?\]|(?<=:)\s++(\d{1,15}) / (\d{1,15})\s"
-)
-_BAR = re.compile(r"(?:\||%\s|━)\s*(\d{1,15})/(\d{1,15})\s*(?:\[|\d+:\d)")
-_ESPNET = re.compile(r"(?<!\d)(\d+)epoch:train:\d+-(\d+)batch")
-_ESPNET_END = re.compile(r"(?<!\d)(\d+)epoch results:")
-_TUTORIAL = re.compile(r"^\W*\[(\d+),\s+(\d+)\]\s")
-_FRONT = re.compile(rf"^\W*{_OF}\s*(?:[|:\]]|\s-\s)")
-_WORDS = re.compile(r"[\W_]+")
-_AVERAGE = re.compile(rf"\s{{0,20}}+\(\s{{0,20}}+({ANY})\s{{0,20}}+\)")
+_FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
+_WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
 
-@dataclass
-class Phrase:
-    """What a line says."""
-
-    pairs: list[tuple[str, str]] = field(default_factory=list)
-    epoch: str | None = None
-    step: str | None = None
-    inner: tuple[str, str] | None = None  # place within the epoch, and the epoch's length
-    bar: bool = False
-    held_out: bool = False  # the whole line is about an evaluation
-    done: bool = True  # of an evaluation that counts its batches: it is the last line
-
-
-def phrase(line: str) -> Phrase:
-    """The names and numbers of a line, and where in the run it stands."""
-    if "loss train" in line:
-        line = _LITGPT.sub(r"train loss: \1, val loss: \2", line)
-    said = Phrase()
-    marks = [(mark.start(), mark[1].lower() in HELD_OUT) for mark in _MARK.finditer(line)]
-    starts = [start for start, _ in marks]
-    matches = sorted([*_PAIR.finditer(line), *_WORD.finditer(line)], key=lambda match: match.start(1))
-    first = matches[0].start() if matches else len(line)
-    said.held_out = next((held_out for start, held_out in marks if start <= first), False)
-    _where(line, said)
-    for match in matches:
-        before = bisect_left(starts, match.start())
-        held_out = before > 0 and marks[before - 1][1]
-        text = match[2]
-        if held_out and said.inner is not None and (average := _AVERAGE.match(line, match.end())):
-            text = average[1]  # of an evaluation the mean over its batches is meant
-        said.pairs.append((_named(_whole(line, match), held_out), text))
-    return said
-
-
-def _whole(line: str, match: re.Match[str]) -> str:
-    """A name with the words before it that belong to it: `learning rate`, `val loss`."""
-    start = match.start(1)
-    if start < 3 or line[start - 1] != " " or not line[start - 2].isalpha():
-        return match[1]
-    before = _BEFORE.search(line, max(0, start - _FAR), start)
-    return f"{before[0]}{match[1]}" if before else match[1]
-
-
-def _named(name: str, held_out: bool) -> str:
-    """A name, with `val_` in front where the line is about an evaluation and the name does not say so."""
-    if not held_out or "loss" not in name.lower() or set(_WORDS.split(name.lower())) & (TRAIN | HELD_OUT):
-        return name
-    return f"val_{name}"
-
-
-def _where(line: str, said: Phrase) -> None:
-    low = line.lower()
-    if "epoch:train:" in low and (match := _ESPNET.search(line)):
-        said.epoch, said.step = match[1], match[2]
-        return
-    if match := _TUTORIAL.match(line):
-        said.epoch, said.step = match[1], match[2]
-        return
-    epoch = _epoch(line, low)
-    said.epoch = epoch[1] if epoch else None
-    bar = _BAR.search(line) if "|" in line or "%" in line or "━" in line else None
-    inner = bar or _INNER.search(line, epoch.end() if epoch else 0)
-    if inner:
-        at, of = (group for group in inner.groups() if group is not None)
-        said.inner, said.bar = (at, of), bar is not None
-        said.done = int(at.replace(",", "")) >= int(of.replace(",", "")) - 1
-    counted = next((match for word, pattern in _COUNTS if word in low and (match := pattern.search(line))), None)
-    if counted:
-        said.step = counted[1]
-    elif not epoch and not inner and (front := _FRONT.match(line)):
-        said.step = front[1]
-
-
-def _epoch(line: str, low: str) -> re.Match[str] | None:
-    match = _EPOCH.search(line) if "ep" in low else None
-    match = match or (_TRAIN.search(line) if "train" in low else None)
-    return match or (_ESPNET_END.search(line) if "epoch results" in low else None)
-
-
-_LONGEST = 4_000
-_FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_HINT = re.compile(r"loss|xent|epoch|step|iter|batch|test|val", re.I)
-_TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
-_SETTING = re.compile(
-    r"\b(?:total|warm-?up|number|num|max(?:imum)?|every|per|steps = |sav\w+)", re.I
-)  # counts of something else
-_AXIS = {"epoch", "epochs", "ep", "step", "steps", "iter", "iteration", "global_step", "num_updates", "batch", "update"}
+_INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
+"""Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
+count with a word; and whether a row has no place of its own."""
+_OWN = (_INNER, _TOTAL, _LOOSE)
+_AXIS = ("epoch", "step", *_OWN)
 
 
 @dataclass
@@ -159,45 +48,108 @@ class _Reader:
     """What is remembered from line to line."""
 
     anomalies: Anomalies
-    first: float | None = None  # the first epoch that was named
+    shapes: dict[str, Template] = field(default_factory=dict)
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
     titled: bool = False  # the line above was the title of an evaluation
-    bar: tuple[tuple[str, str, str | None], dict[str, float]] | None = None  # a bar that may be drawn again
+    bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
+    ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
         """The rows that are whole after this line."""
-        if self.heading and (match := _FIELD.match(line)):
-            self.block.update(pairs([(match[1], match[2])], self.anomalies, number))
+        if self.heading and line[:1].isspace() and (match := _FIELD.match(line)):
+            value = read(match[2], self.anomalies, f"line {number:,}")
+            self.block.update({} if value is None else {" ".join(match[1].split()): value})
             return
         if self.block:
             yield from self.ended()
-        if len(line) > _LONGEST:
-            self.anomalies.note(f"lines longer than {_LONGEST:,} characters", "not read", f"line {number:,}")
-            return
-        if not _HINT.search(line):
-            return
         if '":' in line and isinstance(entry := parsed(line[line.find("{") : line.rfind("}") + 1]), dict):
-            yield from self._json(entry, number)
+            row = row_of(entry, self.anomalies, f"line {number:,}")
+            if any(has_loss(name) for name in row):
+                yield row
             return
-        said = phrase(line)
-        given = dict(reversed(said.pairs))  # the first of a name counts: totals and averages come later
-        row = pairs([(name, text) for name, text in given.items() if name.lower() not in _AXIS], self.anomalies, number)
-        where = self._where(said, number)
-        if not _has_loss(row):
-            if where and not said.bar and not _SETTING.search(line):
-                self.heading = where
+        plain = normal(line)
+        parts = TOKEN.split(plain)
+        if len(parts) == 1:
             self.titled = bool(_TITLE.match(line))
+            return
+        said = self._template(plain, parts)
+        if said.values or said.heading:
+            yield from self._row(said, parts[1::2], number)
+
+    def _template(self, line: str, parts: list[str]) -> Template:
+        shape = "\0".join(parts[::2])
+        known = self.shapes.get(shape)
+        if known is None:
+            if len(self.shapes) >= _MOST_SHAPES:
+                self.shapes.clear()
+            other = not _WORTH.search(line) or _DUMP.search(line) or len(_FLAG.findall(line)) > 1
+            known = self.shapes[shape] = Template() if other else learnt(line, parts)
+        return known
+
+    def _row(self, said: Template, texts: list[str], number: int) -> Iterator[Row]:
+        where = self._where(said, texts, number)
+        batches = said.held_out and said.total is not None and not said.counted  # an evaluation counts its own batches
+        if batches:
+            at, of = where.pop("step", 0.0), where.pop(_INNER, 0.0)
+            if at < of - 1:
+                return  # the last line of an evaluation is its result
+        row = self._values(said, texts, number, averaged=batches)
+        losses = any(has_loss(name) for name in row)
+        if where and not losses and said.heading and not said.bar:
+            self.heading = where
+        if not row or self._further_rank(said, texts, number):
             return
         if self.titled and not where:
             row = {_held_out(name): value for name, value in row.items()}
         self.titled = False
-        if said.held_out and not said.done:
-            return
-        placed = where or self.heading
+        placed = dict(where or self.heading)
         if "epoch" in self.heading and "epoch" not in placed:
-            placed = {**placed, "epoch": self.heading["epoch"]}
+            placed["epoch"] = self.heading["epoch"]
+        if not where:
+            placed[_LOOSE] = 1.0
+        elif losses and "step" in where:  # lines below it stand here
+            self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
         yield from self._drawn(said, {**placed, **row})
+
+    def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
+        """Epoch and step of a line."""
+        where: dict[str, float] = {}
+        long = _TOTAL if said.counted else _INNER
+        for name, index in (("epoch", said.epoch), ("step", said.step), (long, said.total)):
+            value = None if index is None else read(texts[index], self.anomalies, f"line {number:,}")
+            if value is not None and (name == "epoch" or value == value // 1):
+                where[name] = value
+        return where
+
+    def _values(self, said: Template, texts: list[str], number: int, averaged: bool) -> dict[str, float]:
+        row: dict[str, float] = {}
+        for name, index in said.values:
+            text = texts[said.averages.get(index, index) if averaged else index]
+            try:
+                row[name] = float(text)
+                if row[name] - row[name] == 0.0:
+                    continue
+            except ValueError:
+                pass
+            row.pop(name, None)  # not an everyday number: spelled in another way, too large, infinite
+            value = read(text, self.anomalies, f"line {number:,}")
+            if value is not None:
+                row[name] = value
+        return row
+
+    def _further_rank(self, said: Template, texts: list[str], number: int) -> bool:
+        """Whether a line is another rank's: of those that print the same names the first is read."""
+        if said.rank is None:
+            return False
+        rank = said.rank if isinstance(said.rank, str) else texts[said.rank]
+        names = tuple(name for name, _ in said.values)
+        if len(self.ranks) < WIDEST and self.ranks.setdefault(names, rank) != rank:
+            self.anomalies.note(
+                "lines of further ranks", f"left out, rank {self.ranks[names]} is read", f"line {number:,}"
+            )
+            return True
+        return False
 
     def ended(self) -> Iterator[Row]:
         """What is left when a block, or the log, ends."""
@@ -208,13 +160,8 @@ class _Reader:
             yield self.bar[1]
             self.bar = None
 
-    def _json(self, entry: dict[str, object], number: int) -> Iterator[Row]:
-        row = row_of(entry, self.anomalies, f"line {number:,}")
-        if _has_loss(row):
-            yield row
-
-    def _drawn(self, said: Phrase, row: dict[str, float]) -> Iterator[Row]:
-        key = (*said.inner, said.epoch) if said.inner and said.bar else None
+    def _drawn(self, said: Template, row: dict[str, float]) -> Iterator[Row]:
+        key = (row.get("step"), row.get(_INNER), row.get("epoch")) if said.bar else None
         if self.bar and self.bar[0] != key:
             yield self.bar[1]
             self.bar = None
@@ -223,33 +170,82 @@ class _Reader:
         else:
             yield row
 
-    def _where(self, said: Phrase, number: int) -> dict[str, float]:
-        """Epoch and step of a line; the counters of an evaluation count its own batches."""
-        where: dict[str, float] = {}
-        epoch = read(said.epoch, self.anomalies, f"line {number:,}") if said.epoch else None
-        if epoch is not None:
-            where["epoch"] = epoch
-            self.first = epoch if self.first is None else self.first
-        if said.step:
-            where.update(pairs([("step", said.step)], self.anomalies, number))
-        elif said.inner and not said.held_out:
-            at, of = (read(text, self.anomalies, f"line {number:,}") or 0.0 for text in said.inner)
-            epoch = self.heading.get("epoch") if epoch is None else epoch
-            epochs = 0.0 if epoch is None or self.first is None else epoch - min(self.first, 1.0)
-            where["step"] = at + max(epochs, 0.0) * of
-        return where
-
-
-def _has_loss(row: Row) -> bool:
-    return any(word in name.lower() for name in row for word in LOSS_WORDS)
-
 
 def _held_out(name: str) -> str:
-    named = set(re.split(r"[\W_]+", name.lower()))
-    return f"val_{name}" if "loss" in name.lower() and not named & (HELD_OUT | TRAIN) else name
+    return f"val_{name}" if has_loss(name) and not _words(name) & (HELD_OUT | TRAIN) else name
 
 
-def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\W_]+", name.lower()))
+
+
+class _Steps:
+    """Turns places within epochs into steps of the run."""
+
+    def __init__(self, ahead: list[Row]) -> None:
+        placed = [row for row in ahead if "epoch" in row and "step" in row and (_INNER in row or _TOTAL in row)]
+        grown = [(before, now) for before, now in pairwise(placed) if now["epoch"] > before["epoch"]]
+        self.first = next((row["epoch"] for row in ahead if "epoch" in row), 0.0)
+        over = any(now["step"] <= before["step"] for before, now in grown)
+        self.over = {_INNER: over or len(grown) < 2, _TOTAL: over}  # whether steps start over in every epoch
+        self.last: Row = {}
+
+    def counted(self, row: Row) -> dict[str, float]:
+        """A row whose step counts on through the epochs, and its own columns gone."""
+        kind = _INNER if _INNER in row else _TOTAL
+        counted = {name: value for name, value in row.items() if name not in _OWN}
+        if kind not in row or "step" not in row or "epoch" not in row:
+            return counted
+        if self.last and row["epoch"] > self.last["epoch"] and row["step"] <= self.last["step"]:
+            self.over = dict.fromkeys(self.over, True)
+        self.last = row
+        if self.over[kind]:
+            counted["step"] += max(row["epoch"] - min(self.first, 1.0), 0.0) * row[kind]
+        return counted
+
+
+class _Settings:
+    """Tells the settings of a run from its series."""
+
+    def __init__(self, ahead: list[Row]) -> None:
+        self.loose = Counter(name for row in ahead if _LOOSE in row for name in row)
+        self.placed = Counter(name for row in ahead if _LOOSE not in row for name in row)
+        self.begun = False
+
+    def left_out(self, row: Row, known: bool) -> dict[str, float]:
+        """A row without settings; `known`: its names were counted before."""
+        loose = _LOOSE in row
+        counts = self.loose if loose else self.placed
+        if not known and len(counts) < WIDEST:
+            counts.update(row.keys())
+        kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
+        self.begun = self.begun or not loose
+        return kept if any(name not in _AXIS for name in kept) else {}
+
+    def _kept(self, name: str, row: Row, loose: bool) -> bool:
+        if not loose:
+            return is_noun(name) or has_loss(name) or self.placed[name] > 1
+        metric = (has_loss(name) or is_noun(name)) and not _words(name) & _WEIGHTS
+        here = metric and (self.begun or "epoch" in row or "step" in row)
+        return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
+
+
+def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
+    read_rows = _read_rows(lines, anomalies)
+    ahead = list(islice(read_rows, _AHEAD))
+    steps, settings = _Steps(ahead), _Settings(ahead)
+    names = {name for row in ahead for name in row}
+    cost = next((name for name in names if name.lower() == "cost"), None)
+    if cost is not None and not any(has_loss(name) and not _words(name) & HELD_OUT for name in names - {cost}):
+        log.roles["loss"] = cost
+    count = len(ahead)
+    for index, row in enumerate(chain(ahead, read_rows)):
+        kept = settings.left_out(row, index < count)
+        if kept:
+            yield steps.counted(kept)
+
+
+def _read_rows(lines: Lines, anomalies: Anomalies) -> Iterator[Row]:
     reader = _Reader(anomalies)
     for number, line in lines:
         yield from reader.rows(number, line)
@@ -258,27 +254,26 @@ def _rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
 
 def _sure(lines: list[str]) -> bool:
     """A log says the same again and again, of other steps; a text that mentions a loss does not."""
-    rows = list(islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), 300))
-    kinds = Counter(_kind(row) for row in rows)
-    if not kinds:
-        return False
-    kind, count = kinds.most_common(1)[0]
-    alike = [row for row in rows if _kind(row) == kind]
-    if count >= 2 and kind[1]:
-        return len({(row.get("epoch"), row.get("step")) for row in alike}) >= 2
-    return len({tuple(row.values()) for row in alike}) >= 3
-
-
-def _kind(row: Row) -> tuple[str, bool]:
-    """What a row is about: its first loss, and whether it says where it stands."""
-    first = next((name for name in row if _has_loss({name: 0.0})), "")
-    return first, "step" in row or "epoch" in row
+    places: dict[tuple[str, bool], set[tuple[float | None, ...]]] = {}
+    for row in islice(_rows(enumerate(lines, start=1), Anomalies(), Log(iter(()))), _LOOKED_AT):
+        names = [name for name in row if name not in _AXIS]
+        about = next((name for name in names if has_loss(name)), names[0])
+        placed, loss = "step" in row or "epoch" in row, has_loss(about)
+        alike = places.setdefault((about, placed), set())
+        alike.add((row.get("epoch"), row.get("step")) if placed else tuple(row.values()))
+        if len(alike) >= (2 if placed and loss else _REPEATED) and (placed or loss):
+            return True
+    return False
 
 
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
-    re.compile(rf"^.{{0,500}}?(?:loss|xent).{{0,80}}?{ANY}", re.I),
+    re.compile(
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|"
+        rf"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|update|batch)\W{{0,4}}\d.{{0,200}}?[\w)][:=]\s{{0,9}}{ANY})",
+        re.I,
+    ),
     _rows,
     sure=_sure,
     last_resort=True,

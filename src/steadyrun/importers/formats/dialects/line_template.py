@@ -1,0 +1,308 @@
+"""What a line of names and numbers says: learnt once for each shape of line, applied to all lines of that shape.
+
+The shape is the text around the numbers. Each number of a shape is a count (epoch, step, the length of an epoch), a
+value with a name, or nothing (a time, a date, an average in parentheses).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from steadyrun.importers.formats.dialects.printed_names import (
+    COUNTS,
+    HEADINGS,
+    MARK,
+    SETTING,
+    count_word,
+    is_noun,
+    measured,
+    metric_name,
+    name_of,
+)
+from steadyrun.importers.number_text import NUMBER
+from steadyrun.importers.series_roles import HELD_OUT, TRAIN
+
+_SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?s)?(?!\w)))"
+TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
+"""A number, with the second of two blanks in front of it: padding does not change the shape of a line."""
+
+_GAPS = re.compile(r" ?\t[ \t]*+| [ \t]++")
+_WHOLE = re.compile(r"\d[\d,_]*+")
+_UNIT = re.compile(r"[A-Za-zµ°%²/]++")
+_BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
+_ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
+_BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
+_SEPARATOR = re.compile(
+    r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
+    r"\s{0,2}(?:(?:tensor|array|Array|DeviceArray|np\.float\d{1,3})?[\[({'\"]{1,3}|)\s{0,2}$"
+)
+_TAIL = 160  # characters in front of a number that can hold its name
+_RANK = re.compile(r"(?:^|[\s\[(])(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b", re.I)
+_SOURCE = re.compile(r"[\w.<>-]{1,60}:$")  # `[train.py:` and `(trainer:` in front of the number of a line of code
+_LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR|CRITICAL)\b")
+_PREFIX = 200  # characters of a line in which a logger names the level
+_FRONT = re.compile(r"\s{0,2}(?:[|:\][]|- )")
+
+
+def normal(line: str) -> str:
+    """A line in which every gap of several blanks or tabs is two blanks."""
+    return _GAPS.sub("  ", line) if "  " in line or "\t" in line else line
+
+
+@dataclass
+class Template:
+    """The numbers of a shape, by their place in the line."""
+
+    values: list[tuple[str, int]] = field(default_factory=list)  # name, number
+    averages: dict[int, int] = field(default_factory=dict)  # number of a value: that of its average
+    epoch: int | None = None
+    step: int | None = None
+    total: int | None = None  # the length of an epoch or of the run, where the step has one
+    counted: bool = False  # the step has a word for it; else it is a place in brackets or in a bar
+    bar: bool = False
+    held_out: bool = False  # the whole line is about an evaluation
+    heading: bool = False  # it may say where the lines below it stand
+    rank: str | int | None = None
+
+    @property
+    def counts(self) -> list[int]:
+        return [index for index in (self.step, self.total) if index is not None]
+
+
+@dataclass
+class _Numbers:
+    """The numbers of one line, and the text in front of and behind each."""
+
+    line: str
+    texts: list[str]
+    found: list[str]
+    starts: list[int]
+
+    @classmethod
+    def of(cls, line: str, parts: list[str]) -> _Numbers:
+        starts, at = [], 0
+        for index, part in enumerate(parts):
+            if index % 2:
+                starts.append(line.find(part, at))
+                at = starts[-1]
+            at += len(part)
+        return cls(line, parts[::2], parts[1::2], starts)
+
+    def whole(self, index: int) -> bool:
+        return _WHOLE.fullmatch(self.found[index]) is not None
+
+    def joined(self, index: int) -> str:
+        """What joins a number with the next one: `/` of a fraction, `:` of a time, `-` of a date or a range."""
+        if index + 1 >= len(self.found) or not (self.whole(index) and self.found[index + 1][0].isdigit()):
+            return ""
+        between = self.texts[index + 1]
+        if between in (":", "-"):
+            return between
+        return "/" if between.strip() in ("/", "of") and self.whole(index + 1) else ""
+
+    def chains(self) -> list[tuple[int, str]]:
+        """(first number, what joins it with the following ones), for every number or chain of numbers."""
+        chains, index = [], 0
+        while index < len(self.found):
+            joints = ""
+            while joint := self.joined(index + len(joints)):
+                joints += joint
+            chains.append((index, joints))
+            index += len(joints) + 1
+        return chains
+
+
+def learnt(line: str, parts: list[str]) -> Template:
+    """The template of a line that was split at its numbers."""
+    return _Learner(_Numbers.of(line, parts)).template()
+
+
+class _Learner:
+    """Goes through a line from left to right."""
+
+    def __init__(self, numbers: _Numbers) -> None:
+        self.of = numbers
+        self.said = Template()
+        self.weak: list[tuple[str, int]] = []  # names without a separator: they count beside others only
+        self.ranked: int = len(COUNTS)  # how good the word for the step was
+        self.brackets: list[int] = []  # fractions in brackets, not yet given a meaning
+        self.pending: str | None = None  # a name in front of a count: `loss at step 10: 2.3`
+        self.tainted = False  # a word that spells a number came before: it belongs to the next name
+        self.behind = ""  # a word behind a count that is no part of the next name
+
+    def template(self) -> Template:
+        said = self.said
+        marks = [(mark.start(), mark[1].lower() in HELD_OUT) for mark in MARK.finditer(self.of.line)]
+        for first, joints in self.of.chains():
+            self._chain(first, joints)
+        self._places()
+        if self.weak and (said.values or said.step is not None or said.epoch is not None):
+            said.values += self.weak
+        said.values.sort(key=lambda value: value[1])
+        level = _LEVEL.search(self.of.line, 0, _PREFIX)
+        begin = level.start() if level else 0  # what a logger prints in front of the message is no value
+        said.values = [(name, index) for name, index in said.values if self.of.starts[index] >= begin]
+        starts = [self.of.starts[index] for _, index in said.values[:1]] or [len(self.of.line)]
+        said.held_out = next((held_out for start, held_out in marks if start <= starts[0]), False)
+        said.values = self._marked(marks)
+        if match := _RANK.search(self.of.line):
+            number = next((i for i, start in enumerate(self.of.starts) if start == match.start(1)), None)
+            said.rank = match[1] if number is None else number
+        said.heading = said.heading and not SETTING.search(self.of.line)
+        return said
+
+    def _chain(self, first: int, joints: str) -> None:
+        """Give one number, or numbers that belong together, a meaning."""
+        text, after = self.of.texts[first], self.of.texts[first + len(joints) + 1]
+        adjacent = _ADJACENT.match(after)
+        if adjacent and joints in ("", "-"):  # `3epoch:train:1-100batch:`
+            self._count("epoch" if adjacent[1] else "batch", first + len(joints), None, 0)
+            return
+        if joints not in ("", "/"):
+            return
+        if first and (unit := _UNIT.match(text)):
+            text = text[unit.end() :]
+        text = text.removeprefix(self.behind)[-_TAIL:]
+        self.behind = ""
+        match = _SEPARATOR.search(text)
+        separator, front = (match["sep"].strip(), text[: match.start()]) if match else ("", text)
+        total = first + 1 if joints else None
+        if self.pending and not front.strip(" :=|)],.-") and not joints:
+            self.said.values.append((self.pending, first))
+            self.pending = None
+            return
+        self._named(first, total, front, separator, text, after)
+
+    def _named(self, first: int, total: int | None, front: str, separator: str, text: str, after: str) -> None:
+        phrase = name_of(front)
+        if self.tainted:
+            phrase, self.tainted = f"nan {phrase}", False
+        word = count_word(phrase) if separator != "," else None
+        if word is None and phrase.lower() in TRAIN and after.lstrip(" ]").startswith("[") and self.said.epoch is None:
+            word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`
+        if word and (self.of.whole(first) or word == "epoch") and not after.lstrip().startswith("%"):
+            self._pend(phrase)
+            heading = word in HEADINGS or total is not None
+            self._count(word, first, total, COUNTS.index(word) if word in COUNTS else 0, heading)
+            return
+        if total is not None:
+            self._fraction(first, text, after)
+        elif (
+            phrase.lower().endswith((" at", " after")) and is_noun(phrase.rsplit(maxsplit=1)[0]) and self._place(first)
+        ):
+            self._pend(phrase)
+            self._count("step", first, None, COUNTS.index("step"))
+            behind = _BEHIND.match(after)
+            self.behind = behind[0] if behind else ""
+        elif text.strip() == "(" and after.startswith(")"):
+            self.said.averages[first - 1] = first
+        else:
+            self._value(first, phrase, separator, text, after)
+
+    def _place(self, index: int) -> bool:
+        """Whether a number is a place of the number behind it: `loss at 404 1.79`."""
+        if index + 1 >= len(self.of.found) or not self.of.whole(index):
+            return False
+        between = _BEHIND.sub("", self.of.texts[index + 1], count=1)
+        return not re.sub(r"\bis\b", "", between).strip(" :=,|-")
+
+    def _pend(self, phrase: str) -> None:
+        name = re.split(r"\s(?:at|after|for|in|of|on|@)\s?", phrase, maxsplit=1)[0]
+        if name != phrase and is_noun(name):
+            self.pending = name
+
+    def _count(self, word: str, index: int, total: int | None, ranked: int, heading: bool = True) -> None:
+        said = self.said
+        said.heading |= heading
+        if word == "epoch":
+            said.epoch = index if said.epoch is None else said.epoch
+        elif ranked < self.ranked:
+            self.ranked, said.step, said.total, said.counted = ranked, index, total, True
+
+    def _fraction(self, first: int, text: str, after: str) -> None:
+        """A fraction without a word: a place in a bar, or in brackets."""
+        before, behind = text.rstrip(), after.lstrip()
+        if before.endswith(("|", "━", "%")) and (behind.startswith("[") or self._clock(first + 2)):
+            self.said.bar, self.brackets = True, [*self.brackets, first]
+        elif (
+            (before.endswith("[") and behind.startswith(("]", "(")))
+            or (before == ":" and after.startswith(" "))
+            or _BATCHES.match(after)
+        ):
+            self.brackets.append(first)
+
+    def _clock(self, index: int) -> bool:
+        return index < len(self.of.found) and self.of.joined(index) == ":"
+
+    def _value(self, index: int, phrase: str, separator: str, text: str, after: str) -> None:
+        if (
+            _SOURCE.match(text.rpartition("[")[2].rpartition("(")[2])
+            and after[:1] in ("]", ")", ":")
+            and text[:1] != ":"
+        ):
+            return  # a line of code
+        if text.endswith(":") and after.startswith(" - ") and not is_noun(phrase) and self._begins(index):
+            return  # `module:120 - `, as some loggers print it
+        if re.match(r"\.\w|[A-Za-z_]{0,20}\d", after):
+            return  # half of an identifier, or of the name of a file
+        strong = separator[:1] in (":", "=", "-") or separator in ("is", "was")
+        name = metric_name(phrase, strong)
+        if separator == "of" and self.of.whole(index) and re.match(r" [A-Za-z]{3}", after):
+            return  # `a loss of 3 samples`
+        word = self.of.found[index][-1].isalpha() and not strong and not (name and is_noun(name))
+        self.tainted = word and after.startswith(" ")  # `number of nan iterations: 0`
+        if name is None or word:
+            return
+        if strong or is_noun(name):
+            self.said.values.append((name, index))
+        elif (
+            not separator
+            and name == phrase
+            and " " not in name
+            and (name.lower() in TRAIN | HELD_OUT or not re.match(r" [A-Za-z]{3}", after))
+        ):
+            self.weak.append((name, index))
+
+    def _begins(self, index: int) -> bool:
+        """Whether nothing that was said stands in front of a whole number."""
+        said = self.said
+        return self.of.whole(index) and said.step is None and said.epoch is None and not said.values
+
+    def _places(self) -> None:
+        """What the fractions in brackets are: with two of them, `[0/25][10/500]`, the first counts epochs."""
+        said, brackets = self.said, self.brackets
+        if len(brackets) > 1 and said.epoch is None and brackets[1] == brackets[0] + 2:
+            said.epoch, brackets = brackets[0], brackets[1:]
+        if brackets and said.step is None:
+            last = brackets[-1] if said.bar else brackets[0]
+            said.step, said.total = last, last + 1
+        if said.step is None and self.of.found and not re.search(r"\w", self.of.texts[0]):
+            self._in_front()
+
+    def _in_front(self) -> None:
+        """Numbers at the beginning of a line: `10 | loss 2.3`, or `[1, 2000] loss: 2.3` of epoch and batch."""
+        of, said = self.of, self.said
+        if said.epoch is None and of.texts[0].endswith("[") and len(of.found) > 1 and of.texts[1].strip() == ",":
+            if of.whole(0) and of.whole(1) and of.texts[2].startswith("]"):
+                said.epoch, said.step, said.counted = 0, 1, True
+            return
+        last = 1 if of.joined(0) == "/" else 0
+        if said.epoch is None and of.whole(0) and _FRONT.match(of.texts[last + 1]) and of.joined(last) != ":":
+            said.step, said.counted = 0, True
+
+    def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
+        """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
+        named: dict[str, int] = {}
+        losses = False
+        for name, index in self.said.values:
+            words = set(re.split(r"[\W_]+", name.lower()))
+            start = self.of.starts[index]
+            held_out = next((held for at, held in reversed(marks) if at < start), False)
+            if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
+                name = f"{name} loss"
+            elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):
+                name = f"val_{name}"
+            losses = losses or ("loss" in words and bool(words & TRAIN))
+            named.setdefault(name, index)  # the first counts: totals and averages come later
+        return list(named.items())
