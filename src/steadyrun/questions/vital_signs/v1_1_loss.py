@@ -23,6 +23,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     fallen, lost = loss.fallen, loss.lost
     measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
     words = f"loss {shown(loss.start)} at the start, {shown(loss.best)} at its best, {shown(loss.end)} at the end"
+    words += run.excerpt
     surely = loss.error * limit["errors"]
     if known.objective == POLICY:
         raise NotApplicable("the loss of a policy says nothing about its success", "episodic_return")
