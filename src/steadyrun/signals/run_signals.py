@@ -18,6 +18,7 @@ from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, lasting, unskipped
+from steadyrun.store.series_catalogue import entry_for
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
 _EXACT = 2.0**53  # larger whole numbers are rounded
@@ -183,6 +184,15 @@ class Signals:
     @cached_property
     def _known(self) -> frozenset[str]:
         return frozenset(self.names)
+
+    @cached_property
+    def own(self) -> list[str]:
+        """The series that the user's program logged under names of its own."""
+        return [name for name in self.names if entry_for(name) is None]
+
+    def lasting(self, name: str) -> npt.NDArray[np.int64]:
+        """The steps at which a series is not finite, and no finite value follows before a seam or the end."""
+        return lasting(self.raw(name), self._seams)
 
     def matching(self, pattern: str) -> list[str]:
         return fnmatch.filter(self.names, pattern)
