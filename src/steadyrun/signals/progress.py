@@ -53,6 +53,7 @@ class Levels:
     best_step: int
     steps: float
     later: float  # the best level of the second half
+    points: int
 
     @property
     def fallen(self) -> float:
@@ -77,8 +78,8 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
-    if ("levels", name) in run.memo:
-        known: Levels = run.memo["levels", name]
+    if ("levels", name, rises) in run.memo:
+        known: Levels = run.memo["levels", name, rises]
         return known
     values = points.values
     size = max(2, len(values) // _BLOCKS)
@@ -91,8 +92,8 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
     later = float(np.max(half) if rises else np.min(half))
     start = float(medians[0]) if rises else true_start(values)
     error = _error(values, tail, medians)
-    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points), later)
-    run.memo["levels", name] = measured
+    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points), later, len(values))
+    run.memo["levels", name, rises] = measured
     return measured
 
 
