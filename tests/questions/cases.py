@@ -452,12 +452,16 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("C4.1", "missing", run(loss=FLAT[:100], state="running")),
     ("C4.1", "flat", run(loss=FLAT[:100], config={"total_steps": 100}, val_loss=None)),
     ("C4.1", "pass", run(loss=(STEPS * 100, FALLING))),
-    ("C4.1", "missing", run(loss=FLAT[:10])),
+    ("C4.1", "missing", run(loss=FLAT[:6])),
     ("C4.1", "missing", run(without=("loss",))),
     # C4.2
     ("C4.2", "pass", run()),
     ("C4.2", "apart", run(val_loss=([199, 399, 599], [3.0, 2.4, 2.3]))),
     ("C4.2", "gap", run(val_loss=([199, 399, 599], [3.0, 2.7, 2.6]))),
+    ("C4.2", "metric-improves", run(
+        val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.6, 2.5, 2.5, 2.8, 2.9, 2.95]),
+        **{"eval/bleu": ([99, 199, 249, 299, 399, 499, 599], [10.0, 20.0, 22.0, 23.0, 24.0, 25.0, 26.0])},
+    )),
     ("C4.2", "overfitting", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.6, 2.5, 2.5, 2.8, 2.9, 2.95]))),
     ("C4.2", "gap", run(val_loss=([99, 199, 249, 299, 399, 499, 599], [3.5, 2.8, 2.7, 2.7, 2.75, 2.8, 2.85]))),
     # Overfitting follows from what is named elsewhere: other data in validation, a few examples of many.

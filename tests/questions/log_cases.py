@@ -19,6 +19,7 @@ NOISY = (0.45 + 0.8 * np.exp(-STEPS[::6] / 60)) * np.exp(0.1 * NOISE[:100])
 RISEN = ([199, 399, 499, 599], [2.1, 2.1, 3.2, 3.3])
 THROWN = put(1.0 + 0.1 * NOISE[:60], {46: 9.0})
 JUMPING = put(PLAN.rate(BY_TENTHS.astype(float)), {30: 0.05})
+FLAT_FEW = 2.0 + 0.01 * NOISE[:8]
 EXCERPT = ([10, 20, 30, 40, 50, 60, 70], [2.78, 2.77, 2.76, 7.3, 8.7, 2.8, 2.7])
 RISING = np.where(np.arange(80) < 40, 2.0, 2.0 + (np.arange(80) - 40) / 60) + 0.01 * NOISE[:80]
 
@@ -36,6 +37,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D2.1", "jump", log(loss=EXCERPT)),
     ("D2.1", "missing", log(loss=([10, 20, 30, 40], [2.7, 2.6, 2.8, 2.7]))),
     ("D2.1", "pass", log(loss=by_ten(LEVEL[:40]))),
+    ("D2.1", "pass", log("epoch", loss=[2.0, 1.6, 1.3, 1.1, 1.0, 0.9, 0.85, 0.8])),
+    ("D2.1", "pass", log(loss=by_ten(np.array([0.9, 0.2, 0.05, 0.19, 0.03, 0.08, 0.02, 0.07])))),  # single batches
+    ("D2.1", "jump", log(loss=([*range(10, 90, 10), 9000, 9010], [2.78, 2.77, 2.76, 7.3, 8.7, 7.6, 7.2, 6.8, 2.7, 2.7]))),
+    ("D2.1", "flagged", log(loss=EXCERPT, val_loss=([5, 65], [2.9, 2.8]))),
+    ("V1.1", "unjudged", log(loss=([*range(10, 90, 10), *range(9000, 9080, 10)], [*FLAT_FEW, *(0.5 * FLAT_FEW)]))),
     ("D2.1", "flagged", log(loss=by_ten(put(LEVEL, {40: 5.0})[:60]))),
     ("D2.1", "pass", log("epoch", loss=LEVEL[:30])),
     ("D2.2", "stays", log(loss=by_ten(ELEVATED))),
@@ -43,11 +49,21 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D2.4", "level-shift", log(loss=by_ten(ELEVATED), val_loss=RISEN)),
     ("D2.4", "level-shift", log(loss=by_ten(ELEVATED))),
     ("D4.1", "rising", log(loss=by_ten(RISING))),
-    ("D4.1", "missing", log(loss=by_ten(RISING[:30]))),
+    ("D4.1", "missing", log(loss=by_ten(RISING[:6]))),
+    ("D4.1", "rising", log("epoch", loss=[4.0, 3.0, 2.0, 2.1, 2.2, 2.3, 2.25, 2.5, 2.6, 2.8, 2.9, 3.0])),
+    ("D4.1", "pass", log("epoch", loss=[4.0, 3.0, 2.0, 2.1, 1.9, 2.3, 1.8, 2.2, 1.9, 2.0, 2.1, 2.0])),
     ("D1.1", "skipped-only", log(loss=FALLING, grad_norm=put(NORMS, {300: INF, 599: INF}))),
     ("D1.1", "skipped-only", log(loss=put(FALLING, {0: NAN, 300: NAN}))),
     ("D1.1", "non-finite", log(loss=np.where(STEPS < 590, FALLING, NAN))),
-    ("D1.1", "skipped-only", log(loss=FALLING, val_loss=([99, 199], [NAN, NAN]))),
+    ("D1.1", "never-finite", log(loss=FALLING, val_loss=([99, 199], [NAN, NAN]))),
+    ("D1.1", "part", log(loss=np.zeros(8), val_loss=([3, 7], [NAN, NAN]))),
+    ("D1.1", "non-finite", log(loss=by_ten(np.zeros(6)), grad_norm=by_ten(np.full(6, NAN)))),
+    ("D1.1", "non-finite", log(loss=by_ten(np.array([1.9, 1.8, 0.0])), grad_norm=by_ten(np.array([1.0, 1.1, NAN])))),
+    ("D1.1", "pass", log(reward=STEPS / 100)),
+    ("D1.1", "skipped-only", log(reward=put(STEPS / 100, {300: NAN}))),
+    ("D1.1", "part", log(reward=STEPS / 100, actor_loss=np.where(STEPS < 500, FALLING, NAN))),
+    ("D1.1", "part", log(loss=FALLING, val_loss=(STEPS[::50], [2.0] * 8 + [NAN] * 4))),
+    ("D1.1", "turned-zero", log(loss=np.where(STEPS < 20, FALLING, 0.0))),
     ("D1.1", "skipped-only", log(loss=np.where(STEPS < 500, FALLING, 0.0))),
     ("D1.1", "non-finite", log(
         loss=by_ten(np.where(STEPS < 500, FALLING, 0.0)), grad_norm=by_ten(np.where(STEPS < 500, NORMS, NAN)),

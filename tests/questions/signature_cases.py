@@ -124,7 +124,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("S1.2", "stays-up", run(loss=np.where(STEPS < 20, FALLING, 9.0))),
     ("S1.2", "pass", run(loss=np.where((STEPS > 200) & (STEPS < 250), 9.0, FALLING))),
     ("S1.2", "pass", run(loss=CLIMBS, config={"vocab_size": None}, manifest=NO_CLASSES)),
-    ("S1.2", "missing", run(loss=FALLING[:10])),
+    ("S1.2", "missing", run(loss=FALLING[:6])),
     # S1.3
     ("S1.3", "not-applicable", run()),
     ("S1.3", "missing", run(state="running")),

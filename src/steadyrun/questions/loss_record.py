@@ -6,9 +6,10 @@ from steadyrun.questions.form import Threshold
 
 LOSSES = Threshold(
     name="losses",
-    value=20,
+    value=7,
     unit="losses",
     meaning="with fewer the question cannot be answered",
     seed="",
-    decision="a shorter curve has neither a level nor noise that can be measured",
+    decision="seven points that rise or fall throughout are one order of 5040, six one of 720: with fewer no test is "
+    "certain to one in a thousand. Beyond that the noise of the curve itself decides, which is wider for few points",
 )

@@ -1,7 +1,8 @@
-"""Curves: running averages and a robust scale, slopes and a trend test, a curve in few points."""
+"""Curves: running averages and a robust scale, slopes and two trend tests, a curve in few points."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,59 @@ def _ratio(rise: float, error: float) -> float:
     if error > 0:
         return rise / error
     return 0.0 if rise == 0 else float(np.copysign(np.inf, rise))
+
+
+_RANKED = 200  # points that are ranked: of a longer series evenly spaced ones, since each is compared with each
+_EXACT = 10  # points up to which every order is counted; more of them are nearly normal
+
+
+def chance_of_rise(values: Floats) -> float:
+    """How likely values without a trend rise as steadily as these (Mann and Kendall's rank test, one-sided).
+
+    It knows no scale and no noise, so that it holds for few points: seven that rise throughout are one order of 5040.
+    """
+    ranked = values[thinned(len(values), _RANKED)] if len(values) else values
+    count = len(ranked)
+    if count < 2:
+        return 1.0
+    score = float(sum(np.sum(np.sign(ranked[index + 1 :] - ranked[index])) for index in range(count - 1)))
+    if count <= _EXACT:
+        orders = _orders_by_score(count)
+        return float(sum(share for reached, share in orders.items() if reached >= score))
+    ties = np.unique(ranked, return_counts=True)[1].astype(float)
+    variance = (count * (count - 1) * (2 * count + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18
+    if variance <= 0:
+        return 1.0
+    return 0.5 * math.erfc((score - 1) / math.sqrt(2 * variance))
+
+
+def _orders_by_score(count: int) -> dict[float, float]:
+    """The share of all orders of so many values by their score: pairs that rise minus pairs that fall."""
+    shares = np.ones(1)  # by the number of pairs that fall
+    for size in range(2, count + 1):
+        shares = np.convolve(shares, np.full(size, 1 / size))
+    pairs = len(shares) - 1
+    return {float(pairs - 2 * falls): float(share) for falls, share in enumerate(shares)}
+
+
+def neighbour_noise(values: Floats) -> float:
+    """The deviation of single values from the middle of their neighbours: what a straight trend adds is gone.
+
+    Few values may be close by chance: the estimate is widened as Student's distribution is.
+    """
+    if len(values) < _FEWEST_NEIGHBOURS:
+        return math.inf
+    apart = apart_from_neighbours(values)
+    freedom = max(1, len(values) - _FEWEST_NEIGHBOURS + 1)
+    return OF_NORMAL * float(np.median(np.abs(apart))) / math.sqrt(1.5) * (1 + 4 / freedom)
+
+
+def apart_from_neighbours(values: Floats) -> Floats:
+    """How far each value, but for the ends, is from the middle of its two neighbours."""
+    return values[1:-1] - (values[:-2] + values[2:]) / 2
+
+
+_FEWEST_NEIGHBOURS = 4  # values: fewer have no noise to speak of
 
 
 # Averages that run along a series, and a robust scale. All in linear time, all aligned with their input.

@@ -12,6 +12,7 @@ import numpy as np
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.progress import learns
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
+from steadyrun.signals.success import opponents, trains_policy
 from steadyrun.text import shown
 
 RANDOM, LEARNED, UNKNOWN = "random", "learned", "unknown"
@@ -58,10 +59,10 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
 def _objective(run: Signals, free: str, classes_why: str) -> tuple[str, str]:
     graph = run.inferred.get("objective")
     seen = graph if isinstance(graph, dict) else {}
-    if seen.get("advantages"):
+    if seen.get("advantages") or free == _OF_A_POLICY:
         return POLICY, free
     if free:
-        return (ADVERSARIAL if "optimizers" in free else OTHER), free
+        return (ADVERSARIAL if "optimizers" in free or free == _OF_A_GAME else OTHER), free
     if seen.get("contrastive"):
         return CONTRASTIVE, "each example is to find its own partner in the batch"
     if classes_why:
@@ -176,7 +177,13 @@ def _moves_freely(run: Signals, loss: Points | None) -> str:
         return f"{len(optimizers)} optimizers work against or beside each other"
     if loss is not None and float(np.min(loss.values)) < 0:
         return f"it is negative ({shown(np.min(loss.values))} at its lowest)"
-    return ""
+    if not isinstance(graph, dict) and opponents(run):
+        return _OF_A_GAME
+    return _OF_A_POLICY if not isinstance(graph, dict) and trains_policy(run) else ""
+
+
+_OF_A_GAME = "a generator and a discriminator play against each other"
+_OF_A_POLICY = "rewards or a policy are logged with it"
 
 
 def _guess(run: Signals, limit: LimitTable, loss: Points | None, classes: int | None) -> tuple[float | None, str]:

@@ -47,16 +47,23 @@ def applied(norms: Series, loss: Series | None, every_step: bool) -> Steps:
         return bad
     tail = bad > good[-1] if len(good) else np.ones(len(bad), bool)
     endless = tail & (every_step and int(np.sum(tail)) >= _IN_A_ROW)
-    applied_steps: Steps = bad[endless | _destroyed(bad, loss)]
+    applied_steps: Steps = bad[endless | _destroyed(bad, loss) | (tail & np.isin(bad, _hidden(loss)))]
     return applied_steps
 
 
 def _destroyed(bad: Steps, loss: Series | None) -> npt.NDArray[np.bool_]:
-    """After which of these steps the next loss is not finite; or exactly 0 to the end, which is how filters hide it."""
+    """After which of these steps the next loss is not finite."""
     if loss is None or not len(loss):
         return np.zeros(len(bad), bool)
     index = np.searchsorted(loss.steps, bad, side="right")
     there = index < len(loss)
+    return there & ~np.isfinite(loss.values[np.minimum(index, len(loss) - 1)])
+
+
+def _hidden(loss: Series | None) -> Steps:
+    """The steps at the end of a record whose loss is exactly 0: beside a gradient that is not finite, a hidden NaN."""
+    if loss is None:
+        return np.array([], np.int64)
     alive = np.flatnonzero(loss.values != 0)
-    hidden = loss.steps[int(alive[-1]) + 1 :] if len(alive) and len(alive) < len(loss) - _IN_A_ROW else loss.steps[:0]
-    return (there & ~np.isfinite(loss.values[np.minimum(index, len(loss) - 1)])) | np.isin(bad, hidden)
+    steps: Steps = loss.steps[int(alive[-1]) + 1 if len(alive) else 0 :]
+    return steps

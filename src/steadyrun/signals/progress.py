@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyrun.signals.curves import OF_NORMAL, Floats, ema
+from steadyrun.signals.curves import OF_NORMAL, Floats, ema, neighbour_noise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import LimitTable, Points, Signals
@@ -15,7 +15,8 @@ from steadyrun.signals.run_signals import LimitTable, Points, Signals
 SPAN = 50
 _FIRST = 10
 _QUARTER = 4
-_BLOCKS = 20  # equal stretches whose medians are compared
+_BLOCKS = 20  # equal stretches whose medians are compared; fewer if they would have a single point
+_SPREAD = 3  # points: a stretch of fewer has no spread of its own, its noise is that between neighbours
 _OF_MEDIAN = 1.2533  # from the error of a mean to a median's
 _TENTH = 10
 _EARLIEST = 3
@@ -51,6 +52,8 @@ class Levels:
     error: float  # how far such a median is off by chance
     best_step: int
     steps: float
+    later: float  # the best level of the second half
+    points: int
 
     @property
     def fallen(self) -> float:
@@ -75,28 +78,37 @@ def levels(run: Signals, name: str, fewest: float, *, rises: bool = False) -> Le
     if len(points) < fewest:
         how = "let it run on" if run.running else "train for longer"
         raise MissingSignal(name, f"only {len(points)} losses are recorded, {fewest:g} are needed", how)
-    if ("levels", name) in run.memo:
-        known: Levels = run.memo["levels", name]
+    if ("levels", name, rises) in run.memo:
+        known: Levels = run.memo["levels", name, rises]
         return known
     values = points.values
-    size = max(1, len(values) // _BLOCKS)
+    size = max(2, len(values) // _BLOCKS)
     tail = values[len(values) % size :].reshape(-1, size)
     medians = np.median(tail, axis=1)
     best = int(np.argmax(medians) if rises else np.argmin(medians))
-    spread = float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL
     at = len(values) % size + best * size
-    error = spread * _OF_MEDIAN / math.sqrt(size)
     lowest, last = float(medians[best]), float(medians[-1])
+    half = medians[len(medians) // 2 :]
+    later = float(np.max(half) if rises else np.min(half))
     start = float(medians[0]) if rises else true_start(values)
-    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points))
-    run.memo["levels", name] = measured
+    error = _error(values, tail, medians)
+    measured = Levels(start, lowest, last, error, points.step_at(at), run.length(points), later, len(values))
+    run.memo["levels", name, rises] = measured
     return measured
 
 
+def _error(values: Floats, tail: Floats, medians: Floats) -> float:
+    """How far the median of a stretch is off by chance."""
+    size = tail.shape[1]
+    if size < _SPREAD:
+        return neighbour_noise(values) / math.sqrt(size)
+    return float(np.median(np.abs(tail - medians[:, None]))) * OF_NORMAL * _OF_MEDIAN / math.sqrt(size)
+
+
 def true_start(values: Floats) -> float:
-    """Where a loss begins: its first points, or the first alone where the next ones explode."""
-    first = float(values[0])
-    early = min(float(np.mean(values[:_EARLIEST])), float(np.mean(values[:_FIRST])))
+    """Where a loss begins: its first points (of few a quarter), or the first alone where the next ones explode."""
+    first, quarter = float(values[0]), max(1, len(values) // _QUARTER)
+    early = min(float(np.mean(values[: min(_EARLIEST, quarter)])), float(np.mean(values[: min(_FIRST, quarter)])))
     return first if 0 < _EXPLODES * first < early else early
 
 
@@ -118,10 +130,11 @@ def progress(run: Signals, fewest: float) -> Progress:
 def surely(training: Progress, fewest: int) -> float:
     """How surely the loss has changed from its first tenth to its last half, in errors; falling is negative.
 
-    The first tenth has at least `fewest` points.
+    The first tenth has at least `fewest` points, of a short record its first half.
     """
     values = training.loss.values
-    early, late = values[: max(fewest, len(values) // _TENTH)], values[len(values) // 2 :]
+    half = len(values) // 2
+    early, late = values[: max(1, min(half, max(fewest, len(values) // _TENTH)))], values[half:]
     error = math.sqrt(float(np.var(early)) / len(early) + float(np.var(late)) / len(late))
     change = float(np.mean(late) - np.mean(early))
     return change / error if error > 0 else math.copysign(math.inf, change) if change else 0.0

@@ -18,9 +18,11 @@ from steadyrun.signals.curves import Floats
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.nonfinite import applied, lasting, unskipped
+from steadyrun.store.series_catalogue import entry_for
 
 _IN_STEPS = {"warmup_steps", "total_steps", "val_every", "schedule"}
 _EXACT = 2.0**53  # larger whole numbers are rounded
+_GAP = 20.0  # times the usual spacing: a wider one is a gap
 _SQUARABLE = 1e150  # squares of larger numbers are no numbers any more
 
 Axes = tuple[npt.NDArray[np.int64], Floats]
@@ -74,6 +76,16 @@ class Points:
     def spacing(self) -> float:
         """Steps between two points: 1 when every step was recorded."""
         return float(np.median(np.diff(self.steps))) if len(self) > 1 else 1.0
+
+    def longest_stretch(self) -> Points:
+        """The longest part without a gap of an excerpt, which leaves out more steps than it has; else all of it."""
+        apart = np.diff(self.steps)
+        wide = np.flatnonzero(apart > _GAP * self.spacing)
+        if not len(wide) or float(np.sum(apart[wide])) <= float(np.sum(apart)) / 2:
+            return self
+        edges = np.concatenate([[0], wide + 1, [len(self)]])
+        longest = int(np.argmax(np.diff(edges)))
+        return self.where(slice(int(edges[longest]), int(edges[longest + 1])))
 
 
 class Signals:
@@ -151,10 +163,18 @@ class Signals:
         return self._source.state != "finished"
 
     @property
+    def excerpt(self) -> str:
+        """Which steps are judged of a loss that is an excerpt, in words; empty if all are."""
+        loss = self.maybe("loss")
+        if loss is None or "excerpt" not in self.memo:
+            return ""
+        return f" (the log is an excerpt: steps {loss.steps[0]:.0f} to {loss.steps[-1]:.0f} are judged)"
+
+    @property
     def whole_until(self) -> int | None:
         """The last step of a loss that was read, is finite and recorded at every step; None where it is not so."""
         loss = self._points.get("loss")
-        if loss is None or len(loss) < 2 or self.first_nonfinite is not None or loss.spacing != 1:
+        if loss is None or len(loss) < 2 or "loss" not in self._whole or loss.spacing != 1:
             return None
         return loss.step_at(len(loss) - 1)
 
@@ -164,6 +184,15 @@ class Signals:
     @cached_property
     def _known(self) -> frozenset[str]:
         return frozenset(self.names)
+
+    @cached_property
+    def own(self) -> list[str]:
+        """The series that the user's program logged under names of its own."""
+        return [name for name in self.names if entry_for(name) is None]
+
+    def lasting(self, name: str) -> npt.NDArray[np.int64]:
+        """The steps at which a series is not finite, and no finite value follows before a seam or the end."""
+        return lasting(self.raw(name), self._seams)
 
     def matching(self, pattern: str) -> list[str]:
         return fnmatch.filter(self.names, pattern)
@@ -194,7 +223,10 @@ class Signals:
         return self._read.pop(name, None) or _ordered(self._source.series(name))
 
     def points(self, name: str) -> Points:
-        """The finite points of a series before the run's first non-finite value; an error where there are none."""
+        """The finite points of a series before the run's first non-finite value; an error where there are none.
+
+        Of a loss in an excerpt those of its longest stretch: nothing is known of what lies in a gap.
+        """
         if name not in self._points:
             self._points[name] = self._finite(name)
         if not len(self._points[name]):
@@ -270,9 +302,12 @@ class Signals:
             steps, values = steps[keep], values[keep]
         if len(values) and float(np.max(np.abs(values))) > _SQUARABLE:
             values, whole = np.clip(values, -_SQUARABLE, _SQUARABLE), False
+        points = Points(name, self._shared(steps), values)
+        if name == "loss" and len(stretch := points.longest_stretch()) < len(points):
+            points, whole, self.memo["excerpt"] = stretch, False, True
         if whole:
             self._whole[name] = self._axes_like(series)
-        return Points(name, self._shared(steps), values)
+        return points
 
     def _axes_like(self, series: Series) -> Axes:
         """Steps and times of a series; those of another one where they are the same, as within a table."""

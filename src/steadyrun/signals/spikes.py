@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.records import Series
-from steadyrun.signals.curves import Floats, ema, rolling_deviation, rolling_mean
+from steadyrun.signals.curves import Floats, apart_from_neighbours, ema, rolling_deviation, rolling_mean
 from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.text import shown
 
@@ -86,11 +86,13 @@ class LossJump:
     step: int
     times: float
     words: str
+    began: int
 
 
-def jump_of(run: Signals, times: float, *, rose: float, look_back: int) -> LossJump | None:
+def jump_of(run: Signals, times: float, clear: float, *, rose: float, look_back: int) -> LossJump | None:
     """The highest loss that is so many times the median of the points before it; None if there is none.
 
+    It must be `clear` times as high as the largest move of a point beside the jump from its neighbours, in logarithms.
     `rose` and `look_back` say when the gradient rose before it: so many times its median, within so many points.
     """
     loss = run.points("loss")
@@ -107,17 +109,32 @@ def jump_of(run: Signals, times: float, *, rose: float, look_back: int) -> LossJ
     end = start + int(over[0]) if len(over) else len(later)
     peak = start + int(np.argmax(later[start:end]))
     level, high = float(before[start]), float(later[peak])
+    parts = (np.log(values[: _FEWEST + start]), np.log(later[end:]))
+    moves = np.abs(np.concatenate([apart_from_neighbours(part) for part in parts]))
+    if not len(moves) or np.log(high / level) <= clear * float(np.max(moves)):
+        return None
     step, began = loss.step_at(_FEWEST + peak), loss.step_at(_FEWEST + start)
     words = (
         f"the loss jumps from {shown(level)} to {shown(later[start])} at step {began}"
         + (f" and {shown(high)} at step {step}" if peak > start else "")
         + f" ({shown(high / level)} times, limit {times:g})"
-        + (f"; back at {shown(later[end])} at step {loss.step_at(_FEWEST + end)}" if end < len(later) else "")
+        + _back(run, loss, _FEWEST + end, times * level)
         + _lead(run.maybe("grad_norm"), began, rose, look_back)
         + _scale(run.maybe("loss_scale"), began, step)
         + "."
     )
-    return LossJump(step, high / level, words)
+    return LossJump(step, high / level, words, began)
+
+
+def _back(run: Signals, loss: Points, end: int, limit: float) -> str:
+    """Where the loss is back: within its stretch, or after a gap of the record."""
+    if end < len(loss):
+        return f"; back at {shown(loss.values[end])} at step {loss.step_at(end)}"
+    whole = run.raw("loss")
+    after = np.flatnonzero((whole.steps > loss.steps[-1]) & (whole.values <= limit))
+    if not len(after):
+        return ""
+    return f"; after a gap of the record, at step {whole.steps[after[0]]}, it is {shown(whole.values[after[0]])}"
 
 
 def _lead(norms: Points | None, began: int, rose: float, look_back: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from steadyrun.signals.curves import OF_NORMAL, Floats
 
+_FEWEST = 3  # points of a stretch: of fewer a single one decides the median
 _HALF = 2  # of the curve: what swings only before that has come to rest
 
 
@@ -21,13 +22,16 @@ class Swings:
 
 
 def swings(values: Floats, size: float, parts: int) -> Swings:
-    """Climbs by at least `size` that come back, among the means of `parts` stretches of the second half."""
+    """Climbs by at least `size` that come back, among the medians of `parts` stretches of the second half.
+
+    Single points are spikes and do not move a median: fewer stretches are compared if they would be shorter than three.
+    """
     later = values[len(values) // _HALF :]
-    width = max(1, len(later) // parts)
+    width = _width(len(later), parts)
     count = len(later) // width
     if count < 2 or not size > 0:
         return Swings(0, ())
-    means = later[: count * width].reshape(count, width).mean(axis=1)
+    means = np.median(later[: count * width].reshape(count, width), axis=1)
     places = [len(values) // _HALF + index * width for index in _turns(means, size)]
     return Swings(len(places), tuple(places))
 
@@ -37,10 +41,14 @@ def noise_of_a_mean(values: Floats, parts: int) -> float:
     later = values[len(values) // _HALF :]
     if len(later) < 2:
         return math.inf
-    width = max(1, len(later) // parts)
+    width = _width(len(later), parts)
     steps = np.diff(later)
     usual = OF_NORMAL * float(np.median(np.abs(steps - np.median(steps))))  # the swings themselves are outliers
     return usual / math.sqrt(2 * width)
+
+
+def _width(length: int, parts: int) -> int:
+    return max(_FEWEST, length // parts)
 
 
 def _turns(means: Floats, size: float) -> list[int]:

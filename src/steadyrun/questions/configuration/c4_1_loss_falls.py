@@ -84,7 +84,7 @@ def _stuck(
     known = known_facts(run, limit)
     if not known.must_fall:
         return Finding("not-judged", f"{facts}; nothing recorded says that this loss has to fall.", measured, step)
-    untrained, change = known.start == RANDOM, surely(training, limit.count("losses"))
+    untrained, change = known.start == RANDOM, surely(training, limit.count("first"))
     above = training.end / abs(training.start) - 1 if training.start else 0.0
     exploded = known.classes is not None and _later(training) > (1 + limit["risen_far"]) * float(
         training.loss.values[0]
@@ -312,6 +312,14 @@ QUESTION = Question(
             meaning="a larger change of the loss is not chance",
             seed="",
             decision="as for the trend of D4.1",
+        ),
+        Threshold(
+            name="first",
+            value=20,
+            unit="losses",
+            meaning="how many of the first ones, or a tenth of all, are compared with the later half",
+            seed="",
+            decision="enough for their own deviation; of a short record its first half",
         ),
         Threshold(
             name="validations",

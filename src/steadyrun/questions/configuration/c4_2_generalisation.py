@@ -11,11 +11,13 @@ from steadyrun.questions.loss_record import LOSSES
 from steadyrun.questions.signatures import s1_4_labels
 from steadyrun.questions.vital_signs import v1_6_data
 from steadyrun.signals.batches import Overlap, overlap
+from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.declared_schedule import number
 from steadyrun.signals.fits import whole_loss
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels, progress
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import improves_since
 from steadyrun.signals.validation import Gap, gap_of
 from steadyrun.text import shown
 
@@ -44,8 +46,11 @@ def find(run: Signals, limit: Limits) -> Finding:
         and last > limit["gap"]
         and gap.rise > max(limit["rise"], limit["noise"] * gap.noise)
         and gap.train_fell_since
+        and chance_of_rise(gap.val.values[gap.best :]) < limit["chance"]
         and not _other_cause(run, limit)
     ):
+        if better := improves_since(run, gap.val, gap.val.step_at(gap.best)):
+            return Finding("metric-improves", f"{facts}; but {better}.", measured, gap.val.step_at(gap.best))
         message = f"{facts}: {gap.rise:.0%} above its best (limit {limit['rise']:.0%}) while training falls on."
         return Finding("overfitting", message, measured, gap.val.step_at(gap.best))
     if max(at, last) > limit["gap"]:
@@ -222,6 +227,14 @@ QUESTION = Question(
             decision="the lowest of many noisy validations is low by chance, and the last ones lie above it",
         ),
         Threshold(
+            name="chance",
+            value=0.05,
+            unit="probability",
+            meaning="a rise of the validations since the best one that is more likely by chance proves nothing",
+            seed="",
+            decision="four that rise throughout are one order of 24; the rise must be large and beyond the noise as well",
+        ),
+        Threshold(
             name="by",
             value=500,
             unit="steps",
@@ -345,6 +358,12 @@ QUESTION = Question(
         Outcome(name="pass", answer=PASS, meaning="validation keeps up with training"),
         Outcome(name="apart", answer=NOTE, meaning="validation is further from training than usual"),
         Outcome(name="gap", answer=NOTE, meaning="validation is far from training, but not rising"),
+        Outcome(
+            name="metric-improves",
+            answer=NOTE,
+            meaning="validation loss rises while the task's own metric improves: the model grows too certain",
+            fix="Choose the checkpoint by the metric, and calibrate its probabilities if you use them.",
+        ),
         Outcome(
             name="below", answer=NOTE, meaning="validation is below training: dropout, augmentation, or shared examples"
         ),

@@ -34,7 +34,7 @@ def find(run: Signals, _limit: Limits) -> Finding:
     if name == "grad_norm" and loss_is_finite:
         return Finding(
             "gradient-first",
-            f"at step {step} the loss is finite and its gradient is not; {led_up}.",
+            f"at step {step} {_loss_there(run, step)} and its gradient is not finite; {led_up}.",
             {"step": float(step)},
             step,
         )
@@ -53,6 +53,13 @@ def _first(run: Signals, kind: str, until: int) -> tuple[int, str] | None:
             if len(bad):
                 firsts.append((int(bad[0]), name))
     return min(firsts, default=None)
+
+
+def _loss_there(run: Signals, step: int) -> str:
+    values = run.raw("loss").values[run.raw("loss").steps == step] if run.has("loss") else np.array([])
+    if len(values) and values[-1] == 0:
+        return "the logged loss is exactly 0, as loggers print that filter NaN,"
+    return "the loss is finite"
 
 
 def _finite_at(run: Signals, name: str, step: int) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from steadyrun.questions.dynamics.run_spikes import SIGMAS, WINDOW, find_spikes, window_of
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
-from steadyrun.signals.run_signals import Signals
+from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.run_signals import Points, Signals
 from steadyrun.signals.spikes import LossJump, jump_of
 from steadyrun.text import shown
 
@@ -15,8 +16,8 @@ _PER = 1000  # steps: the unit of how often it spikes
 def find(run: Signals, limit: Limits) -> Finding:
     points = run.points("loss")
     window = window_of(run, limit)
-    if len(points) <= window and (jump := _jump(run, limit)) is not None:
-        return Finding("jump", jump.words, {"times": jump.times}, jump.step)
+    if limit["losses"] <= len(points) <= window:
+        return _in_few(run, points, limit)
     spikes = find_spikes(run, limit)
     per_thousand = _PER * len(spikes) / len(points)
     largest = max(spikes, key=lambda spike: spike.sigmas, default=None)
@@ -49,8 +50,23 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding("flagged", message, measured, largest.peak_step)
 
 
-def _jump(run: Signals, limit: Limits) -> LossJump | None:
-    return jump_of(run, limit["times"], rose=limit["rose"], look_back=limit.count("look_back"))
+def _in_few(run: Signals, points: Points, limit: Limits) -> Finding:
+    """A record too short for the deviation of a window: a jump beyond the noise of all other points."""
+    jump = jump_of(run, limit["times"], limit["clear"], rose=limit["rose"], look_back=limit.count("look_back"))
+    if jump is None:
+        words = f"no loss of {len(points)} jumps to {limit['times']:g} times the losses before it, beyond their noise."
+        return Finding("pass", words)
+    outcome = "flagged" if _validation_kept(run, jump) else "jump"
+    return Finding(outcome, jump.words, {"times": jump.times}, jump.step)
+
+
+def _validation_kept(run: Signals, jump: LossJump) -> bool:
+    """Whether validation is no worse after the jump: then training has become harder, not the model worse."""
+    val = run.maybe("val_loss")
+    if val is None:
+        return False
+    before, after = val.values[val.steps < jump.began], val.values[val.steps >= jump.step]
+    return bool(len(before) and len(after)) and float(after[-1]) <= float(before[-1])
 
 
 QUESTION = Question(
@@ -91,6 +107,16 @@ QUESTION = Question(
             "points come to 1.2 after their first quarter",
             of="times",
         ),
+        Threshold(
+            name="clear",
+            value=4,
+            unit="times the largest move of another point from its neighbours",
+            meaning="a jump in such a record must be this high as well",
+            seed="",
+            decision="losses of single batches come to 5 times their level and back; of 4,452 healthy logs with 8 to 100 "
+            "points none jumps so far, three come to 3",
+        ),
+        LOSSES,
         Threshold(
             name="points",
             value=20,

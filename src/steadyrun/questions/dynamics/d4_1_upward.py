@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steadyrun.questions.dynamics.drift import CERTAIN, WINDOW, last_stretch
 from steadyrun.questions.form import NOTE, PASS, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.loss_record import LOSSES
 from steadyrun.signals.run_signals import Signals
 from steadyrun.text import percent, shown
 
@@ -63,10 +64,19 @@ QUESTION = Question(
             name="points",
             value=40,
             unit="losses",
-            meaning="fewer show no trend; the stretch has at least this many",
+            meaning="the stretch has at least this many; of fewer the last two thirds are ranked",
             seed="",
             decision="ten block means of four points each",
         ),
+        Threshold(
+            name="chance",
+            value=0.001,
+            unit="probability",
+            meaning="a rise of so few losses that is more likely by chance does not count",
+            seed="",
+            decision="as certain as the trend above",
+        ),
+        LOSSES,
         Threshold(
             name="smooth",
             value=50,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyrun.questions.form import Limits, Threshold
-from steadyrun.signals.curves import Trend, ema, trend
+from steadyrun.signals.curves import Trend, chance_of_rise, ema, trend
 from steadyrun.signals.facts import Facts
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Points, Signals
@@ -36,20 +36,24 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
     rule = limit.of(d4_1_upward.QUESTION)
     window, certain, fewest = int(rule["window"]), rule["t"], rule.count("points")
     loss = run.points("loss")
-    if len(loss) < fewest:
+    if len(loss) < rule["losses"] or (run.running and len(loss) < fewest):
         how = "let it run on" if run.running else "train for longer"
-        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {fewest} are needed", how)
+        needed = fewest if run.running else rule["losses"]
+        raise MissingSignal("loss", f"{len(loss)} losses are recorded, {needed:g} are needed", how)
     span = run.stretch(loss, rule["smooth"], rule.count("smooth_points"))
     key = ("last stretch", window, certain, fewest, span)
     if key in run.memo:
         known: Stretch = run.memo[key]
         return known
-    last = loss.where(slice(max(0, len(loss) - run.stretch(loss, window, fewest)), None))
+    few = len(loss) < fewest
+    span_of_last = max(rule.count("losses"), 2 * len(loss) // 3) if few else run.stretch(loss, window, fewest)
+    last = loss.where(slice(max(0, len(loss) - span_of_last), None))
     smooth = ema(loss.values, span)
     best = int(np.argmin(smooth))
     above = float(smooth[-1] - smooth[best]) / (abs(float(smooth[best])) or 1.0)
     slope = trend(last.steps, last.values)
-    stretch = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, slope.t > certain)
+    rising = chance_of_rise(last.values) < rule["chance"] if few else slope.t > certain
+    stretch = run.memo[key] = Stretch(last, slope, above, loss.step_at(best), window, rising)
     return stretch
 
 

@@ -14,15 +14,19 @@ from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import opponents
 from steadyrun.signals.swings import noise_of_a_mean, swings
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
+    if (won := _won(run, limit)) is not None:
+        return won
     known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     fallen, lost = loss.fallen, loss.lost
     measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
     words = f"loss {shown(loss.start)} at the start, {shown(loss.best)} at its best, {shown(loss.end)} at the end"
+    words += run.excerpt
     surely = loss.error * limit["errors"]
     if known.objective == POLICY:
         raise NotApplicable("the loss of a policy says nothing about its success", "episodic_return")
@@ -38,6 +42,9 @@ def find(run: Signals, limit: Limits) -> Finding:
         if loss.end - loss.best > surely and lost > limit["lost"]:
             message = f"{words}: {percent(lost)} of the descent is lost again (limit {percent(limit['lost'])})."
             return Finding("fell-back", message, measured, loss.best_step)
+        if loss.later - loss.best > surely and loss.later > (1 + limit["far"]) * abs(loss.best):
+            message = f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
+            return Finding("fell-back", message, measured | {"later": loss.later}, loss.best_step)
         if loss.end - loss.best > surely and lost > limit["some"]:
             return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)
         return Finding("fell", f"{words}.", measured)
@@ -47,11 +54,50 @@ def find(run: Signals, limit: Limits) -> Finding:
         outcome = "rose" if known.must_fall or known.guess is not None else "unjudged"
         return Finding(outcome, f"{words}: it ends above its start.", measured)
     if loss.start - loss.end > surely:
+        stuck = _at_a_guess(run, limit, loss)
         outcome = "little" if known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
         message = f"{words}: it fell by {percent(fallen)} (limit {percent(limit['fallen'])})"
-        return Finding(outcome, f"{message} in {loss.steps:.0f} steps.", measured)
-    outcome = "flat" if known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"] else "unjudged"
-    return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
+        return Finding("flat" if stuck else outcome, f"{message} in {loss.steps:.0f} steps{stuck}.", measured)
+    must = known.must_fall and known.start == RANDOM and loss.steps >= limit["patience"]
+    stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
+    outcome = "flat" if must or stuck else "unjudged"
+    return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
+
+
+_GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in (2, 10, 100, 1000)}
+_GUESSES[0.25] = "always saying 0.5 for targets of 0 and 1 has a squared error of"
+
+
+def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
+    """In words, if a loss that does not fall stays where a model is that ignores its inputs; else empty.
+
+    A policy's loss and one that is trained with hardly any rate may stay anywhere.
+    """
+    rates = run.maybe("lr/0")
+    if rates is not None and float(np.max(rates.values)) < limit["rate"]:
+        return ""
+    for guess, words in _GUESSES.items():
+        levels_there = (loss.start, loss.best, loss.end)
+        if loss.points >= limit["points"] and all(abs(level / guess - 1) < limit["near"] for level in levels_there):
+            return f", and {words} {shown(guess)}"
+    return ""
+
+
+def _won(run: Signals, limit: Limits) -> Finding | None:
+    """The discriminator of a pair that has won for good: its loss is gone, and the generator's at its highest."""
+    for generator, discriminator in opponents(run):
+        sides = [run.maybe(name) for name in (generator, discriminator)]
+        if any(side is None or len(side) < limit["losses"] or float(np.min(side.values)) < 0 for side in sides):
+            continue
+        made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
+        surely = limit["errors"] * made.error
+        gone = judge.later < judge.start / limit["won"]
+        if gone and made.end - made.start > surely and made.best - made.end <= surely:
+            words = f"{discriminator} goes from {shown(judge.start)} to {shown(judge.end)} and stays below "
+            words += f"{shown(judge.later)}, {generator} from {shown(made.start)} to {shown(made.end)}"
+            measured = {"start": judge.start, "end": judge.end, "generator": made.end}
+            return Finding("won", f"{words}: the generator no longer fools it.", measured)
+    return None
 
 
 def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
@@ -107,6 +153,40 @@ QUESTION = Question(
             meaning="a smaller loss of ground is not mentioned",
             seed="",
             decision="half of the limit above",
+        ),
+        Threshold(
+            name="far",
+            value=0.25,
+            unit="of the best loss",
+            meaning="how far above its best a loss may stay for the whole second half",
+            seed="",
+            decision="a level from which half of the run does not come back is not noise, whatever the first loss was; "
+            "if validation stays near its best, training has become harder",
+            of="later",
+        ),
+        Threshold(
+            name="near",
+            value=0.01,
+            unit="fraction",
+            meaning="how near a loss that does not fall is to the loss of a guess",
+            seed="",
+            decision="0.693, 2.303, 4.605, 6.908 and 0.25 alone: other losses come so near by chance",
+        ),
+        Threshold(
+            name="rate",
+            value=1e-9,
+            unit="learning rate",
+            meaning="a rate that never exceeds this cannot move anything",
+            seed="",
+            decision="a tenth of the lowest rates that are used",
+        ),
+        Threshold(
+            name="points",
+            value=20,
+            unit="losses",
+            meaning="how many must lie at a guess",
+            seed="",
+            decision="some tasks begin with a plateau",
         ),
         Threshold(
             name="risen",
@@ -193,6 +273,16 @@ QUESTION = Question(
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and is near its best"),
         Outcome(name="in-play", answer=PASS, meaning="two opponents keep each other busy"),
+        Outcome(
+            name="won",
+            answer=SUSPECT,
+            meaning="the discriminator has won for good: the generator learns nothing from it any more",
+            fix="Lower the discriminator's learning rate or train it less often, add noise or label smoothing to what "
+            "it sees, and go back to a checkpoint before its loss was gone.",
+            experiment="Train on from a checkpoint before that with a third of the discriminator's learning rate. If "
+            "both losses stay in between, it was too strong; if not, look at what tells real from generated data.",
+            may_pass=True,
+        ),
         Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
         Outcome(
             name="unjudged",

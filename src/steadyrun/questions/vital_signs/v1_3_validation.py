@@ -7,15 +7,20 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.signals.curves import chance_of_rise
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.progress import levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.validation import gap_of
+from steadyrun.signals.success import improves_since
+from steadyrun.signals.validation import Gap, gap_of
 from steadyrun.text import shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
+    known = known_facts(run, limit)
+    if (alone := _alone(run, limit)) is not None:
+        return alone
+    loss = levels(run, "loss", limit["losses"])
     gap = gap_of(run, known, limit["losses"])
     values = gap.val.values
     if len(values) < limit["fewest"]:
@@ -36,9 +41,36 @@ def find(run: Signals, limit: Limits) -> Finding:
             message = f"{words}, never below a guess ({known.guess_why}), while training reaches {shown(loss.end)}."
             return Finding("never-beats-guess", message, measured, gap.val.step_at(-1))
     if gap.rise > max(limit["rise"], limit["noise"] * gap.noise) and gap.train_fell_since:
-        message = f"{words}: {gap.rise:.0%} above its best while training falls on."
-        return Finding("rises", message, measured, gap.val.step_at(gap.best))
+        return _rising(run, limit, gap, words, measured)
     return Finding("follows", f"{words}.", measured)
+
+
+def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[str, float]) -> Finding:
+    step = gap.val.step_at(gap.best)
+    words = f"{words}: {gap.rise:.0%} above its best"
+    if better := improves_since(run, gap.val, step):
+        return Finding("follows", f"{words}, but {better}: the task itself improves.", measured)
+    chance = chance_of_rise(gap.val.values[gap.best :])
+    if known_facts(run, limit).moves_freely or chance >= limit["chance"]:
+        return Finding("rises", f"{words} while training falls on.", measured, step)
+    how = f"it rises steadily over {len(gap.val) - gap.best} validations since step {step}"
+    return Finding("climbs", f"{words}; {how} while training falls on.", measured | {"chance": chance}, step)
+
+
+def _alone(run: Signals, limit: Limits) -> Finding | None:
+    """Validation without enough training losses beside it: only a steady rise says something."""
+    val, loss = run.maybe("val_loss"), run.maybe("loss")
+    if val is None or (loss is not None and len(loss) >= limit["losses"]) or known_facts(run, limit).moves_freely:
+        return None
+    gap = Gap(val, np.full(len(val), np.nan), 1.0)
+    chance = chance_of_rise(val.values[gap.best :])
+    if gap.rise <= max(limit["rise"], limit["noise"] * gap.noise) or chance >= limit["chance"]:
+        return None
+    step, best, end = val.step_at(gap.best), shown(gap.lowest), shown(val.values[-1])
+    words = f"validation loss {best} at its best, {end} at the end: it rises steadily since step {step}"
+    if better := improves_since(run, val, step):
+        return Finding("follows", f"{words}, but {better}: the task itself improves.")
+    return Finding("climbs", f"{words}; training is hardly recorded.", {"rise": gap.rise, "chance": chance}, step)
 
 
 QUESTION = Question(
@@ -106,11 +138,31 @@ QUESTION = Question(
             seed="",
             decision="one unlucky validation does not count",
         ),
+        Threshold(
+            name="chance",
+            value=0.05,
+            unit="probability",
+            meaning="a rise of the validations since the best one that is more likely by chance is not steady",
+            seed="",
+            decision="as in C4.2: four that rise throughout are one order of 24",
+        ),
         LOSSES,
     ),
     outcomes=(
         Outcome(name="follows", answer=PASS, meaning="validation follows training"),
         Outcome(name="rises", answer=NOTE, meaning="validation is past its best while training improves: overfitting"),
+        Outcome(
+            name="climbs",
+            answer=SUSPECT,
+            meaning="validation rises steadily while training falls: the model memorises, or validation differs",
+            fix="Keep the checkpoint of the best validation. Then more data, more regularisation, a smaller model or a "
+            "lower learning rate.",
+            experiment="Train again with a tenth of the learning rate, and once with half of the model's size. If "
+            "validation stays at its best for longer, it was overfitting; if it rises all the same, compare how "
+            "training and validation data are prepared.",
+            may_pass=True,
+            symptom=True,
+        ),
         Outcome(
             name="worse-than-start",
             answer=SUSPECT,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from steadyrun.questions.facts import known_facts
@@ -13,25 +11,42 @@ from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import better, is_reward, words_of
 from steadyrun.text import percent, shown
 
-_SUCCESS = re.compile(
-    r"(^|[/_.-])(returns?|rewards?|rew_mean|reward_mean|accuracy|acc|score|success_rate|win_rate)$", re.I
-)
-
-
 def find(run: Signals, limit: Limits) -> Finding:
-    names = [name for name in sorted(run.names) if _SUCCESS.search(name)]
+    names = [name for name in run.own if better(name)]
     long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
+    for name in long:
+        if (found := _nothing_to_learn(run, name, limit)) is not None:
+            return found
     if not long and known_facts(run, limit).objective == POLICY:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    found = [_judged(name, levels(run, name, limit["losses"], rises=True), limit) for name in long]
+    found = [_judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long]
     worst = max(found, key=lambda one: _ORDER.index(one.outcome))
     if worst.outcome == "flat" and not known_facts(run, limit).moves_freely:
         return Finding("steady", worst.message, worst.measured)
     return worst
+
+
+def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
+    """A reward that is the same in nearly every row, to the end; or a success that stays at what chance gives."""
+    values = run.points(name).values
+    lowest = float(np.min(values))
+    last = values[-max(limit.count("parts"), len(values) // limit.count("last")) :]
+    share, late = float(np.mean(values == lowest)), float(np.mean(last == lowest))
+    if is_reward(name) and lowest <= 0 and len(values) >= limit["rows"] and min(share, late) > limit["same"]:
+        words = f"{name} is exactly {shown(lowest)} in {share:.0%} of {len(values)} rows (limit {limit['same']:.0%})"
+        return Finding("no-signal", f"{words}: there is nothing to learn from.", {"same": share})
+    level = levels(run, name, limit["losses"], rises=True)
+    unit = 100 if float(np.max(values)) > 1 else 1
+    ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
+    if words_of(name) & _OF_TWO and len(values) >= limit["rows"] and max(ends) < limit["near"]:
+        words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+        return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
+    return None
 
 
 def _by_value_targets(run: Signals, limit: Limits) -> Finding:
@@ -54,19 +69,20 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
+_CHANCE, _OF_TWO = 0.5, frozenset({"accuracy", "acc", "auc", "auroc"})
 
 
 def _judged(name: str, level: Levels, limit: Limits) -> Finding:
-    surely = limit["errors"] * level.error
+    surely, way = limit["errors"] * level.error, better(name)
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
-    if level.start - level.end > surely and level.start - level.best < surely:
+    gained, lost = way * (level.best - level.start), way * (level.best - level.end)
+    if way * (level.start - level.end) > surely and -gained < surely and gained < surely:
         return Finding("fell", f"{words}: training makes it worse.", measured)
-    gained, lost = level.best - level.start, level.best - level.end
     if gained > surely and lost > surely and lost > limit["lost"] * gained:
         message = f"{words}: {percent(lost / gained)} of the gain is lost again (limit {percent(limit['lost'])})."
         return Finding("collapsed", message, measured, level.best_step)
-    if level.end - level.start > surely:
+    if way * (level.end - level.start) > surely:
         return Finding("rose", f"{words}.", measured)
     return Finding("flat", f"{words}: no change beyond its noise (± {shown(surely)}).", measured)
 
@@ -114,6 +130,39 @@ QUESTION = Question(
             decision="measured: below 1 for a policy that does not learn, 10 and more for those that do",
         ),
         Threshold(
+            name="rows",
+            value=10,
+            unit="values",
+            meaning="fewer that are all alike, or all at chance, may be a slow start",
+            seed="",
+            decision="as the samples above",
+        ),
+        Threshold(
+            name="same",
+            value=0.9,
+            unit="fraction of the rows",
+            meaning="how many rewards may be exactly the lowest one, of all and of the last ones",
+            seed="",
+            decision="a sparse reward that is learned comes more often at the end",
+            of="same",
+        ),
+        Threshold(
+            name="last",
+            value=5,
+            unit="th part of the rows",
+            meaning="whose rewards are the last ones",
+            seed="",
+            decision="as in V1.3",
+        ),
+        Threshold(
+            name="near",
+            value=0.05,
+            unit="of 1",
+            meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
+            seed="",
+            decision="a run that learns anything leaves it; many classes begin far below",
+        ),
+        Threshold(
             name="lost",
             value=0.7,
             unit="fraction of the gain",
@@ -130,6 +179,26 @@ QUESTION = Question(
             answer=NOTE,
             meaning="the logged success has not risen, and the loss says nothing about it",
             fix="Train for longer, or compare with a run at another learning rate.",
+        ),
+        Outcome(
+            name="no-signal",
+            answer=SUSPECT,
+            meaning="nearly every reward is the same: nothing can be learned from it",
+            fix="Print a few answers with their rewards: check how the answer is parsed, whether the length limit cuts "
+            "it, and whether the task is solvable at all by the first policy.",
+            experiment="Give the reward function a right answer by hand. If its reward is the same, the function or "
+            "the parser is wrong; if it is higher, the task is too hard: start with easier examples, or reward parts.",
+            may_pass=True,
+        ),
+        Outcome(
+            name="at-chance",
+            answer=SUSPECT,
+            meaning="success stays at what chance gives: the model has learned nothing about the inputs",
+            fix="Check that labels belong to their inputs and that gradients reach the first layer; then try ten times "
+            "the learning rate, and a tenth.",
+            experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
+            "fault; if not, the model or the loss.",
+            may_pass=True,
         ),
         Outcome(
             name="collapsed",

@@ -1,0 +1,101 @@
+"""What series are by their names: what a program logs as its success, which way is better, and who plays whom."""
+
+from __future__ import annotations
+
+import re
+
+from steadyrun.signals.run_signals import Points, Signals
+
+HIGHER, LOWER = 1, -1
+REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
+_HIGHER = REWARDS | frozenset({
+    "accuracy", "acc", "acc1", "top1", "bleu", "rouge", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
+    "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
+})  # fmt: skip
+_LOWER = frozenset({"wer", "cer", "eer", "ter", "fid"})
+_TRAIN = frozenset({"train", "training", "tr", "trn"})
+_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
+_KNOWN = _TRAIN | _HELD_OUT | frozenset({
+    "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
+    "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "10", "1", "5", "50", "95", "b",
+    "m", "binary", "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score",
+})  # fmt: skip
+_REINFORCED = frozenset({
+    "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
+})  # fmt: skip
+_PREFERENCES = frozenset({"chosen", "rejected"})  # the loss of these has to fall, though rewards are logged with it
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The words of a name, in lower case: `eval/ep_rewMean` has four."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name)
+    return frozenset(word for word in re.split(r"[^a-z0-9]+", parts.lower()) if word)
+
+
+def better(name: str) -> int:
+    """Which way a measured success is better, by a name of which every word is known; 0 if it is none."""
+    words = words_of(name)
+    of_success = words & (_HIGHER | _LOWER)
+    if not of_success or words - of_success - _KNOWN:
+        return 0
+    return LOWER if words & _LOWER else HIGHER
+
+
+def is_reward(name: str) -> bool:
+    """Whether a series is what a policy is rewarded with."""
+    return better(name) == HIGHER and bool(words_of(name) & REWARDS)
+
+
+def trains_policy(run: Signals) -> bool:
+    """Whether the names of the series are those of reinforcement learning."""
+    words = [words_of(name) for name in run.own]
+    return any(each & _REINFORCED for each in words) and not any(each & _PREFERENCES for each in words)
+
+
+def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
+    """Success on held-out data by name, with which way is better: measured when validation was."""
+    found = {}
+    for name in run.own:
+        way = better(name)
+        points = run.maybe(name) if way and not words_of(name) & _TRAIN else None
+        if points is not None and len(points) > 1 and (words_of(name) & _HELD_OUT or len(points) <= 2 * len(val)):
+            found[name] = points, way
+    return found
+
+
+def improves_since(run: Signals, val: Points, step: float) -> str:
+    """In words, which measured success is clearly better at the end than it was at a step; empty if none is.
+
+    The better of the last two counts for nothing: both must be better than all before, up to and at the step.
+    """
+    for name, (points, way) in held_out(run, val).items():
+        before = way * points.values[points.steps <= step]
+        after = way * points.values[points.steps > step]
+        if len(before) and len(after) > 1 and float(min(after[-2:])) > float(max(before)):
+            return f"{name} goes from {way * float(max(before)):.4g} to {points.values[-1]:.4g}"
+    return ""
+
+
+_GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
+_DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "discriminator", "critic": "discriminator"}
+
+
+def opponents(run: Signals) -> list[tuple[str, str]]:
+    """Pairs of series whose names differ in generator and discriminator alone, such as `G_A` and `D_A`."""
+    sides: dict[tuple[frozenset[str], str], str] = {}
+    for name in run.own:
+        words = words_of(_taken_apart(name))
+        for word in words & _DISCRIMINATORS.keys():
+            sides[words - {word}, _DISCRIMINATORS[word]] = name
+    pairs = []
+    for name in run.own:
+        words = words_of(_taken_apart(name))
+        for word in words & _GENERATORS.keys():
+            if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None:
+                pairs.append((name, other))
+    return pairs
+
+
+def _taken_apart(name: str) -> str:
+    """`errG`, `lossD` and `dLoss` in words."""
+    return re.sub(r"(?<=[a-z])(?=[GD]$)|(?<=^[gd])(?=[A-Z])", "_", name)
