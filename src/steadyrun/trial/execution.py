@@ -14,6 +14,7 @@ from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.program.model_parts import clean
 from steadyrun.program.task import Factory, Task
 from steadyrun.trial.curve import Curve
+from steadyrun.trial.decision import so_far
 from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
 from steadyrun.trial.factors import factors_for
 from steadyrun.trial.fix_values import optimizer_settings
@@ -24,7 +25,7 @@ from steadyrun.trial.result import Trial
 from steadyrun.trial.rounds import SEEDS, Request, Rounds
 from steadyrun.trial.trial import OnTwin, Wanted
 from steadyrun.trial.twin import MARKS, Twin
-from steadyrun.trial.verdict import Table
+from steadyrun.trial.twin_table import Table
 from steadyrun.workers import Crew, Job, open_crew
 from steadyrun.workers.job_execution import in_one_line
 
@@ -180,7 +181,7 @@ class _Training:
 
     def _show(self, request: Request) -> None:
         words = self._table.factor(request.factor).words
-        self._on_twin(self._done, self._planned, f"{words}, seed {request.seed}", self._table.so_far())
+        self._on_twin(self._done, self._planned, f"{words}, seed {request.seed}", so_far(self._table))
 
     def _here(self, requests: list[Request]) -> Iterator[Curve]:
         for index, request in enumerate(requests):

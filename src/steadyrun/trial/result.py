@@ -14,9 +14,12 @@ from typing import Any
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
 from steadyrun.text import counted, percent, shown
+from steadyrun.trial.decision import decide, tested
 from steadyrun.trial.factor import NotVaried
+from steadyrun.trial.setting_rules import share
 from steadyrun.trial.statistics import seeds_for
-from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Row, Table, Verdict, decide, rows_of, share
+from steadyrun.trial.twin_table import Row, Table, rows_of
+from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Verdict
 
 EXIT_CODES = {CLEAR: 0, IMPROVEMENT: 0, FAULT: 1, UNDECIDED: 3}
 _HEADS = {
@@ -70,7 +73,7 @@ class Trial:
     @property
     def tested(self) -> list[str]:
         """The questions that this trial can clear: it tried what would decide them, and nothing did."""
-        return self.table.tested()
+        return tested(self.table)
 
     @property
     def curves(self) -> list[dict[str, Any]]:
