@@ -104,12 +104,16 @@ def _workers(on: str | Executor | None) -> int:
 
 
 def _affordable(twin: Twin, wanted: Wanted, workers: int) -> int:
-    """As many steps as let the usual number of twins end within the budget: 200 at most, 40 at least."""
+    """As many steps as let the usual number of twins end within the budget."""
+    return affordable_steps(twin, _USED * wanted.budget * workers / _TWINS)
+
+
+def affordable_steps(twin: Twin, seconds: float) -> int:
+    """As many steps as a twin trains in this time, measuring included: 200 at most, 40 at least."""
     total = twin.config.get("total_steps")
-    most = min(MOST_STEPS, int(total)) if isinstance(total, int) and total > 0 else MOST_STEPS
+    most = min(MOST_STEPS, total) if isinstance(total, int) and total > 0 else MOST_STEPS
     step, look = twin.timed(_TIMED)
-    each = _USED * wanted.budget * workers / _TWINS - len(MARKS) * look
-    return max(min(FEWEST_STEPS, most), min(most, int(each / max(step, 1e-6))))
+    return max(min(FEWEST_STEPS, most), min(most, int((seconds - len(MARKS) * look) / max(step, 1e-6))))
 
 
 # -- what is tried ---------------------------------------------------------------------------------

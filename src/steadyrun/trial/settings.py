@@ -41,9 +41,11 @@ from steadyrun.trial.factor import (
 from steadyrun.trial.twin import Twin
 
 RATES = (0.1, 1 / 3, 3.0, 10.0)
-_WARM = 0.3  # of the steps of a trial: a longer warmup
+WARM = 0.3  # of the steps of a trial: a longer warmup
 _UNUSUAL = 0.5  # of the best change's gain: a much higher rate makes up for a large epsilon, and is not the cause
-_STANDARD = 1e-3  # the rate of AdamW, and of the plain SGD a hundred times that, where the optimizer is replaced
+# The optimizers that take the place of the program's, by the name of the change, each at its standard rate.
+STANDARD: dict[str, tuple[Any, float]] = {"adamw": (torch.optim.AdamW, 1e-3), "sgd": (torch.optim.SGD, 0.1)}
+COMMON = {"momentum": 0.9}  # what most people write if the optimizer's own default is nothing
 
 
 def rates(twin: Twin) -> Iterator[Factor | NotVaried]:
@@ -52,7 +54,7 @@ def rates(twin: Twin) -> Iterator[Factor | NotVaried]:
         return
     yield from (rate_factor(times) for times in RATES)
     yield Factor(
-        "warmup", WARMUP, "a longer warmup", rate=lambda step, steps: min(1.0, (step + 1) / max(1.0, _WARM * steps))
+        "warmup", WARMUP, "a longer warmup", rate=lambda step, steps: min(1.0, (step + 1) / max(1.0, WARM * steps))
     )
 
 
@@ -86,10 +88,10 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
         yield NotVaried("float32", "the program runs in float32 already, as far as can be seen")
     yield from _batch_sizes(twin)
     if len(task.optimizers) == 1:
-        for name, made in (("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)):
+        for name, (made, rate) in STANDARD.items():
             if type(task.optimizers[0]) is not made:
                 words = f"plain {made.__name__} in the optimizer's place"
-                yield Factor(name, OPTIMIZER, words, lambda t, made=made: _replaced(t, made))  # type: ignore[misc]
+                yield Factor(name, OPTIMIZER, words, lambda t, made=made, rate=rate: _replaced(t, made, rate))  # type: ignore[misc]
     else:
         yield NotVaried("adamw", "there are several optimizers")
 
@@ -101,16 +103,13 @@ def _set(twin: Twin, **settings: Any) -> AbstractContextManager[None]:
 def _defaults(twin: Twin, *names: str) -> AbstractContextManager[None]:
     return with_settings(
         twin.task,
-        lambda optimizer, group: {k: v for k, v in _usual(optimizer, *names).items() if k in group},
+        lambda optimizer, group: {k: v for k, v in usual_settings(optimizer, *names).items() if k in group},
     )
 
 
-_COMMON = {"momentum": 0.9}  # what most people write where the optimizer's own default is nothing
-
-
-def _usual(optimizer: Any, *names: str) -> dict[str, Any]:
+def usual_settings(optimizer: Any, *names: str) -> dict[str, Any]:
     """The usual values of these settings."""
-    return {name: _COMMON.get(name, default) for name, default in defaults_of(optimizer, *names).items()}
+    return {name: COMMON.get(name, default) for name, default in defaults_of(optimizer, *names).items()}
 
 
 def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
@@ -119,10 +118,10 @@ def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
     for optimizer in twin.task.optimizers:
         plain = defaults_of(optimizer, *names)
         for group in optimizer.param_groups:
-            for name, usual in _usual(optimizer, *names).items():
-                value = group.get(name, usual)
+            for name, common in usual_settings(optimizer, *names).items():
+                value = group.get(name, common)
                 value = tuple(value) if isinstance(value, list) else value
-                if value not in (usual, plain[name]):
+                if value not in (common, plain[name]):
                     found.add(name)
     return tuple(sorted(found))
 
@@ -205,11 +204,10 @@ def _halved(twin: Twin) -> list[Any]:
 
 
 @contextmanager
-def _replaced(twin: Twin, kind: Any) -> Iterator[None]:
+def _replaced(twin: Twin, kind: Any, rate: float) -> Iterator[None]:
     """Another optimizer steps in the place of the program's, at its standard rate, shaped by the schedule."""
     own = twin.task.optimizers[0]
     peak = max((float(group["lr"]) for group in own.param_groups), default=0.0) or 1.0
-    rate = _STANDARD if kind is torch.optim.AdamW else 100 * _STANDARD
     other: Any = kind([{"params": list(group["params"])} for group in own.param_groups], lr=rate)
 
     def step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
