@@ -61,7 +61,7 @@ def parts(table: Table) -> Verdict | None:
 
 
 def inputs(table: Table) -> Verdict | None:
-    """Noise in the place of the inputs: a program that sees them learns otherwise."""
+    """Noise instead of the inputs: a program that uses its inputs learns differently."""
     if "inputs-noise" not in table.curves:
         return None
     pairs = [(table.own[seed], curve) for seed, curve in table.curves["inputs-noise"].items() if seed in table.own]
@@ -69,7 +69,7 @@ def inputs(table: Table) -> Verdict | None:
     same = [np.allclose(a.training[1:], b.training[1:], rtol=1e-4, atol=0) for a, b in whole]
     if not same or not all(same):
         return None
-    message = "the training loss is the same with noise in the place of the inputs: nothing of them reaches the loss."
+    message = "the training loss is the same with noise instead of the inputs: the inputs do not reach the loss."
     return Verdict(FAULT, kinds.INPUTS, "inputs-noise", message)
 
 
@@ -93,7 +93,7 @@ def labels(table: Table) -> Verdict | None:
 
 
 def prepared(table: Table) -> Verdict | None:
-    """Training data that teach about themselves, validation data that teach about themselves, and not one the other."""
+    """Training data and validation data that each teach about themselves and not about each other."""
     if not _has(table, "held") or not _has(table, "validation"):
         return None
     held, validation = table.learned("own", "held"), table.learned("own", "validation")

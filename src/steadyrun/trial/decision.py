@@ -16,7 +16,7 @@ from steadyrun.trial.verdict import CAUSES, CLEAR, FAULT, FIXES, IMPROVEMENT, UN
 def decide(table: Table) -> Verdict:
     """What is proved without training first, then settings, then data and terms, then what is merely better."""
     if table.moves_freely:
-        message = f"{table.moves_freely}: where it ends says nothing about success."
+        message = f"{table.moves_freely}: its last value does not show whether the program learns."
         return Verdict(UNDECIDED, "", "", message, "run the program to its end and compare the returns that it logs")
     for rule in (repeated, parts, inputs, setting, labels, prepared, terms, block, improvement):
         found = rule(table)
@@ -46,13 +46,19 @@ def _rest(table: Table) -> Verdict:
     """No change decides: either the program learns as well as with any of them, or nothing is known."""
     raised = next((curve.raised for curve in table.own.values() if curve.raised), "")
     if raised:
-        return Verdict(UNDECIDED, "", "", f"the unchanged twin raised {raised}.", "a program that runs would")
+        return Verdict(UNDECIDED, "", "", f"the unchanged twin raised {raised}.", "correct this error first")
     if not math.isfinite(table.mean_end("own")):
-        return Verdict(UNDECIDED, "", "", "the unchanged twin ends in a loss that is not finite.", "steadyrun replay")
+        return Verdict(
+            UNDECIDED,
+            "",
+            "",
+            "the loss of the unchanged twin becomes NaN or infinite.",
+            "replay the run: steadyrun replay RUN",
+        )
     fall = table.learned("own")
     if not table.teaches("own"):
         message = f"the loss falls by {percent(fall)} in these steps, no more than with shuffled targets."
-        return Verdict(UNDECIDED, "", "", message, "more steps would show whether it learns at all")
+        return Verdict(UNDECIDED, "", "", message, "give more --steps: they show whether it learns at all")
     if len(table.curves) == 1:
         return Verdict(CLEAR, "", "", f"the loss falls by {percent(fall)}; no change was tried.")
     gains = [gain.mean for name in table.curves if table.is_setting(name) and (gain := table.gain(name)) is not None]

@@ -1,7 +1,8 @@
-"""Rules about changes of settings and blocks: with which change is the program soon where it ends without it?"""
+"""Rules about changes of settings and blocks: with which change does the program soon reach its own last loss?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,21 +13,22 @@ from steadyrun.trial.statistics import seeds_needed
 from steadyrun.trial.twin_table import Table
 from steadyrun.trial.verdict import FAULT, IMPROVEMENT, UNDECIDED, Verdict
 
-# A change decides if its twin is where the unchanged one ends after this share of the steps. In short trials a higher
-# rate is often ahead of the right one (in 11 of 16 healthy programs one of 3 or 10 times), so it must be ahead by more,
-# a hundredfold one as well, and the program must learn next to nothing without it.
+# A change decides if its twin reaches the last loss of the unchanged one within this fraction of the steps. In short
+# trials a higher rate is often ahead of the right one (3 or 10 times the rate in 11 of 16 healthy programs), so it must
+# be ahead by more, a hundredfold one as well, and the program must learn next to nothing without it.
 DECIDES, DECIDES_HIGHER = 1 / 3, 0.2
 FAR_HIGHER = "rate*100"
-IDLE = 0.25  # of what can be learned: a program that learns more has a slow rate at most, which is no fault
+MORE_SEEDS = 8  # to try if the seeds so far do not show how many are needed
+IDLE = 0.25  # of what can be learned: a program that learns more may be slow, but its rate is not a fault
 
 
 def setting(table: Table) -> Verdict | None:
-    """A change with which the program is soon where it ends without it. A remedy names no cause."""
+    """A change with which the program soon reaches the loss that it ends at without it."""
     return _decided(table, _chosen(table, lambda name: _rank(table, name) < 2 and is_fast(table, name)))
 
 
 def block(table: Table) -> Verdict | None:
-    """A block without which the program is soon where it ends with it."""
+    """A block without which the program soon reaches the loss that it ends at with it."""
     is_block = {name for name in table.curves if table.factor(name).group == kinds.BLOCK}
     return _decided(table, _chosen(table, lambda name: name in is_block and is_fast(table, name)))
 
@@ -51,8 +53,9 @@ def _decided(table: Table, chosen: str | None) -> Verdict | None:
     facts, cause = _facts(table, chosen), _cause(table, chosen)
     if gain.seeds > 1 and max(speeds) < 1 and (gain.low > 0 or (gain.seeds > 2 and max(speeds) <= DECIDES)):
         return Verdict(FAULT, cause, chosen, facts)
-    needed = seeds_needed(gain)
-    more = f"{needed} seeds would show whether it is the cause" if needed else "more seeds would show it"
+    needed, group = seeds_needed(gain), table.factor(chosen).group
+    options = "" if group == kinds.USER else f"--only {group} "
+    more = f"try it with more seeds: {options}--seeds {needed or MORE_SEEDS}"
     return Verdict(UNDECIDED, cause, chosen, facts, more)
 
 
@@ -82,10 +85,10 @@ def is_fast(table: Table, name: str) -> bool:
     return _reaches(table, name, DECIDES_HIGHER if higher else DECIDES) and table.teaches(name)
 
 
-def _reaches(table: Table, name: str, share: float) -> bool:
-    """Whether a change is where the unchanged twin ends after this share of the steps."""
+def _reaches(table: Table, name: str, part: float) -> bool:
+    """Whether a change reaches the last loss of the unchanged twin within this fraction of the steps."""
     speeds = table.speeds(name)
-    return bool(speeds) and float(np.median(speeds)) <= share
+    return bool(speeds) and float(np.median(speeds)) <= part
 
 
 def _rank(table: Table, name: str) -> int:
@@ -103,11 +106,12 @@ def _cause(table: Table, name: str) -> str:
 def _facts(table: Table, name: str) -> str:
     gain, speed = table.gain(name), float(np.median(table.speeds(name)))
     assert gain is not None
-    sooner = f"reached after {percent(speed)} of the steps" if speed > 0 else "below it from the first measurement on"
+    steps = max(curve.steps for curve in table.curves[name].values())
+    after = f"after {math.ceil(speed * steps)} of {counted(steps, 'step')}" if speed > 0 else "from the first step on"
     return (
-        f"{table.factor(name).words}: the loss ends at {shown(table.mean_end(name))} and not at "
-        f"{shown(table.mean_end('own'))}, which is {sooner} (gain {share(gain.mean)} of what can be learned here, "
-        f"{share(gain.low)} to {share(gain.high)}, {counted(gain.seeds, 'seed')})."
+        f"{table.factor(name).words}: the loss ends at {shown(table.mean_end(name))} instead of "
+        f"{shown(table.mean_end('own'))}, which it reaches {after} (gain {share(gain.mean)}, {share(gain.low)} to "
+        f"{share(gain.high)}, of what can be learned here; {counted(gain.seeds, 'seed')})."
     )
 
 

@@ -90,7 +90,7 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
     if len(task.optimizers) == 1:
         for name, (made, rate) in STANDARD.items():
             if type(task.optimizers[0]) is not made:
-                words = f"plain {made.__name__} in the optimizer's place"
+                words = f"plain {made.__name__} instead of the optimizer"
                 yield Factor(name, OPTIMIZER, words, lambda t, made=made, rate=rate: _replaced(t, made, rate))  # type: ignore[misc]
     else:
         yield NotVaried("adamw", "there are several optimizers")

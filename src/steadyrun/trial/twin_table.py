@@ -23,7 +23,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One change and what came of it. `gain` is a share of what can be learned; None if no twin ended."""
+    """One change and its result. `gain` is a fraction of what can be learned; None if no twin ended."""
 
     factor: str
     group: str
@@ -31,7 +31,7 @@ class Row:
     seeds: int
     loss: float
     gain: Effect | None
-    speed: float  # of the steps, after which it is where the unchanged twin ends
+    speed: float  # the fraction of the steps after which it reaches the last loss of the unchanged twin
     note: str = ""
 
 
@@ -84,7 +84,7 @@ class Table:
         return float(np.mean(lows)) if lows else math.nan
 
     def learned(self, name: str, split: str | None = None) -> float:
-        """How much of its first loss is gone at the best mark; NaN if it was not measured."""
+        """By how much of its first loss it is lower at the best mark; NaN if it was not measured."""
         start = self.start(name, split)
         return (start - self.lowest(name, split)) / max(abs(start), 1e-12)
 
@@ -109,7 +109,7 @@ class Table:
         return start - min(finite) if finite and math.isfinite(start) else math.nan
 
     def gain(self, name: str) -> Effect | None:
-        """What a change brings against the unchanged twins of the same seeds, as a share of what can be learned."""
+        """What a change brings against the unchanged twins of the same seeds, as a fraction of what can be learned."""
         changed = self.curves.get(name, {})
         shared = sorted(set(changed) & set(self.own))
         size = max(self.attainable, LEARNED * abs(self.start()))  # of almost nothing, every change is a multiple
@@ -125,7 +125,7 @@ class Table:
         return effect(own, theirs, spread(self.ends("own")), size)
 
     def speeds(self, name: str) -> list[float]:
-        """Of each seed, the share of the steps after which a change is where the unchanged twin ends."""
+        """Of each seed, the fraction of the steps after which a change reaches the last loss of the unchanged twin."""
         found = []
         for seed, curve in sorted(self.curves.get(name, {}).items()):
             own = self.own.get(seed)
@@ -160,7 +160,7 @@ def _note(curves: Sequence[Curve]) -> str:
     if raised:
         return f"raised {raised}"
     stopped = [curve.stopped for curve in curves if curve.stopped is not None]
-    return f"given up at step {min(stopped)}: far behind" if stopped else ""
+    return f"stopped at step {min(stopped)}: far behind" if stopped else ""
 
 
 def promising(table: Table) -> list[str]:
