@@ -20,11 +20,11 @@ from steadyrun.trial.commit_twins import Answer, CommitProgram, TimeUp, train_co
 from steadyrun.trial.rounds import SEEDS
 from steadyrun.trial.statistics import Effect, effect, seeds_needed, spread
 from steadyrun.trial.trial import BUDGET
+from steadyrun.trial.twin_table import SAME
 from steadyrun.trial.verdict import UNDECIDED
 
 _USED = 0.7  # of the budget: the rest is for starting processes and building programs
 _STARTING = 6.0  # seconds that the process of a commit takes before it trains, of which most are the import of torch
-_SAME = 1e-4  # of the loss, and of how far GOOD falls: rounding alone moves twins apart by this much
 
 OnCommit = Callable[[int, int, str, str], None]
 """Called with the number of tried commits, how many are expected, what is tried now, and what is known so far."""
@@ -359,7 +359,7 @@ class Ends:
         if len(pairs) < 2:
             return None
         mine, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        least = _SAME * max(map(abs, (*mine, *theirs, self._fall)))
+        least = SAME * max(map(abs, (*mine, *theirs, self._fall)))
         return effect(mine, theirs, max(spread(mine), spread(theirs), least), 1.0)
 
     @property

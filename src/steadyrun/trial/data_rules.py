@@ -11,7 +11,7 @@ from steadyrun.text import listed, percent, shown
 from steadyrun.trial import factor as kinds
 from steadyrun.trial.curve import Curve, Drawn
 from steadyrun.trial.setting_rules import is_fast
-from steadyrun.trial.twin_table import LEARNED, Table
+from steadyrun.trial.twin_table import LEARNED, SAME, Table
 from steadyrun.trial.verdict import FAULT, REPEATED, UNDECIDED, Verdict
 
 FEW_EXAMPLES = 0.5  # of the examples that are to be expected; drawing with replacement gives 63%
@@ -66,7 +66,7 @@ def inputs(table: Table) -> Verdict | None:
         return None
     pairs = [(table.own[seed], curve) for seed, curve in table.curves["inputs-noise"].items() if seed in table.own]
     whole = [(a, b) for a, b in pairs if len(a.training) == len(b.training) > 2 and not (a.raised or b.raised)]
-    same = [np.allclose(a.training[1:], b.training[1:], rtol=1e-4, atol=0) for a, b in whole]
+    same = [np.allclose(a.training[1:], b.training[1:], rtol=SAME, atol=0) for a, b in whole]
     if not same or not all(same):
         return None
     message = "the training loss is the same with noise instead of the inputs: the inputs do not reach the loss."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from steadyrun.workers.job_execution import in_one_line
 MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, if the user gives no number
 _TWINS = 45  # that most trials train
 _USED = 0.8  # of the budget: what is left is for building and for what takes longer
+_SHOWN = 12  # names of the config in a message
 _TIMED = 3  # steps that are timed before the number of steps is chosen
 
 
@@ -41,7 +43,7 @@ def run_trial(
     """The whole trial of a program."""
     began = time.monotonic()
     source = source_of(task, program)
-    try:
+    with _named(source.name):
         first = source.twin(1, _steps_at_first(wanted))
         steps = wanted.steps or _affordable(first, wanted, _workers(on))
         if steps != first.steps:
@@ -49,10 +51,6 @@ def run_trial(
         factors, left = _chosen(first, wanted, source)
         names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
         table = Table(first.data.measured_on, names, compares(first), first.moves_freely)
-    except SteadyrunError:
-        raise
-    except Exception as problem:
-        raise UsageError(f"the program raised {in_one_line(problem)}") from problem
     with ExitStack() as stack:
         crew = None
         if on is not None and on != "here":
@@ -86,6 +84,19 @@ def run_trial(
         parameters=tuple(clean(name) for name, _ in first.model.named_parameters()),
         settings=optimizer_settings(first),
     )
+
+
+@contextmanager
+def _named(program: str) -> Iterator[None]:
+    """What goes wrong while a program is looked at, with its name."""
+    try:
+        yield
+    except SteadyrunError as problem:
+        if program in str(problem):
+            raise
+        raise UsageError(f"{program}: {problem}") from problem
+    except Exception as problem:
+        raise UsageError(f"{program}: its training step or its loss raised {in_one_line(problem)}") from problem
 
 
 # -- how many steps --------------------------------------------------------------------------------
@@ -125,19 +136,39 @@ def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], l
         raise UsageError(
             "values of the configuration reach a program through its factory: give the function, not a Task"
         )
+    _require_known([name for name, _ in wanted.vary], {**source.program.config, **twin.config})
     if not wanted.only and (mine or wanted.seeds is not None):
         return mine, []
     factors, left = factors_for(twin)
     if not wanted.only:
         return factors, left
     chosen = [factor for factor in factors if _is_named(factor, wanted.only)]
-    unknown = [word for word in wanted.only if not any(_is_named(factor, (word,)) for factor in factors)]
-    if unknown:
-        reasons = {each.name: each.why for each in left}
-        why = "; ".join(reasons[word] for word in unknown if word in reasons)
+    unknown = next((word for word in wanted.only if not any(_is_named(factor, (word,)) for factor in factors)), None)
+    if unknown is not None:
+        why = next((f": {each.why}" for each in left if unknown in (each.name, each.group)), "")
         names = ", ".join(dict.fromkeys(factor.group for factor in factors))
-        raise UsageError(f"{unknown[0]!r} cannot be varied{f': {why}' if why else ''}; this program has: {names}")
+        raise UsageError(f"{unknown!r} cannot be varied{why}; this program has: {names}")
     return [*(replace(factor, invasive=False) for factor in chosen), *mine], left
+
+
+def _require_known(names: list[str], config: Mapping[str, Any]) -> None:
+    """Values to vary are values of the config; a program without any config may read whatever it likes."""
+    known = list(_paths(config))
+    for name in names:
+        if known and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"it has: {', '.join(known[:_SHOWN])}."
+            raise UsageError(
+                f"the config has no {name!r} to vary; {meant} If the program has a default for it, give the present "
+                f"value as well: --config '{{\"{name}\": …}}'"
+            )
+
+
+def _paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in config.items():
+        yield f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{above}{name}.")
 
 
 def _is_named(factor: Factor, words: Iterable[str]) -> bool:

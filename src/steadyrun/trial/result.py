@@ -41,7 +41,7 @@ class Trial:
     steps: int
     table: Table
     not_varied: tuple[NotVaried, ...] = ()
-    untried: tuple[str, ...] = ()  # for want of time
+    untried: tuple[str, ...] = ()  # because the time was up
     seconds: float = 0.0
     kept: int = 0  # twins of earlier trials that were not trained again
     interrupted: bool = False
@@ -104,7 +104,7 @@ class Trial:
             "tested": self.tested,
             "noise": self.noise,
             "rows": [_row(row) for row in self.rows],
-            "not_varied": [{"factor": each.name, "why": each.why} for each in self.not_varied],
+            "not_varied": [{"factor": each.name, "words": each.words, "why": each.why} for each in self.not_varied],
             "not_tried": list(self.untried),
             "interrupted": self.interrupted,
             "seconds": round(self.seconds, 1),
@@ -146,7 +146,8 @@ class Trial:
         lines += self._noise_lines() if self.asks_about_noise else []
         lines += ["", *self._table(whole)]
         if self.untried:
-            lines.append(f"not tried, for want of time: {', '.join(self.untried)} (give a larger --budget)")
+            words = "; ".join(self.table.factor(name).words for name in self.untried)
+            lines.append(f"not tried, because the time was up: {words} (give a larger --budget)")
         if self.not_varied:
             lines += self._left_out(whole)
         return lines
@@ -173,8 +174,8 @@ class Trial:
 
     def _left_out(self, whole: bool) -> list[str]:
         if whole:
-            return ["not varied:", *(f"  {each.name}: {each.why}" for each in self.not_varied)]
-        return [f"not varied: {', '.join(each.name for each in self.not_varied)} (--verbose says why)"]
+            return ["not varied:", *(f"  {each.words}: {each.why}" for each in self.not_varied)]
+        return [f"not varied: {'; '.join(each.words for each in self.not_varied)} (--verbose shows why)"]
 
     def _repr_html_(self) -> str:
         cells = "".join(

@@ -44,7 +44,7 @@ class Rounds:
     deadline: float  # of time.monotonic
     seeds: int = SEEDS
     racing: bool = True  # else every change gets all seeds
-    untried: list[str] = field(default_factory=list)  # for want of time
+    untried: list[str] = field(default_factory=list)  # because the time was up
 
     def run(self) -> None:
         """All rounds; what the deadline leaves out is named in `untried`."""

@@ -13,6 +13,7 @@ from steadyrun.trial.curve import Curve
 from steadyrun.trial.statistics import Effect, effect, spread, steps_to
 
 LEARNED = 0.05  # of the first loss: less than this is nothing
+SAME = 1e-4  # of a loss: rounding alone moves twins apart by this much
 PROMISING = 0.6  # of the steps: what is slower gets no second seed
 
 _SETTINGS = {
@@ -151,16 +152,29 @@ def rows_of(table: Table) -> list[Row]:
         gain = None if name == "own" else table.gain(name)
         speed = float(np.median(speeds)) if speeds and name != "own" else math.nan
         end = table.mean_end(name)
-        rows.append(Row(name, factor.group, factor.words, len(curves), end, gain, speed, _note(list(curves.values()))))
+        rows.append(Row(name, factor.group, factor.words, len(curves), end, gain, speed, _note(table, name)))
     return rows
 
 
-def _note(curves: Sequence[Curve]) -> str:
+def _note(table: Table, name: str) -> str:
+    curves = list(table.curves[name].values())
     raised = next((curve.raised for curve in curves if curve.raised), "")
     if raised:
         return f"raised {raised}"
     stopped = [curve.stopped for curve in curves if curve.stopped is not None]
-    return f"stopped at step {min(stopped)}: far behind" if stopped else ""
+    if stopped:
+        return f"stopped at step {min(stopped)}: far behind"
+    if table.factor(name).group != kinds.USER or not _is_same(table, curves):
+        return ""
+    return "the same losses: its present value, or the program does not read it"
+
+
+def _is_same(table: Table, curves: Sequence[Curve]) -> bool:
+    """Whether twins end as the unchanged ones of their seeds do."""
+    pairs = [
+        (curve.end(table.split), table.own[curve.seed].end(table.split)) for curve in curves if curve.seed in table.own
+    ]
+    return bool(pairs) and all(math.isclose(mine, own, rel_tol=SAME) for mine, own in pairs)
 
 
 def promising(table: Table) -> list[str]:
