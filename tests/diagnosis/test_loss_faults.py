@@ -18,6 +18,14 @@ import steadyrun
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
 
+def update(run: steadyrun.Run, optimizer: torch.optim.Optimizer, loss: Tensor, batch: object = None) -> None:
+    """The plain end of a step, recorded."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    optimizer.zero_grad()
+    run.step(loss, batch=batch)
+
+
 @pytest.mark.parametrize(
     ("loss_fn", "answer"),
     [
@@ -37,10 +45,7 @@ def test_a_softmax_over_the_batch(loss_fn: LossFn, answer: str, tmp_path: Path) 
         run.watch(model, optimizer, capture=False)
         for inputs, labels in Task().batches(60):
             loss = loss_fn(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "A3.1") == answer, str(report)
     assert (report.headline is not None and report.headline.question.code == "A3.1") == (answer != "pass"), str(report)
@@ -60,10 +65,7 @@ def regress(folder: Path, loss_of: Callable[[Tensor, Tensor], Tensor], *, binary
             numbers = inputs @ rule / 3
             targets = (numbers > 0.9).float() if binary else numbers
             loss = loss_of(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss, batch=(inputs, targets))
+            update(run, optimizer, loss, (inputs, targets))
     return steadyrun.check(folder)
 
 
@@ -170,10 +172,7 @@ def test_a_condition_that_hardly_counts(weight: float, answer: str, tmp_path: Pa
             (slope,) = torch.autograd.grad(value.sum(), time, create_graph=True)
             begin = (model(torch.zeros(1, 1)) - 1).square().mean()
             loss = (slope + value).square().mean() + weight * begin
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "V1.2") == answer, str(report)
 
@@ -194,10 +193,7 @@ def test_one_view_used_twice(views: str, answer: str, tmp_path: Path) -> None:
             second = inputs + 0.3 * torch.randn_like(inputs) if views == "two" else first
             one, two = (functional.normalize(model(view), dim=1) for view in (first, second))
             loss = functional.cross_entropy(one @ two.T / 0.2, torch.arange(len(one)))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "A5.9") == answer, str(report)
 
@@ -219,10 +215,7 @@ def test_a_target_network(every: int | str | None, answer: str, tmp_path: Path) 
             with torch.no_grad():
                 later = (model if every == "no copy" else target)(after).amax(1)
             loss = functional.mse_loss(values, state[:, 0] + 0.9 * later)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
             if isinstance(every, int) and step % every == 0:
                 target.load_state_dict(model.state_dict())
             if every == "average":
@@ -250,10 +243,7 @@ def test_a_frozen_body_that_was_not_loaded(loaded: bool, answer: str, tmp_path: 
         run.watch(model, optimizer, capture=False)
         for inputs, labels in task.batches(100):
             loss = functional.cross_entropy(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     assert found(steadyrun.check(tmp_path / "run"), "A4.4") == answer
 
 
@@ -274,10 +264,7 @@ def test_a_policy_whose_value_function_shows_the_return(sign: float, answer: str
             advantage = returns - out[:, 4].detach()
             policy = (chances.gather(1, pulled).squeeze(1) * advantage).mean()
             loss = sign * policy + functional.mse_loss(out[:, 4], returns) + 0.0 * policy
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "V1.8") == answer, str(report)
 
@@ -307,10 +294,7 @@ def test_an_embedding_that_is_forgotten(places: bool, answer: str, tmp_path: Pat
         for _ in range(100):
             ids = torch.randint(30, (32, 6))
             loss = functional.cross_entropy(model(ids), ids[:, 2] % 5)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss)
+            update(run, optimizer, loss)
     report = steadyrun.check(tmp_path / "run")
     assert found(report, "A4.3") == answer, str(report)
 
@@ -337,10 +321,7 @@ def test_what_a_resume_loses(lost: str, code: str, answer: str, tmp_path: Path) 
             run.watch(model, optimizer, capture=False)
             for step, (inputs, labels) in enumerate(task.batches(300), start=first):
                 loss = functional.cross_entropy(model(inputs), labels)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                run.step(loss)
+                update(run, optimizer, loss)
                 with torch.no_grad():
                     for old, new in zip(average.parameters(), model.parameters(), strict=True):
                         old.lerp_(new, 0.01)

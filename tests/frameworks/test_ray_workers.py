@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,6 @@ JOBS = str(Path(__file__).parents[1] / "workers")
 
 def job(key: str, function: str, **arguments: Any) -> Job:
     return Job(key, f"worker_jobs:{function}", {name: str(value) for name, value in arguments.items()})
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    yield cluster.address
-    cluster.shutdown()
 
 
 @pytest.fixture(autouse=True)

@@ -1,24 +1,13 @@
 """Trials on a Ray cluster of two nodes and on submitit's own processes give the table of local processes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from steadyrun import Trial, trial
 
 FACTORY = f"{Path(__file__).parents[1] / 'trial' / 'trial_programs.py'}:task"
 CASES = {"dropout": {"dropout": 0.97}, "decay": {"weight_decay": 300.0}, "default-settings": {"eps": 1.0}}
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
-    yield cluster.address
-    cluster.shutdown()
 
 
 def tried(group: str, on: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:

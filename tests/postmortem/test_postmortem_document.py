@@ -72,6 +72,7 @@ def test_a_spike_without_any_proof_has_no_cause(tmp_path: Path) -> None:
     assert document.root.sentence.startswith("Not known yet")
     assert top(document) == "unusual-batch"
     assert any("run.watch the loss function" in step for step in document.root.would_decide)
+    assert not any("steadyrun trial" in step for step in document.root.would_decide)
     assert "No replay was made" in markdown(document, "x.json", None)
     assert document.case.moment.peak == 200
     symptom = {shown_symptom.key: shown_symptom for shown_symptom in document.symptoms}
@@ -376,10 +377,12 @@ def test_unusual_tokens_are_quoted(tmp_path: Path) -> None:
 def test_a_healthy_run_is_nothing_to_write_about(tmp_path: Path) -> None:
     quiet = spiky(height=2.2, at=200)
     quiet.series("grad_norm").values[200] = 0.6
-    with pytest.raises(UsageError, match=r"nothing to write a post-mortem about.*--step N"):
+    with pytest.raises(UsageError, match=r"nothing to write a post-mortem about.*--step N.*steadyrun trial .*--run "):
         case_of(quiet, tmp_path)
     document = document_of(tmp_path, quiet, step=200)
     assert document.case.moment.kind == "chosen"
+    command = f"steadyrun trial YOUR_SCRIPT.py:FUNCTION --run {document.case.run}"
+    assert any(command in step for step in document.root.would_decide)
     with pytest.raises(UsageError, match="has no step 9000"):
         case_of(quiet, tmp_path, 9000)
 

@@ -93,7 +93,7 @@ def test_a_trial_without_a_fault_proves_nothing(tmp_path: Path, verdict: str) ->
     assert not document.root.known
     assert "trial-fault" not in {hypothesis.cause.key for hypothesis in document.hypotheses}
     assert document.root.would_decide[0] == "the trial is undecided: 8 seeds would show it"
-    assert "tells nothing apart" in markdown(document, "step.json", None)
+    assert "speaks for no cause" in markdown(document, "step.json", None)
 
 
 def suspecting(run: Path, code: str, outcome: str, content: dict[str, Any]) -> Document:

@@ -13,13 +13,15 @@ import torch
 from torch import nn
 
 import steadyrun
+from steadyrun.trial import factor as kinds
 from steadyrun.trial.fix import Fix, fix_of, verified
 from steadyrun.trial.fix_values import optimizer_settings
 from steadyrun.trial.json_values import token, with_values
 from steadyrun.trial.result import Trial
 from steadyrun.trial.trial import trial
 from steadyrun.trial.twin import Curve, Twin
-from steadyrun.trial.verdict import FAULT, IMPROVEMENT, Table, kinds
+from steadyrun.trial.twin_table import Table
+from steadyrun.trial.verdict import FAULT, IMPROVEMENT
 
 CONFIG = """{
     "lr": 3e-4, "lr_min" : 0.00003,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def test_ctrl_c_keeps_what_is_done() -> None:
 def test_what_the_budget_leaves_out_is_named() -> None:
     found = trial(task, steps=16, budget=0.001)
     assert "rate*0.1" in found.untried
-    assert "for want of time" in str(found)
+    assert "not tried, because the time was up: the learning rate divided by 10; " in str(found)
+    assert "rate*" not in str(found)
     with pytest.raises(UsageError, match="budget"):
         trial(task, budget=0)
 
@@ -94,15 +96,37 @@ def test_a_program_that_workers_cannot_build_is_refused() -> None:
 
 
 def test_values_of_the_config_are_compared_at_many_seeds() -> None:
-    found = trial(task, vary={"lr": [3e-3, 1e-1], "model.unused": [1]}, seeds=4, steps=24)
+    found = trial(task, vary={"lr": [3e-3, 1e-1]}, seeds=4, steps=24)
     rows = {row.words: row for row in found.rows}
     assert rows["lr = 0.003"].loss == pytest.approx(rows["nothing changed"].loss, rel=1e-4)
     assert rows["lr = 0.1"].seeds == 4
     assert found.noise["seeds"] == 4
     assert found.verdict.kind in ("clear", "improvement", "undecided")  # a value of one's own accuses nothing
     assert "noise: 4 seeds" in str(found)
+    assert "same losses" in rows["lr = 0.003"].note
+    assert rows["lr = 0.1"].note == ""
     with pytest.raises(UsageError, match="through its factory"):
         trial(task({}), vary={"lr": [1e-3]})
+
+
+def test_a_value_that_the_config_does_not_have_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"no 'weight_decy' to vary; did you mean weight_decay\?.*--config"):
+        trial(task, vary={"weight_decy": [0.1]}, steps=16)
+    with pytest.raises(UsageError, match=r"no 'zzz' to vary; it has: lr, "):
+        trial(task, vary={"zzz": [1]}, steps=16)
+    with pytest.raises(UsageError, match=r"no 'model.widht' to vary; did you mean model.width\?"):
+        trial(task, vary={"model.widht": [1]}, config={"model": {"width": 3}}, steps=16)
+
+
+def test_a_program_without_a_config_may_read_any_name() -> None:
+    def bare(config: dict[str, Any]) -> steadyrun.Task:
+        built = task({"lr": config.get("rate", 3e-3)})
+        built.config = None
+        return built
+
+    rows = {row.words: row for row in trial(bare, vary={"rate": [0.1], "unread": [1]}, seeds=2, steps=16).rows}
+    assert rows["rate = 0.1"].note == ""
+    assert "the program does not read it" in rows["unread = 1"].note
 
 
 def test_seeds_alone_measure_the_noise() -> None:
@@ -120,8 +144,24 @@ def test_an_unknown_change_names_those_that_there_are() -> None:
 
 
 def test_a_program_that_raises_is_an_error_of_the_user() -> None:
-    with pytest.raises(UsageError, match="RuntimeError: this loss does not work"):
+    with pytest.raises(UsageError, match=r"^raising: its training step or its loss raised RuntimeError: this loss"):
         trial(raising, steps=16)
+
+
+@pytest.mark.parametrize("which", ["loader", "val_loader"])
+def test_a_loader_that_raises_is_named_with_its_program(which: str) -> None:
+    def unreadable(config: dict[str, Any]) -> steadyrun.Task:
+        def batches() -> Iterator[Any]:
+            yield from itertools.islice(iter(task({}).loader or []), 3)
+            raise KeyError("image")
+
+        built = task(config)
+        setattr(built, which, batches())
+        return built
+
+    message = rf"^unreadable: batch 3 of the task's {which} raised KeyError: 'image' \(.*test_trial\.py:\d+\)$"
+    with pytest.raises(UsageError, match=message):
+        trial(unreadable, steps=16)
 
 
 def test_the_result_is_json(tmp_path: Path) -> None:

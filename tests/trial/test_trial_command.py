@@ -32,7 +32,7 @@ def test_a_fault_is_shown_with_its_evidence_and_its_fix(tmp_path: Path) -> None:
     assert "fix: divide the learning rate by 10" in found.stdout
     assert '-  "lr": 1.0,' in found.stdout
     assert '+  "lr": 0.' in found.stdout
-    assert "not varied: " in found.stdout
+    assert "not varied: dropout; label smoothing; " in found.stdout
     assert json.loads(config.read_text())["lr"] == 1.0  # a patch is printed, nothing is changed
 
 
@@ -52,6 +52,10 @@ def test_json_and_values_of_the_config() -> None:
         ((FACTORY, "--budget", "soon"), "--budget must be a time such as 90s, 5m or 1h"),
         ((FACTORY, "--vary", "lr"), "--vary must look like lr=1e-4,3e-4"),
         ((FACTORY, "--only", "rotary"), "cannot be varied; this program has: rate"),
+        (
+            (FACTORY, "--only", "dropout"),
+            "cannot be varied: the model has no dropout that is on; this program has: rate",
+        ),
         ((FACTORY, "--on", "moon"), "there are no workers called 'moon'"),
         ((FACTORY, "--checkpoint", "3"), "give the run as well"),
         ((FACTORY, "--run", "nowhere"), "nowhere"),

@@ -131,3 +131,26 @@ def test_workers_end_with_the_program_that_started_them(how: signal.Signals, fif
     _, said = program.communicate()
     assert program.returncode == -how
     assert said.count("Traceback") == (1 if how == signal.SIGINT else 0)
+
+
+UNGUARDED = """
+from steadyrun.workers import Job, open_crew
+
+print("begins")
+with open_crew("local:2") as crew:
+    crew.start(Job("a", "os:getpid"))
+    crew.start(Job("b", "os:getpid"))
+    print([done.result for done in crew.finished()])
+"""
+
+
+def test_a_script_without_a_guard_is_an_error_with_the_next_step(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert "[" not in done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert str(script) in last
+    assert 'put what starts it under if __name__ == "__main__":' in last
+    assert done.stderr.count("Traceback") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +9,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from steadyrun.cli import output
-from steadyrun.cli.messages import as_typed, fail, no_run, say, stderr
-from steadyrun.cli.user_program import as_script, config_of, script_arguments
-from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+from steadyrun.cli.messages import stderr
+from steadyrun.cli.user_program import as_script, config_of, program_errors, require_torch, script_arguments
+from steadyrun.errors import UsageError
 
 if TYPE_CHECKING:
     from steadyrun.report import Report
@@ -30,7 +29,7 @@ def preflight(
     ],
     config: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="What is declared, as JSON or as a file of JSON; the function gets it, too."),
+        typer.Option(metavar="JSON", help="What is declared, as JSON or as a file of JSON; the function also gets it."),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also ask what trains for a while.")] = False,
     only: Annotated[
@@ -85,18 +84,11 @@ def preflight(
     """
     arguments = script_arguments(context)
     form = output.chosen(as_json, junit, markdown)
-    try:
-        _require_torch()
+    with program_errors("preflight", resumed or ""):
+        require_torch("preflight tries a torch program")
         given = None if config is None else config_of(config)
         with as_script(factory, arguments):
             report = _tried(factory, given, deep, only or [], resumed, assignments or [], arguments)
-    except RunDirectoryError as problem:
-        no_run(problem, "preflight", resumed or "")
-    except (SteadyrunError, OSError) as problem:
-        fail(str(problem), f"see: {as_typed('steadyrun')} preflight --help")
-    except KeyboardInterrupt:
-        say("stopped with Ctrl-C")
-        raise typer.Exit(130) from None
     output.tell(form, report, None)
     raise typer.Exit(report.exit_code)
 
@@ -144,10 +136,3 @@ def _again(factory: str, deep: bool, only: list[str], arguments: list[str]) -> s
     words = ["preflight", factory, *(["--deep"] if deep else [])]
     words += [word for code in only for word in ("--only", code)]
     return shlex.join([*words, *(["--", *arguments] if arguments else [])])
-
-
-def _require_torch() -> None:
-    try:
-        importlib.import_module("torch")
-    except ModuleNotFoundError:
-        fail("preflight tries a torch program, and torch is not installed", 'pip install "steadyrun[torch]"')

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steadyrun.cli.messages import as_typed, fail, no_run, out, say
+from steadyrun.cli.messages import out, say
 from steadyrun.cli.replay_progress import explain, replayed
-from steadyrun.cli.user_program import as_script, script_arguments
-from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+from steadyrun.cli.user_program import as_script, program_errors, require_torch, script_arguments
+from steadyrun.errors import UsageError
 from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ def replay(
     3 not reproducible, 130 stopped with Ctrl-C.
     """
     path, arguments = Path(run).expanduser(), script_arguments(context)
-    try:
-        _require_torch()
+    with program_errors("replay", run):
+        require_torch("replay executes training steps", "safetensors")
         if list_incidents:
             _list(path, as_json)
             return
@@ -101,26 +100,8 @@ def replay(
         if export is not None:
             with as_script(factory, arguments):
                 _export(result, export)
-    except RunDirectoryError as problem:
-        no_run(problem, "replay", run)
-    except (SteadyrunError, OSError) as problem:
-        fail(str(problem), f"see: {as_typed('steadyrun')} replay --help")
-    except KeyboardInterrupt:
-        say("stopped with Ctrl-C")
-        raise typer.Exit(130) from None
     if not result.proof.holds:
         raise typer.Exit(3)
-
-
-def _require_torch() -> None:
-    for name in ("torch", "safetensors"):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError:
-            fail(
-                f"replay executes training steps and needs {name}, which is not installed",
-                'pip install "steadyrun[torch]"',
-            )
 
 
 def _require_free(target: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from steadyrun.cli.messages import as_typed, fail, no_run, out, say, stderr
-from steadyrun.cli.user_program import as_script, config_of, script_arguments
-from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
+from steadyrun.cli.messages import as_typed, out, say, stderr
+from steadyrun.cli.user_program import as_script, config_of, program_errors, require_torch, script_arguments
+from steadyrun.errors import UsageError
 from steadyrun.store.run_summary import printable
 
 if TYPE_CHECKING:
@@ -120,8 +119,8 @@ def trial(
     3 undecided, 130 stopped with Ctrl-C.
     """
     arguments, command = script_arguments(context), shlex.join(["steadyrun", *sys.argv[1:]])
-    try:
-        _require_torch()
+    with program_errors("trial", run or ""):
+        require_torch("a trial trains a torch program")
         given = {} if config is None else config_of(config)
         seconds = _seconds(budget)
         values = _vary(vary or [])
@@ -133,13 +132,6 @@ def trial(
                 fixed = _fixed(result, named, config, on) if fix else []
             else:
                 found = _bisected(named, commits, given, steps, seeds, seconds, on, arguments)
-    except RunDirectoryError as problem:
-        no_run(problem, "trial", run or "")
-    except (SteadyrunError, OSError) as problem:
-        fail(str(problem), f"see: {as_typed('steadyrun')} trial --help")
-    except KeyboardInterrupt:
-        say("stopped with Ctrl-C")
-        raise typer.Exit(130) from None
     if commits is not None:
         _print(found.to_dict(), found.lines(whole=verbose), as_json)
         raise typer.Exit(130 if found.interrupted else found.exit_code)
@@ -295,10 +287,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return {"True": True, "False": False, "None": None}.get(text, text)
-
-
-def _require_torch() -> None:
-    try:
-        importlib.import_module("torch")
-    except ModuleNotFoundError:
-        fail("a trial trains a torch program, and torch is not installed", 'pip install "steadyrun[torch]"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from steadyrun.errors import UsageError
+from steadyrun.cli.messages import as_typed, fail, no_run, say
+from steadyrun.errors import RunDirectoryError, SteadyrunError, UsageError
 
 
 class TakesProgram(TyperCommand):
@@ -42,6 +44,29 @@ def as_script(factory: str | None, arguments: list[str]) -> Iterator[None]:
             yield
     finally:
         sys.argv = before
+
+
+@contextmanager
+def program_errors(command: str, run: str = "") -> Iterator[None]:
+    """Around a command that runs the user's program: what goes wrong is one message with the next step."""
+    try:
+        yield
+    except RunDirectoryError as problem:
+        no_run(problem, command, run)
+    except (SteadyrunError, OSError) as problem:
+        fail(str(problem), f"see: {as_typed('steadyrun')} {command} --help")
+    except KeyboardInterrupt:
+        say("stopped with Ctrl-C")
+        raise typer.Exit(130) from None
+
+
+def require_torch(why: str, *more: str) -> None:
+    """Fail with the line that installs what is missing; `why` is what the command does with it."""
+    for name in ("torch", *more):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            fail(f"{why} and needs {name}, which is not installed", 'pip install "steadyrun[torch]"')
 
 
 def config_of(given: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from steadyrun.questions.dynamics.run_spikes import find_spikes
 from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Limits
 from steadyrun.report import limits
 from steadyrun.report.report import Report, examined
+from steadyrun.report.trial_answers import whole_trial
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals, signals_of
 from steadyrun.signals.spikes import Spike
@@ -71,7 +72,8 @@ def choose(
     if moment is None:
         raise UsageError(
             f"nothing to write a post-mortem about: {run} has no incident, no fault and no spike beyond its noise "
-            f"(verdict: {report.verdict}); choose a moment with --step N"
+            f"(verdict: {report.verdict}); choose a step with --step N; if it learns badly from the first step on, try "
+            f"one change at a time: steadyrun {whole_trial(str(run), report.factory)}"
         )
     folder = incident_files.captured(run).get(moment.step)
     return moment, IncidentFiles() if folder is None else incident_files.read(folder)

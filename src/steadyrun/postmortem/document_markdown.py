@@ -171,7 +171,7 @@ def _bearing(evidence: WeighedEvidence) -> str:
         )
         if ranks
     ]
-    return ", ".join(said) or "tells nothing apart"
+    return ", ".join(said) or "speaks for no cause"
 
 
 def _table(record: ExperimentRecord) -> Iterator[str]:

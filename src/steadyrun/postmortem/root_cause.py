@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from steadyrun.postmortem.case import Case
+from steadyrun.postmortem.case import CHOSEN, OF_A_FAULT, Case
 from steadyrun.postmortem.causes.hypothesis import PROVED, PROVES, Grounds, Hypothesis
 from steadyrun.postmortem.causes.in_walk import NAMED_FAULT, says_the_same
 from steadyrun.postmortem.evidence import EXPERIMENT, REPLAY, TRIAL
+from steadyrun.report.trial_answers import whole_trial
 from steadyrun.signals.missing import HOW_TO_RECORD
 from steadyrun.store.incident_files import text
 
@@ -135,6 +136,9 @@ def _would_decide(case: Case) -> Iterator[str]:
     proofs, run = case.proofs, shlex.quote(str(case.run))
     if case.trial is not None and case.trial.would_decide:
         yield f"the trial is undecided: {case.trial.would_decide}"
+    elif case.trial is None and not proofs.incident and case.moment.kind in (CHOSEN, OF_A_FAULT):
+        command = whole_trial(str(case.run), case.report.factory)
+        yield f"if the run learns badly from the first step on, try one change at a time: `steadyrun {command}`"
     if proofs.folder is None:
         yield "capture such moments (give run.watch the loss function, run.step its batch) and `steadyrun replay` them"
     elif missing := text(proofs.incident, "missing"):

@@ -99,5 +99,9 @@ def trial_command(asked: Asked | None, run: str, factory: str) -> str:
     if asked is None or asked.answer.kind != SUSPECT or asked.source == TRIAL:
         return ""
     only = CHANGES.get(asked.question.code, ())
-    words = ["trial", factory or "YOUR_SCRIPT.py:FUNCTION", "--run", run]
-    return shlex.join([*words, *(["--only", ",".join(only)] if only else [])])
+    return whole_trial(run, factory) + (f" --only {','.join(only)}" if only else "")
+
+
+def whole_trial(run: str, factory: str) -> str:
+    """What to type to try every change."""
+    return shlex.join(["trial", factory or "YOUR_SCRIPT.py:FUNCTION", "--run", run])

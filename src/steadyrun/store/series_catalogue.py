@@ -17,6 +17,11 @@ class CatalogueEntry:
     panel: int | None = None
 
 
+def _objective(pattern: str, meaning: str, unit: str = "") -> CatalogueEntry:
+    """A series of the probe of the loss and the batch."""
+    return CatalogueEntry(pattern, meaning, unit, "objective")
+
+
 CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry("loss", "training loss as given to `run.step`", panel=1),
     CatalogueEntry("val_loss", "validation loss as given to `run.val`", probe="run.val", panel=1),
@@ -95,10 +100,10 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     CatalogueEntry(
         "future_attention/*", "share of self-attention on later keys, of the head with most", "", "attention", 1
     ),
-    CatalogueEntry("batchnorm_values", "fewest values per channel that a batch normalisation had", "", "objective"),
-    CatalogueEntry("running_statistics", "normalisations in training mode that keep statistics", "", "objective"),
-    CatalogueEntry("untouched_statistics", "those whose statistics are still the initial ones", "", "objective"),
-    CatalogueEntry("empty_starts", "backward passes of the step that began without gradients", "", "objective"),
+    _objective("batchnorm_values", "fewest values per channel that a batch normalisation had"),
+    _objective("running_statistics", "normalisations in training mode that keep statistics"),
+    _objective("untouched_statistics", "those whose statistics are still the initial ones"),
+    _objective("empty_starts", "backward passes of the step that began without gradients"),
     CatalogueEntry("padding_attention", "share of attention on padding, of the block with most", "", "attention", 6),
     CatalogueEntry(
         "saturated/*",
@@ -106,53 +111,41 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         probe="dead_units",
         panel=6,
     ),
-    CatalogueEntry("output_alike", "how far outputs of other inputs point the same way: 1 if all do", "", "objective"),
-    CatalogueEntry("log_z", "mean log of the sum of the exponentials of the model's output", "", "objective"),
-    CatalogueEntry(
-        "grad_norm_left", "smallest norm of the gradients when a backward pass of the step began", "", "objective"
-    ),
-    CatalogueEntry("grad_norm_used", "norm of the gradients that the optimizer found when it stepped", "", "objective"),
-    CatalogueEntry("targets/same", "share of supervised targets that are the input token itself", "", "objective"),
-    CatalogueEntry("targets/next", "share that are the next input token", "", "objective"),
-    CatalogueEntry("targets/second", "share that are the input token after the next", "", "objective"),
-    CatalogueEntry("targets/supervised", "share of targets that are not ignored by the loss", "", "objective"),
-    CatalogueEntry(
-        "targets/padding", "share of supervised positions at which padding is to predict padding", "", "objective"
-    ),
-    CatalogueEntry(
-        "targets/ends_given", "how often the end of a text stands in the inputs, after their start", "", "objective"
-    ),
-    CatalogueEntry("targets/ends_asked", "how often the end of a text is a target", "", "objective"),
-    CatalogueEntry("targets/alike", "how likely two targets of the batch are of one class", "", "objective"),
-    CatalogueEntry("targets/alike_overall", "the same of all batches sampled so far together", "", "objective"),
-    CatalogueEntry("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats", "objective"),
-    CatalogueEntry("targets/count", "class targets that count in the batch", "", "objective"),
-    CatalogueEntry("fit/*", "error of predictions against their targets, by kind of comparison", "", "objective"),
-    CatalogueEntry(
-        "fit_out_of_reach/*", "part of the learnable error that bounded outputs cannot remove", "", "objective"
-    ),
-    CatalogueEntry(
-        "fit_weight/*", "factor of a comparison in the loss; negative if errors are rewarded", "", "objective"
-    ),
-    CatalogueEntry("fit_target/*", "mean of the targets", "", "objective"),
-    CatalogueEntry("fit_odds/*", "weight of all positive targets against that of the negative ones", "", "objective"),
-    CatalogueEntry("passes_alike", "1 if two passes of the step gave the same outputs", "", "objective"),
-    CatalogueEntry("copy/distance", "distance of a copy of the model that ran in the step", "", "objective"),
-    CatalogueEntry("copy/size", "norm of its weights", "", "objective"),
-    CatalogueEntry("copy/model_size", "norm of the model's weights at the same time", "", "objective"),
-    CatalogueEntry("fit_guess/*", "the same of the mean of all targets sampled so far", "", "objective"),
-    CatalogueEntry("inputs/mean", "mean of the floating-point values that the model is given", "", "objective"),
-    CatalogueEntry("inputs/std", "their standard deviation", "", "objective"),
-    CatalogueEntry("inputs/nonfinite", "fraction of them that is NaN or infinite", "", "objective"),
+    _objective("output_alike", "how far outputs of other inputs point the same way: 1 if all do"),
+    _objective("log_z", "mean log of the sum of the exponentials of the model's output"),
+    _objective("grad_norm_left", "smallest norm of the gradients when a backward pass of the step began"),
+    _objective("grad_norm_used", "norm of the gradients that the optimizer found when it stepped"),
+    _objective("targets/same", "share of supervised targets that are the input token itself"),
+    _objective("targets/next", "share that are the next input token"),
+    _objective("targets/second", "share that are the input token after the next"),
+    _objective("targets/supervised", "share of targets that are not ignored by the loss"),
+    _objective("targets/padding", "share of supervised positions at which padding is to predict padding"),
+    _objective("targets/ends_given", "how often the end of a text stands in the inputs, after their start"),
+    _objective("targets/ends_asked", "how often the end of a text is a target"),
+    _objective("targets/alike", "how likely two targets of the batch are of one class"),
+    _objective("targets/alike_overall", "the same of all batches sampled so far together"),
+    _objective("targets/entropy", "loss of guessing by the class frequencies sampled so far", "nats"),
+    _objective("targets/count", "class targets that count in the batch"),
+    _objective("fit/*", "error of predictions against their targets, by kind of comparison"),
+    _objective("fit_out_of_reach/*", "part of the learnable error that bounded outputs cannot remove"),
+    _objective("fit_weight/*", "factor of a comparison in the loss; negative if errors are rewarded"),
+    _objective("fit_target/*", "mean of the targets"),
+    _objective("fit_odds/*", "weight of all positive targets against that of the negative ones"),
+    _objective("passes_alike", "1 if two passes of the step gave the same outputs"),
+    _objective("copy/distance", "distance of a copy of the model that ran in the step"),
+    _objective("copy/size", "norm of its weights"),
+    _objective("copy/model_size", "norm of the model's weights at the same time"),
+    _objective("fit_guess/*", "error of the mean of all targets sampled so far, by kind of comparison"),
+    _objective("inputs/mean", "mean of the floating-point values that the model is given"),
+    _objective("inputs/std", "their standard deviation"),
+    _objective("inputs/nonfinite", "fraction of them that is NaN or infinite"),
     CatalogueEntry("val_inputs/*", "the same three of the first passes of a validation", "", "run.val"),
-    CatalogueEntry(
+    _objective(
         "padding_counted",
         "fraction of the positions with a gradient that are padding at the end of a sequence: the token that pads, or "
         "steps of zeros",
-        "",
-        "objective",
     ),
-    CatalogueEntry("padding_declared", "1 where the token that pads is known, 0 for steps of zeros", "", "objective"),
+    _objective("padding_declared", "1 where the token that pads is known, 0 for steps of zeros"),
     CatalogueEntry("modules_in_eval", "modules in evaluation mode during the training forward pass", probe="modes"),
     CatalogueEntry("memory/*", "memory of the process and the device", "MiB", "system"),
     CatalogueEntry("gpu/utilisation", "as the driver tells", "%", "system"),

@@ -17,6 +17,7 @@ from steadyrun.probes.loss_graph import read
 from steadyrun.program.containers import named_leaves, rebuilt
 from steadyrun.program.task import Task
 from steadyrun.trial.curve import Drawn
+from steadyrun.workers.job_execution import in_one_line
 
 MEASURED = 8  # batches on which a loss is measured
 _QUARTER = 4
@@ -52,24 +53,27 @@ def draw(task: Task, steps: int, *, cut: bool = True) -> TrialData:
     """
     if task.loader is None:
         raise UsageError("the task gives no batches: set loader=… in the steadyrun.Task")
-    drawn = _drawn(task.loader, steps)
+    drawn = _drawn(task.loader, steps, "loader")
     if not drawn:
         raise UsageError("the task's loader gives no batch")
     training, held = _kept_back(drawn, cut)
-    validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED)
+    validation = [] if task.val_loader is None else _drawn(task.val_loader, 8 * MEASURED, "val_loader")
     measured, spare = _split(validation)
     return TrialData(training, held, training[:MEASURED], measured, spare, _counted(drawn, task.loader))
 
 
-def _drawn(loader: Any, most: int) -> list[Any]:
+def _drawn(loader: Any, most: int, called: str) -> list[Any]:
     """At most so many batches, and no more than fit into memory."""
     drawn: list[Any] = []
     size, began = 0, time.monotonic()
-    for batch in itertools.islice(iter(loader), most):
-        drawn.append(batch)
-        size += sum(array.nbytes for array in arrays_of(batch))
-        if size > _MOST_BYTES or time.monotonic() - began > _MOST_SECONDS:
-            break
+    try:
+        for batch in itertools.islice(iter(loader), most):
+            drawn.append(batch)
+            size += sum(array.nbytes for array in arrays_of(batch))
+            if size > _MOST_BYTES or time.monotonic() - began > _MOST_SECONDS:
+                break
+    except Exception as problem:
+        raise UsageError(f"batch {len(drawn)} of the task's {called} raised {in_one_line(problem)}") from problem
     return drawn
 
 

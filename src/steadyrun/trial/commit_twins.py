@@ -19,7 +19,6 @@ _START = (
     "import json, sys; given = json.loads(sys.stdin.readline()); sys.path[:] = given['path']; "
     "from steadyrun.trial.commit_twins import work; work(given)"
 )
-_TIMED = 3  # steps
 _EVERY = 0.05  # seconds between two looks at a process
 _LONGEST = 300  # characters of what a process wrote last
 
@@ -207,6 +206,7 @@ def _in_worktree(path: Path, top: Path, tree: Path) -> Path | None:
 
 def _trained(given: dict[str, Any]) -> dict[str, Any]:
     from steadyrun.errors import SteadyrunError
+    from steadyrun.trial.execution import MOST_STEPS, affordable_steps
     from steadyrun.trial.factor import OWN_TWIN
     from steadyrun.trial.program_source import Program
     from steadyrun.trial.twin import Twin
@@ -219,9 +219,9 @@ def _trained(given: dict[str, Any]) -> dict[str, Any]:
     program, steps, twins = Program(f"{source}:{function}", given["config"]), given["steps"], []
     for seed in given["seeds"]:
         try:
-            twin = Twin(program.built(seed), steps or _most_steps())
+            twin = Twin(program.built(seed), steps or MOST_STEPS)
             if steps is None:
-                steps = _affordable(twin, given["each"])
+                steps = affordable_steps(twin, given["each"])
                 twin = twin if steps == twin.steps else Twin(program.built(seed), steps)
         except SteadyrunError as problem:
             return {"failure": " ".join(str(problem).split())}
@@ -232,23 +232,6 @@ def _trained(given: dict[str, Any]) -> dict[str, Any]:
         except Exception as problem:
             twins.append({"seed": seed, "starts": {}, "ends": {}, "measured_on": "", "raised": in_one_line(problem)})
     return {"steps": steps, "twins": twins, "elsewhere": _elsewhere(source, Path(given["tree"]))}
-
-
-def _most_steps() -> int:
-    from steadyrun.trial.execution import MOST_STEPS
-
-    return MOST_STEPS
-
-
-def _affordable(twin: Any, each: float) -> int:
-    """As many steps as a twin may take seconds for, within the limits of a trial."""
-    from steadyrun.trial.execution import FEWEST_STEPS, MOST_STEPS
-    from steadyrun.trial.twin import MARKS
-
-    total = twin.config.get("total_steps")
-    most = min(MOST_STEPS, total) if isinstance(total, int) and total > 0 else MOST_STEPS
-    step, look = twin.timed(_TIMED)
-    return max(min(FEWEST_STEPS, most), min(most, int((each - len(MARKS) * look) / max(step, 1e-6))))
 
 
 def _ends(twin: Any, curve: dict[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from steadyrun.trial.commit_twins import Answer, CommitProgram, TimeUp, train_co
 from steadyrun.trial.rounds import SEEDS
 from steadyrun.trial.statistics import Effect, effect, seeds_needed, spread
 from steadyrun.trial.trial import BUDGET
+from steadyrun.trial.twin_table import SAME
 from steadyrun.trial.verdict import UNDECIDED
 
 _USED = 0.7  # of the budget: the rest is for starting processes and building programs
 _STARTING = 6.0  # seconds that the process of a commit takes before it trains, of which most are the import of torch
-_SAME = 1e-4  # of the loss, and of how far GOOD falls: rounding alone moves twins apart by this much
 
 OnCommit = Callable[[int, int, str, str], None]
 """Called with the number of tried commits, how many are expected, what is tried now, and what is known so far."""
@@ -60,7 +60,7 @@ def bisect_commits(
     then has the commits that are left.
     """
     if seeds < 2:
-        raise UsageError("a search through commits needs 2 seeds or more: their spread is the yardstick")
+        raise UsageError("a search through commits needs 2 seeds or more: they show how much of a difference is noise")
     if budget <= 0:
         raise UsageError("the budget must be more than 0 seconds")
     repository, program = _located(factory, dict(config or {}), tuple(arguments), _processes(on, seeds))
@@ -259,20 +259,24 @@ class _Search:
         if not self._ended:
             why = "Ctrl-C stopped the search" if self.interrupted else "the time was up"
             rest = f"{why} with {counted(len(candidates), 'commit')} left."
-            return UNDECIDED, rest, "a larger --budget would" if self.time_is_up else "the same command again would"
+            return UNDECIDED, rest, "give a larger --budget" if self.time_is_up else "run the same command again"
         if len(candidates) > 1:
             skipped = sum(each.verdict == SKIPPED for each in self.tried)
             message = f"{counted(skipped, 'commit')} could not be judged, so {len(candidates)} commits are left."
-            return UNDECIDED, message, "a program that runs at these commits would"
+            return (
+                UNDECIDED,
+                message,
+                "give a GOOD and a BAD between which the program always runs",
+            )
         assert self.ends is not None
         tried = {each.commit.hash: each for each in self.tried}
         guilty, parents = tried[candidates[0].hash], self.repository.parents(candidates[0])
         unsure = [each for each in (guilty, *map(tried.get, parents)) if each is not None and each.unsure]
-        where = f"{commit_line(candidates[0])}: {self.ends.compared(guilty)}"
+        which = f"{commit_line(candidates[0])}: {self.ends.compared(guilty)}"
         if unsure:
             needed = max(self.ends.seeds_needed(each) for each in unsure)
-            return UNDECIDED, f"most likely {where}", f"{needed} seeds would show whether it is this commit"
-        return FOUND, where, ""
+            return UNDECIDED, f"most likely {which}", f"{needed} seeds would show whether it is this commit"
+        return FOUND, which, ""
 
     def _notes(self) -> list[str]:
         notes = []
@@ -297,14 +301,14 @@ class Ends:
 
     @property
     def undecided(self) -> tuple[str, str] | None:
-        """Why the ends cannot be told apart, and what would help; None if they can."""
+        """Why the ends do not differ enough, and what would help; None if they do."""
         if self.good.fails:
-            return f"the twins of GOOD fail: {self.good.why}.", "a GOOD commit that trains would"
+            return f"the twins of GOOD fail: {self.good.why}.", "give a GOOD commit whose program trains"
         if self.bad.fails:
             return None
         found = self._beyond(self.bad.ends, self.good.ends)
         if found is None:
-            return "too few twins of both ends have the same seed and a finite loss.", "more seeds would"
+            return "too few twins of both ends have the same seed and a finite loss.", "give more --seeds"
         if found.is_sure:
             return None
         message = (
@@ -355,7 +359,7 @@ class Ends:
         if len(pairs) < 2:
             return None
         mine, theirs = [one for one, _ in pairs], [other for _, other in pairs]
-        least = _SAME * max(map(abs, (*mine, *theirs, self._fall)))
+        least = SAME * max(map(abs, (*mine, *theirs, self._fall)))
         return effect(mine, theirs, max(spread(mine), spread(theirs), least), 1.0)
 
     @property

@@ -1,4 +1,4 @@
-"""What a twin showed: its losses at the marks, and what was seen besides. Workers give it as JSON."""
+"""What a twin showed: its losses at the marks, and what else was seen. Workers return it as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Curve:
     unmoved: list[str] = field(default_factory=list)  # modules of which no update has changed a parameter
     unregistered: list[str] = field(default_factory=list)  # reached by the gradient, and in no optimizer
     raised: str = ""
-    stopped: int | None = None  # the step at which it was given up
+    stopped: int | None = None  # the step at which it was stopped early
     drawn: dict[str, int | None] = field(default_factory=dict)  # a `Drawn` of the training batches
     start: str = ""  # of the first weights: the same for two seeds if the program sets its own
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class Curve:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Curve:
-        """A curve from JSON, where numbers that are not finite may be strings."""
+        """A curve from JSON; numbers that are not finite may be strings in it."""
         known = {name: value for name, value in content.items() if name in cls.__dataclass_fields__}
         known["losses"] = {split: [float(loss) for loss in losses] for split, losses in content["losses"].items()}
         known["training"] = [float(loss) for loss in content.get("training", [])]
@@ -40,7 +40,7 @@ class Curve:
         return cls(**known)
 
     def end(self, split: str) -> float:
-        """The loss of the last mark; infinite for a twin that was given up or raised."""
+        """The loss of the last mark; infinite for a twin that was stopped early or raised."""
         losses = self.losses.get(split) or []
         if self.raised or self.stopped is not None or not losses or not math.isfinite(losses[-1]):
             return math.inf

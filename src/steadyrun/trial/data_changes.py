@@ -21,16 +21,23 @@ def data_changes(twin: Twin) -> Iterator[Factor | NotVaried]:
     if parts.targets:
         yield Factor("targets-shuffled", TARGETS, "targets shuffled among the examples", batches=_shuffled)
     else:
-        yield NotVaried("targets-shuffled", "no tensor of the batch is seen to be the target of the loss alone")
+        yield NotVaried(
+            "targets-shuffled",
+            TARGETS,
+            "shuffled targets",
+            "no tensor of the batch is seen to be the target of the loss alone",
+        )
     if parts.targets and parts.inputs:
         yield Factor("inputs-noise", INPUTS, "inputs replaced by noise of the same statistics", batches=_noise)
     else:
-        yield NotVaried("inputs-noise", "inputs and targets cannot be told apart in the batch")
+        yield NotVaried("inputs-noise", INPUTS, "noise for inputs", "no tensor of the batch is an input alone")
     if twin.data.spare:
         yield Factor("validation-data", PREPARATION, "trained on a part of the validation data", batches=_spare)
         yield Factor("as-few-data", PREPARATION, "trained on as few of the training data", batches=_as_few)
     else:
-        yield NotVaried("validation-data", "there are no validation batches to train on")
+        yield NotVaried(
+            "validation-data", PREPARATION, "training on validation data", "there are no validation batches to train on"
+        )
 
 
 def _changed(twin: Twin, change: Callable[[Any, torch.Generator], Any]) -> list[Any]:

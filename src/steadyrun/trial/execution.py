@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from steadyrun.errors import SteadyrunError, UsageError
 from steadyrun.program.model_parts import clean
 from steadyrun.program.task import Factory, Task
 from steadyrun.trial.curve import Curve
+from steadyrun.trial.decision import so_far
 from steadyrun.trial.factor import OWN_TWIN, Factor, NotVaried, user_factor
 from steadyrun.trial.factors import factors_for
 from steadyrun.trial.fix_values import optimizer_settings
@@ -24,13 +26,14 @@ from steadyrun.trial.result import Trial
 from steadyrun.trial.rounds import SEEDS, Request, Rounds
 from steadyrun.trial.trial import OnTwin, Wanted
 from steadyrun.trial.twin import MARKS, Twin
-from steadyrun.trial.verdict import Table
+from steadyrun.trial.twin_table import Table
 from steadyrun.workers import Crew, Job, open_crew
 from steadyrun.workers.job_execution import in_one_line
 
 MOST_STEPS, FEWEST_STEPS = 200, 40  # of a twin, if the user gives no number
 _TWINS = 45  # that most trials train
 _USED = 0.8  # of the budget: what is left is for building and for what takes longer
+_SHOWN = 12  # names of the config in a message
 _TIMED = 3  # steps that are timed before the number of steps is chosen
 
 
@@ -40,7 +43,7 @@ def run_trial(
     """The whole trial of a program."""
     began = time.monotonic()
     source = source_of(task, program)
-    try:
+    with _named(source.name):
         first = source.twin(1, _steps_at_first(wanted))
         steps = wanted.steps or _affordable(first, wanted, _workers(on))
         if steps != first.steps:
@@ -48,10 +51,6 @@ def run_trial(
         factors, left = _chosen(first, wanted, source)
         names = {factor.name: factor for factor in (OWN_TWIN, *factors)}
         table = Table(first.data.measured_on, names, compares(first), first.moves_freely)
-    except SteadyrunError:
-        raise
-    except Exception as problem:
-        raise UsageError(f"the program raised {in_one_line(problem)}") from problem
     with ExitStack() as stack:
         crew = None
         if on is not None and on != "here":
@@ -87,6 +86,19 @@ def run_trial(
     )
 
 
+@contextmanager
+def _named(program: str) -> Iterator[None]:
+    """What goes wrong while a program is looked at, with its name."""
+    try:
+        yield
+    except SteadyrunError as problem:
+        if program in str(problem):
+            raise
+        raise UsageError(f"{program}: {problem}") from problem
+    except Exception as problem:
+        raise UsageError(f"{program}: its training step or its loss raised {in_one_line(problem)}") from problem
+
+
 # -- how many steps --------------------------------------------------------------------------------
 
 
@@ -103,12 +115,16 @@ def _workers(on: str | Executor | None) -> int:
 
 
 def _affordable(twin: Twin, wanted: Wanted, workers: int) -> int:
-    """As many steps as let the usual number of twins end within the budget: 200 at most, 40 at least."""
+    """As many steps as let the usual number of twins end within the budget."""
+    return affordable_steps(twin, _USED * wanted.budget * workers / _TWINS)
+
+
+def affordable_steps(twin: Twin, seconds: float) -> int:
+    """As many steps as a twin trains in this time, measuring included: 200 at most, 40 at least."""
     total = twin.config.get("total_steps")
-    most = min(MOST_STEPS, int(total)) if isinstance(total, int) and total > 0 else MOST_STEPS
+    most = min(MOST_STEPS, total) if isinstance(total, int) and total > 0 else MOST_STEPS
     step, look = twin.timed(_TIMED)
-    each = _USED * wanted.budget * workers / _TWINS - len(MARKS) * look
-    return max(min(FEWEST_STEPS, most), min(most, int(each / max(step, 1e-6))))
+    return max(min(FEWEST_STEPS, most), min(most, int((seconds - len(MARKS) * look) / max(step, 1e-6))))
 
 
 # -- what is tried ---------------------------------------------------------------------------------
@@ -120,19 +136,39 @@ def _chosen(twin: Twin, wanted: Wanted, source: Source) -> tuple[list[Factor], l
         raise UsageError(
             "values of the configuration reach a program through its factory: give the function, not a Task"
         )
+    _require_known([name for name, _ in wanted.vary], {**source.program.config, **twin.config})
     if not wanted.only and (mine or wanted.seeds is not None):
         return mine, []
     factors, left = factors_for(twin)
     if not wanted.only:
         return factors, left
     chosen = [factor for factor in factors if _is_named(factor, wanted.only)]
-    unknown = [word for word in wanted.only if not any(_is_named(factor, (word,)) for factor in factors)]
-    if unknown:
-        reasons = {each.name: each.why for each in left}
-        why = "; ".join(reasons[word] for word in unknown if word in reasons)
+    unknown = next((word for word in wanted.only if not any(_is_named(factor, (word,)) for factor in factors)), None)
+    if unknown is not None:
+        why = next((f": {each.why}" for each in left if unknown in (each.name, each.group)), "")
         names = ", ".join(dict.fromkeys(factor.group for factor in factors))
-        raise UsageError(f"{unknown[0]!r} cannot be varied{f': {why}' if why else ''}; this program has: {names}")
+        raise UsageError(f"{unknown!r} cannot be varied{why}; this program has: {names}")
     return [*(replace(factor, invasive=False) for factor in chosen), *mine], left
+
+
+def _require_known(names: list[str], config: Mapping[str, Any]) -> None:
+    """Values to vary are values of the config; a program without any config may read whatever it likes."""
+    known = list(_paths(config))
+    for name in names:
+        if known and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"it has: {', '.join(known[:_SHOWN])}."
+            raise UsageError(
+                f"the config has no {name!r} to vary; {meant} If the program has a default for it, give the present "
+                f"value as well: --config '{{\"{name}\": …}}'"
+            )
+
+
+def _paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in config.items():
+        yield f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{above}{name}.")
 
 
 def _is_named(factor: Factor, words: Iterable[str]) -> bool:
@@ -180,7 +216,7 @@ class _Training:
 
     def _show(self, request: Request) -> None:
         words = self._table.factor(request.factor).words
-        self._on_twin(self._done, self._planned, f"{words}, seed {request.seed}", self._table.so_far())
+        self._on_twin(self._done, self._planned, f"{words}, seed {request.seed}", so_far(self._table))
 
     def _here(self, requests: list[Request]) -> Iterator[Curve]:
         for index, request in enumerate(requests):

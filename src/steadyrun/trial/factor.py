@@ -53,6 +53,8 @@ class NotVaried:
     """A change that this program does not allow, and why."""
 
     name: str
+    group: str
+    words: str  # what was not varied
     why: str
 
 

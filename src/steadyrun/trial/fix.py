@@ -44,7 +44,7 @@ class Fix:
         """Write the new values into the config file."""
         if self.file is None or not self.patch:
             raise ValueError("this fix has no file to change")
-        self.file.write_bytes(self.patched.encode("utf-8"))  # where it is, with its rights
+        self.file.write_bytes(self.patched.encode("utf-8"))  # in place: it keeps its rights
         return self.file
 
     def lines(self) -> list[str]:
@@ -56,7 +56,7 @@ class Fix:
             lines += [f"  patch of {self.file}, for patch -p0 or git apply -p0 in {self.folder}:", ""]
             lines += self.patch.removesuffix("\n").split("\n")
         elif self.file is not None and self.changes:
-            lines.append(f"  {self.file} does not have these values: change them where the config is made.")
+            lines.append(f"  {self.file} does not have these values: change them in the code that makes the config.")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,9 @@ def fix_of(trial: Trial, config_file: Path | None = None) -> Fix | None:
     values = config_values(factor, trial.config, facts)
     if not values:
         code = tuple(code_lines(factor, facts))
-        says = bool(code or verdict.fix) or trial.table.is_setting(verdict.factor)  # the twins of data are no remedy
+        says = bool(code or verdict.fix) or trial.table.is_setting(
+            verdict.factor
+        )  # other data are an experiment, not a fix
         return Fix(verdict.factor, words, code=code, text=verdict.fix) if says else None
     changes = tuple((_dotted(path), _at(trial.config, path), value) for path, value in values.items())
     file = _file(config_file, lambda content: config_values(factor, content, facts))
@@ -161,7 +163,7 @@ def _split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Verified:
-    """Whether the fixed program ends where the winning twin ended; None if it was not trained."""
+    """Whether the fixed program ends at the loss of the winning twin; None if it was not trained."""
 
     is_fixed: bool | None
     line: str

@@ -14,6 +14,7 @@ from steadyrun.text import listed
 from steadyrun.trial import factor as kinds
 from steadyrun.trial import json_values
 from steadyrun.trial.batches import rows_of
+from steadyrun.trial.settings import COMMON, STANDARD, WARM, usual_settings
 from steadyrun.trial.twin import Twin
 
 # Names of settings in configs, in lower case and with underscores.
@@ -44,9 +45,7 @@ _WIDE = {
     **dict.fromkeys(("bf16", "fp16"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "bf16-true", "16-true"), "32-true"),
 }
-_USUAL = {"betas": (0.9, 0.999), "eps": 1e-8, "momentum": 0.9}  # if the trial does not say which optimizer it had
-_STANDARD = {"adamw": ("AdamW", 1e-3), "sgd": ("SGD", 0.1)}  # as the twins with another optimizer have them
-_WARM = 0.3  # of the steps of a trial, as the twin with a longer warmup has it
+_USUAL = {"betas": (0.9, 0.999), "eps": 1e-8, **COMMON}  # if the trial does not say which optimizer it had
 _DIGITS = 6  # of a rate: more would be rounding
 
 Values = dict[json_values.Path, Any]
@@ -86,9 +85,8 @@ def optimizer_settings(twin: Twin) -> dict[str, Any]:
     for optimizer in twin.task.optimizers:
         groups = [{name: _number(value) for name, value in group.items()} for group in optimizer.param_groups]
         known = [{name: value for name, value in group.items() if value is not None} for group in groups]
-        plain = defaults_of(optimizer, *_SETTINGS)
-        usual = plain | ({"momentum": _USUAL["momentum"]} if "momentum" in plain else {})
-        optimizers.append({"kind": type(optimizer).__name__, "groups": known, "usual": usual, "plain": plain})
+        plain, common = defaults_of(optimizer, *_SETTINGS), usual_settings(optimizer, *_SETTINGS)
+        optimizers.append({"kind": type(optimizer).__name__, "groups": known, "usual": common, "plain": plain})
     dropouts = {clean(name): module.p for name, module in twin.model.named_modules() if drops(module)}
     return {"optimizers": optimizers, "batch": rows_of(twin._single(twin.data.training[0])), "dropouts": dropouts}
 
@@ -202,7 +200,7 @@ def _float32(key: str | int, value: Any, _facts: Facts, _factor: kinds.Factor) -
 
 
 def _warmup(key: str | int, value: Any, facts: Facts, _factor: kinds.Factor) -> Any:
-    steps = round(_WARM * facts.steps)
+    steps = round(WARM * facts.steps)
     is_count = isinstance(value, int) and not isinstance(value, bool)  # else it is a fraction of the run
     return steps if _is(key, _WARMUPS) and is_count and value < steps else _SAME
 
@@ -246,16 +244,16 @@ def code_lines(factor: kinds.Factor, facts: Facts) -> list[str]:
         return _settings(facts, lambda name, value: 0.0 if name == "weight_decay" and value else None)
     if factor.name == "default-settings":
         return _settings(facts, facts.usual)
-    if factor.name in _STANDARD:
-        kind, rate = _STANDARD[factor.name]
-        before = ", ".join(str(optimizer["kind"]) for optimizer in facts.optimizers)
-        return [f"torch.optim.{kind}(model.parameters(), lr={rate:g})" + (f"  # was {before}" if before else "")]
+    if factor.name in STANDARD:
+        made, rate = STANDARD[factor.name]
+        was = ", ".join(str(optimizer["kind"]) for optimizer in facts.optimizers)
+        return [f"torch.optim.{made.__name__}(model.parameters(), lr={rate:g})" + (f"  # was {was}" if was else "")]
     if factor.group == kinds.BATCH:
         rows = facts.settings.get("batch")
         new = "…" if rows is None else 2 * rows if _doubles(factor) else rows // 2
         return [f"torch.utils.data.DataLoader(..., batch_size={new})" + (f"  # was {rows}" if rows else "")]
     if factor.group == kinds.WARMUP:
-        steps = max(1, round(_WARM * facts.steps))
+        steps = max(1, round(WARM * facts.steps))
         return [f"torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / {steps}, total_iters={steps})"]
     if factor.group == kinds.CLIP:
         call = "torch.nn.utils.clip_grad_norm_(model.parameters()"

@@ -1,6 +1,6 @@
 """The terms of a loss that is a sum: seen as they are added, and switched off one at a time.
 
-Numbers without dimensions that are added up are terms; a sum of terms is no term of its own.
+Numbers without dimensions that are added up are terms; a sum of terms does not count as a term.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _blocks(twin: Twin) -> list[tuple[str, nn.Module]]:
 def parts(twin: Twin) -> Iterator[Factor | NotVaried]:
     blocks = _blocks(twin)
     if len(blocks) < 2:
-        yield NotVaried("freeze", "the model has no parts that could be frozen one at a time")
+        yield NotVaried("freeze", PART, "frozen parts", "the model has no parts that could be frozen one at a time")
     for name, module in blocks if len(blocks) > 1 else []:
         parameters = list(module.parameters())
         yield Factor(
@@ -46,7 +46,7 @@ def parts(twin: Twin) -> Iterator[Factor | NotVaried]:
 def terms(twin: Twin) -> Iterator[Factor | NotVaried]:
     count = len(compares(twin))
     if count < 2:
-        yield NotVaried("term", "the loss is not seen to be a sum of terms")
+        yield NotVaried("term", TERM, "terms of the loss", "the loss is not seen to be a sum of terms")
         return
     for index in range(count):
         words = f"term {index + 1} of the loss off"
@@ -92,13 +92,15 @@ def invasive(twin: Twin) -> Iterator[Factor | NotVaried]:
             invasive=True,
         )
     if not kept:
-        yield NotVaried("identity", "no part of the model gives back the shape it is given")
+        yield NotVaried(
+            "identity", BLOCK, "blocks replaced by identity", "no part of the model gives back the shape it is given"
+        )
     norms = [module for module in twin.model.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
     if norms:
         words = "batch norm replaced by a norm of each example"
         yield Factor("other-norm", BLOCK, words, lambda _t: _other_norm(norms), invasive=True)
     else:
-        yield NotVaried("other-norm", "the model has no batch norm")
+        yield NotVaried("other-norm", BLOCK, "another norm", "the model has no batch norm")
     positions = [module for name, module in twin.model.named_modules() if _is_rotary(name, module)]
     if positions:
         words = "rotary positions off"
@@ -114,7 +116,12 @@ def invasive(twin: Twin) -> Iterator[Factor | NotVaried]:
             invasive=True,
         )
     if not functions:
-        yield NotVaried("autograd", "no autograd function of the program's own is seen in the graph")
+        yield NotVaried(
+            "autograd",
+            FUNCTION,
+            "custom backward functions",
+            "no autograd function of the program's own is seen in the graph",
+        )
 
 
 def _shapes(twin: Twin) -> dict[int, bool]:

@@ -14,9 +14,12 @@ from typing import Any
 from steadyrun.store.jsonio import dumps, replace_file
 from steadyrun.store.trial_record import FILE, SCHEMA, trial_record
 from steadyrun.text import counted, percent, shown
+from steadyrun.trial.decision import decide, tested
 from steadyrun.trial.factor import NotVaried
+from steadyrun.trial.setting_rules import share
 from steadyrun.trial.statistics import seeds_for
-from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Row, Table, Verdict, decide, rows_of, share
+from steadyrun.trial.twin_table import Row, Table, rows_of
+from steadyrun.trial.verdict import CLEAR, FAULT, IMPROVEMENT, UNDECIDED, Verdict
 
 EXIT_CODES = {CLEAR: 0, IMPROVEMENT: 0, FAULT: 1, UNDECIDED: 3}
 _HEADS = {
@@ -38,7 +41,7 @@ class Trial:
     steps: int
     table: Table
     not_varied: tuple[NotVaried, ...] = ()
-    untried: tuple[str, ...] = ()  # for want of time
+    untried: tuple[str, ...] = ()  # because the time was up
     seconds: float = 0.0
     kept: int = 0  # twins of earlier trials that were not trained again
     interrupted: bool = False
@@ -70,7 +73,7 @@ class Trial:
     @property
     def tested(self) -> list[str]:
         """The questions that this trial can clear: it tried what would decide them, and nothing did."""
-        return self.table.tested()
+        return tested(self.table)
 
     @property
     def curves(self) -> list[dict[str, Any]]:
@@ -101,7 +104,7 @@ class Trial:
             "tested": self.tested,
             "noise": self.noise,
             "rows": [_row(row) for row in self.rows],
-            "not_varied": [{"factor": each.name, "why": each.why} for each in self.not_varied],
+            "not_varied": [{"factor": each.name, "words": each.words, "why": each.why} for each in self.not_varied],
             "not_tried": list(self.untried),
             "interrupted": self.interrupted,
             "seconds": round(self.seconds, 1),
@@ -143,7 +146,8 @@ class Trial:
         lines += self._noise_lines() if self.asks_about_noise else []
         lines += ["", *self._table(whole)]
         if self.untried:
-            lines.append(f"not tried, for want of time: {', '.join(self.untried)} (give a larger --budget)")
+            words = "; ".join(self.table.factor(name).words for name in self.untried)
+            lines.append(f"not tried, because the time was up: {words} (give a larger --budget)")
         if self.not_varied:
             lines += self._left_out(whole)
         return lines
@@ -170,8 +174,8 @@ class Trial:
 
     def _left_out(self, whole: bool) -> list[str]:
         if whole:
-            return ["not varied:", *(f"  {each.name}: {each.why}" for each in self.not_varied)]
-        return [f"not varied: {', '.join(each.name for each in self.not_varied)} (--verbose says why)"]
+            return ["not varied:", *(f"  {each.words}: {each.why}" for each in self.not_varied)]
+        return [f"not varied: {'; '.join(each.words for each in self.not_varied)} (--verbose shows why)"]
 
     def _repr_html_(self) -> str:
         cells = "".join(

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from steadyrun.trial.curve import Curve
+from steadyrun.trial.decision import decide
 from steadyrun.trial.factor import OWN_TWIN, RATE, Factor, rate_factor
-from steadyrun.trial.verdict import FAULT, UNDECIDED, Table, decide, promising
+from steadyrun.trial.twin_table import Table, promising
+from steadyrun.trial.verdict import UNDECIDED
 
 SEEDS = 3
 _MOST_SEEDS = 6  # of a change that is not decided yet
@@ -42,7 +44,7 @@ class Rounds:
     deadline: float  # of time.monotonic
     seeds: int = SEEDS
     racing: bool = True  # else every change gets all seeds
-    untried: list[str] = field(default_factory=list)  # for want of time
+    untried: list[str] = field(default_factory=list)  # because the time was up
 
     def run(self) -> None:
         """All rounds; what the deadline leaves out is named in `untried`."""
@@ -103,7 +105,3 @@ class Rounds:
                 return
             self._go([Request(OWN_TWIN.name, seed)])
             self._go([self._request(verdict.factor, seed)])
-
-    @property
-    def is_decided(self) -> bool:
-        return decide(self.table).kind == FAULT

@@ -31,6 +31,7 @@ from steadyrun.trial.factor import (
     DROPOUT,
     OPTIMIZER,
     PRECISION,
+    RATE,
     SMOOTHING,
     START,
     WARMUP,
@@ -41,18 +42,20 @@ from steadyrun.trial.factor import (
 from steadyrun.trial.twin import Twin
 
 RATES = (0.1, 1 / 3, 3.0, 10.0)
-_WARM = 0.3  # of the steps of a trial: a longer warmup
+WARM = 0.3  # of the steps of a trial: a longer warmup
 _UNUSUAL = 0.5  # of the best change's gain: a much higher rate makes up for a large epsilon, and is not the cause
-_STANDARD = 1e-3  # the rate of AdamW, and of the plain SGD a hundred times that, where the optimizer is replaced
+# The optimizers that take the place of the program's, by the name of the change, each at its standard rate.
+STANDARD: dict[str, tuple[Any, float]] = {"adamw": (torch.optim.AdamW, 1e-3), "sgd": (torch.optim.SGD, 0.1)}
+COMMON = {"momentum": 0.9}  # what most people write if the optimizer's own default is nothing
 
 
 def rates(twin: Twin) -> Iterator[Factor | NotVaried]:
     if not all("lr" in group for group in groups_of(twin.task)):
-        yield NotVaried("rate", "the optimizer has no learning rate in its groups")
+        yield NotVaried("rate", RATE, "learning rate", "the optimizer has no learning rate in its groups")
         return
     yield from (rate_factor(times) for times in RATES)
     yield Factor(
-        "warmup", WARMUP, "a longer warmup", rate=lambda step, steps: min(1.0, (step + 1) / max(1.0, _WARM * steps))
+        "warmup", WARMUP, "a longer warmup", rate=lambda step, steps: min(1.0, (step + 1) / max(1.0, WARM * steps))
     )
 
 
@@ -61,11 +64,11 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
     if any(group.get("weight_decay") for group in groups):
         yield Factor("no-decay", DECAY, "no weight decay", lambda t: _set(t, weight_decay=0.0), removes=True)
     else:
-        yield NotVaried("no-decay", "no parameter group has a weight decay")
+        yield NotVaried("no-decay", DECAY, "weight decay", "no parameter group has a weight decay")
     if any(drops(module) for module in twin.model.modules()):
         yield Factor("no-dropout", DROPOUT, "no dropout", lambda t: no_dropout(t.task), removes=True)
     else:
-        yield NotVaried("no-dropout", "the model has no dropout that is on")
+        yield NotVaried("no-dropout", DROPOUT, "dropout", "the model has no dropout that is on")
     yield _smoothing(twin)
     yield from _clipping(twin)
     differing = _not_default(twin, "betas", "eps", "momentum", "alpha", "nesterov", "amsgrad")
@@ -75,23 +78,28 @@ def settings(twin: Twin) -> Iterator[Factor | NotVaried]:
             "default-settings", OPTIMIZER, words, lambda t: _defaults(t, *differing), removes=True, near_best=_UNUSUAL
         )
     else:
-        yield NotVaried("default-settings", "betas, epsilon and momentum are the usual ones")
+        yield NotVaried(
+            "default-settings",
+            OPTIMIZER,
+            "betas, epsilon and momentum",
+            "they are the usual ones",
+        )
     if any(hasattr(module, "reset_parameters") for module in twin.model.modules()):
         yield Factor("default-start", START, "torch's own initial weights", _started_anew, removes=True)
     else:
-        yield NotVaried("default-start", "no module can reset its parameters")
+        yield NotVaried("default-start", START, "initial weights", "no module can reset its parameters")
     if _is_narrow(twin):
         yield Factor("float32", PRECISION, "float32 instead of the narrower format", _in_float32, removes=True)
     else:
-        yield NotVaried("float32", "the program runs in float32 already, as far as can be seen")
+        yield NotVaried("float32", PRECISION, "precision", "the program runs in float32 already, as far as can be seen")
     yield from _batch_sizes(twin)
     if len(task.optimizers) == 1:
-        for name, made in (("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)):
+        for name, (made, rate) in STANDARD.items():
             if type(task.optimizers[0]) is not made:
-                words = f"plain {made.__name__} in the optimizer's place"
-                yield Factor(name, OPTIMIZER, words, lambda t, made=made: _replaced(t, made))  # type: ignore[misc]
+                words = f"plain {made.__name__} instead of the optimizer"
+                yield Factor(name, OPTIMIZER, words, lambda t, made=made, rate=rate: _replaced(t, made, rate))  # type: ignore[misc]
     else:
-        yield NotVaried("adamw", "there are several optimizers")
+        yield NotVaried("adamw", OPTIMIZER, "another optimizer", "there are several optimizers")
 
 
 def _set(twin: Twin, **settings: Any) -> AbstractContextManager[None]:
@@ -101,16 +109,13 @@ def _set(twin: Twin, **settings: Any) -> AbstractContextManager[None]:
 def _defaults(twin: Twin, *names: str) -> AbstractContextManager[None]:
     return with_settings(
         twin.task,
-        lambda optimizer, group: {k: v for k, v in _usual(optimizer, *names).items() if k in group},
+        lambda optimizer, group: {k: v for k, v in usual_settings(optimizer, *names).items() if k in group},
     )
 
 
-_COMMON = {"momentum": 0.9}  # what most people write where the optimizer's own default is nothing
-
-
-def _usual(optimizer: Any, *names: str) -> dict[str, Any]:
+def usual_settings(optimizer: Any, *names: str) -> dict[str, Any]:
     """The usual values of these settings."""
-    return {name: _COMMON.get(name, default) for name, default in defaults_of(optimizer, *names).items()}
+    return {name: COMMON.get(name, default) for name, default in defaults_of(optimizer, *names).items()}
 
 
 def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
@@ -119,10 +124,10 @@ def _not_default(twin: Twin, *names: str) -> tuple[str, ...]:
     for optimizer in twin.task.optimizers:
         plain = defaults_of(optimizer, *names)
         for group in optimizer.param_groups:
-            for name, usual in _usual(optimizer, *names).items():
-                value = group.get(name, usual)
+            for name, common in usual_settings(optimizer, *names).items():
+                value = group.get(name, common)
                 value = tuple(value) if isinstance(value, list) else value
-                if value not in (usual, plain[name]):
+                if value not in (common, plain[name]):
                     found.add(name)
     return tuple(sorted(found))
 
@@ -134,14 +139,16 @@ def _smoothing(twin: Twin) -> Factor | NotVaried:
         graph = read(twin.loss(twin._single(twin.data.training[0])))
     if any(labels.smoothing > 0 for labels in graph.labels):
         return Factor("no-smoothing", SMOOTHING, "no label smoothing", lambda _: no_smoothing(), removes=True)
-    return NotVaried("no-smoothing", "no smoothing of labels is seen in the loss")
+    return NotVaried("no-smoothing", SMOOTHING, "label smoothing", "no smoothing of labels is seen in the loss")
 
 
 def _clipping(twin: Twin) -> Iterator[Factor | NotVaried]:
     if _clips(twin):
         yield Factor("no-clip", CLIP, "no clipping", lambda _: not_clipped(), removes=True)
     else:
-        yield NotVaried("no-clip", "the program does not clip by torch's own function")
+        yield NotVaried(
+            "no-clip", CLIP, "the program's own clipping", "the program does not clip by torch's own function"
+        )
     yield Factor("clip-1", CLIP, "gradients clipped to a norm of 1", lambda t: clipped(t.task, 1.0))
 
 
@@ -186,7 +193,7 @@ def _in_float32(twin: Twin) -> AbstractContextManager[Any]:
 def _batch_sizes(twin: Twin) -> Iterator[Factor | NotVaried]:
     batch = twin.data.training[0]
     if rows_of(twin._single(batch)) is None or is_list_of_batches(batch):
-        yield NotVaried("batch*2", "the tensors of a batch have no first dimension in common")
+        yield NotVaried("batch*2", BATCH, "batch size", "the tensors of a batch have no first dimension in common")
         return
     if joined(batch, batch) is not None:
         yield Factor("batch*2", BATCH, "twice the batch", batches=_doubled)
@@ -205,11 +212,10 @@ def _halved(twin: Twin) -> list[Any]:
 
 
 @contextmanager
-def _replaced(twin: Twin, kind: Any) -> Iterator[None]:
+def _replaced(twin: Twin, kind: Any, rate: float) -> Iterator[None]:
     """Another optimizer steps in the place of the program's, at its standard rate, shaped by the schedule."""
     own = twin.task.optimizers[0]
     peak = max((float(group["lr"]) for group in own.param_groups), default=0.0) or 1.0
-    rate = _STANDARD if kind is torch.optim.AdamW else 100 * _STANDARD
     other: Any = kind([{"params": list(group["params"])} for group in own.param_groups], lr=rate)
 
     def step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:

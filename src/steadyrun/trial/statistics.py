@@ -1,8 +1,8 @@
-"""Effects of changes with their intervals: paired by seed, with the spread between seeds as the yardstick.
+"""Effects of changes with their intervals: paired by seed, measured against the spread between seeds.
 
 Declared measures, the same for every trial: the loss at the last mark, on validation data (or training batches that
-were kept back), as a share of what can be learned in these steps; and the steps that a twin needs to reach what its own
-twin reaches at the end.
+were kept back), as a fraction of what can be learned in these steps; and the steps that a twin needs to reach what its
+own twin reaches at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POWER = 2.8  # standard errors that a difference must be to be found at 95% in 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to the loss, as a share of what can be learned: above 0 it helps."""
+    """What a change does to the loss, as a fraction of what can be learned: above 0 it helps."""
 
     mean: float
     low: float

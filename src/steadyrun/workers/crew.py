@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from steadyrun.errors import UsageError
-from steadyrun.workers.job import Done, Job, WorkerDied
+from steadyrun.workers.job import Done, Job, UnguardedScriptError, WorkerDied
 from steadyrun.workers.job_execution import as_text, in_one_line, outcome, perform, surroundings
 from steadyrun.workers.job_output import jobs_in_this_process
 
@@ -166,7 +166,7 @@ class SpreadCrew(Crew):
         self._lock = threading.Lock()  # of what waits; nothing is called while it is held
         self._running = 0
         self._left = 0  # started and not yet handed back
-        self._ended: queue.SimpleQueue[Done | None] = queue.SimpleQueue()  # None: dropped
+        self._ended: queue.SimpleQueue[Done | UnguardedScriptError | None] = queue.SimpleQueue()  # None: dropped
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._hand_out, name="steadyrun-crew", daemon=True)
         self._thread.start()
@@ -182,6 +182,8 @@ class SpreadCrew(Crew):
             done = self._ended.get()
             with self._lock:
                 self._left -= 1
+            if isinstance(done, UnguardedScriptError):
+                raise done
             if done is not None:
                 yield done
 
@@ -227,7 +229,9 @@ class SpreadCrew(Crew):
     def _settle(self, started: StartedJob, began: float, future: Future[str]) -> None:
         self._running -= 1
         problem = CancelledError() if future.cancelled() else future.exception()
-        if isinstance(problem, WorkerDied) and started.died is None:
+        if isinstance(problem, UnguardedScriptError):
+            self._ended.put(problem)
+        elif isinstance(problem, WorkerDied) and started.died is None:
             _say(f"job {started.job.key}: {problem}; it is done again by another worker")
             with self._lock:
                 self._waiting.appendleft(replace(started, died=problem))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from steadyrun.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Job:
@@ -32,3 +34,13 @@ class WorkerDied(Exception):  # noqa: N818  an event of the outside world
     def __init__(self, who: str, how: str) -> None:
         super().__init__(f"its worker ({who}) {how}")
         self.who, self.how = who, how
+
+
+class UnguardedScriptError(UsageError):
+    """A worker that imports the user's script, as `multiprocessing` makes it, would do all of its work again."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__(
+            f"a worker process imports {script} again, which starts the same work there: put what starts it under "
+            'if __name__ == "__main__":'
+        )

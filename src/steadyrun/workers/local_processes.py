@@ -5,23 +5,27 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-from steadyrun.workers.job import WorkerDied
+from steadyrun.workers.job import UnguardedScriptError, WorkerDied
 from steadyrun.workers.worker_process import work
 
 _SPAWN = multiprocessing.get_context("spawn")
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LEAVING = 5.0  # seconds that an idle process has to leave by itself
+_NO_GUARD = 78  # the status of a process that was to import the user's script and found itself running it
 
 
 class LocalProcesses:
     """Up to `size` processes, started when they are needed. A thread each waits for its answers."""
 
     def __init__(self, size: int) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            os._exit(_NO_GUARD)  # the parent says what to do
         self.size = size
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="steadyrun-worker")
         self._lock = threading.Lock()
@@ -46,7 +50,7 @@ class LocalProcesses:
         process = self._taken()
         try:
             answer = process.do(text)
-        except WorkerDied:
+        except (WorkerDied, UnguardedScriptError):
             with self._lock:
                 self._all.remove(process)
             raise
@@ -89,6 +93,8 @@ class _Process:
             who = f"process {self._process.pid}"
             self.kill()  # what it has started goes with it
             self._process.join()
+            if self._process.exitcode == _NO_GUARD:
+                raise UnguardedScriptError(_script()) from None
             raise WorkerDied(who, _how(self._process.exitcode)) from None
 
     def kill(self) -> None:
@@ -106,6 +112,10 @@ class _Process:
             self.kill()
             self._process.join()
         self._pipe.close()
+
+
+def _script() -> str:
+    return getattr(sys.modules.get("__main__"), "__file__", None) or "the script"
 
 
 def _how(code: int | None) -> str:

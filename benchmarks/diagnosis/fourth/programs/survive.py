@@ -42,7 +42,7 @@ def prepared(config: Config, *, train: bool) -> list[Tensor]:
     x = (x - mean) / deviation
     if train and bug == "times-of-others":
         time, ended = shuffled(time, 7), shuffled(ended, 7)
-    if train and bug == "left-as-ended":  # nobody told the training that some only left
+    if train and bug == "left-as-ended":  # training counts patients who only left as ended
         ended = torch.ones_like(ended)
     if train and bug == "ended-and-left-swapped":
         ended = ~ended
@@ -103,9 +103,9 @@ def quality(model: nn.Module, config: Config) -> float:
     """How often the one of two held-out patients who ended first has the higher risk; a guess has 0.5."""
     x, time, ended = prepared(config, train=False)
     risk = model(x).squeeze(1)
-    told = (time[:, None] < time) & ended[:, None]
+    comparable = (time[:, None] < time) & ended[:, None]
     right = (risk[:, None] > risk).float() + 0.5 * (risk[:, None] == risk)
-    return float(right[told].mean())
+    return float(right[comparable].mean())
 
 
 train = trainer(configure, task, batches, quality, Extras(declares=little))

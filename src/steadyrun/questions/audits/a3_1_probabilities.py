@@ -48,7 +48,7 @@ def judged(squashed: str, probabilities: bool, wrong_axis: tuple[int, ...], *, c
 
 
 def _rewarded(run: Signals, limit: Limits) -> Finding | None:
-    """A comparison with targets that gets a negative gradient, in a loss that is no contest of two models."""
+    """A comparison with targets that gets a negative gradient, in a loss that is not a contest of two models."""
     if known_facts(run, limit).objective == ADVERSARIAL or maximizes(run):
         return None
     for name in run.matching("fit_weight/*"):
