@@ -266,13 +266,13 @@ def _sure(lines: list[str]) -> bool:
     return False
 
 
+_COUNT = r"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|"
-        rf"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|update|batch)\W{{0,4}}\d.{{0,200}}?[\w)][:=]\s{{0,9}}{ANY})",
-        re.I,
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY})", re.I
     ),
     _rows,
     sure=_sure,
