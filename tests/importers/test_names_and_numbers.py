@@ -142,6 +142,7 @@ def test_what_is_not_a_series() -> None:
         "saved ./out/model-Epoch-{0}-Loss-0.47.pth (1.{0} GB)\n"
         "/lib/python3/site-packages/torch/optim/lr_scheduler.py:136: UserWarning: see 1.{0}.0\n"
         "number of nan iterations: {0}\n"
+        "Loading shards:  50%|█████     | {0}/9 [00:01<00:01]\nLoading checkpoint shards:   0% Completed | {0}/9 [00:00<?, ?it/s]\n"
     )
     rows = read("".join(text.format(n) for n in range(1, 9)))
     assert {name for row in rows for name in row} <= {"step", "loss", "nan iterations"}

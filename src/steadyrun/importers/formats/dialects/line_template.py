@@ -32,6 +32,7 @@ _WHOLE = re.compile(r"\d[\d,_]*+")
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
+_BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
@@ -242,6 +243,13 @@ class _Learner:
             and text[:1] != ":"
         ):
             return  # a line of code
+        if (
+            _BAR.match(after)
+            and self.of.whole(index)
+            and index + 1 < len(self.of.found)
+            and self.of.joined(index + 1) == "/"
+        ):
+            return  # `Loading shards: 50%|█████     | 1/2`
         if text.endswith(":") and after.startswith(" - ") and not is_noun(phrase) and self._begins(index):
             return  # `module:120 - `, as some loggers print it
         if re.match(r"\.\w|[A-Za-z_]{0,20}\d", after):
