@@ -7,6 +7,7 @@ value with a name, or nothing (a time, a date, an average in parentheses).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from steadyrun.importers.formats.dialects.printed_names import (
@@ -302,11 +303,13 @@ class _Learner:
     def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
         """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
         named: dict[str, int] = {}
+        places = [at for at, _ in marks]
         losses = False
         for name, index in self.said.values:
             words = set(re.split(r"[\W_]+", name.lower()))
             start = self.of.starts[index]
-            held_out = next((held for at, held in reversed(marks) if at < start), False)
+            before = bisect_left(places, start)
+            held_out = before > 0 and marks[before - 1][1]
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
             elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):
