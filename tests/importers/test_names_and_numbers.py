@@ -67,6 +67,23 @@ SAID: dict[str, tuple[str, Rows]] = {
         "Episode: 1, Reward: -120.5, Noise: 0.30\nEpisode: 2, Reward: -100.5, Noise: 0.29\n",
         [{"step": 1, "Reward": -120.5, "Noise": 0.3}, {"step": 2, "Reward": -100.5, "Noise": 0.29}],
     ),
+    "TD3": (
+        "Total T: 250 Episode Num: 1 Episode T: 250 Reward: 12.500\nTotal T: 500 Episode Num: 2 Episode T: 250 Reward: 13.500\n",
+        [{"step": 250, "Episode T": 250, "Reward": 12.5}, {"step": 500, "Episode T": 250, "Reward": 13.5}],
+    ),
+    "CleanRL": ("global_step=32, episodic_return=[1.]\nglobal_step=64, episodic_return=[2.5]\n", [{"step": 32, "episodic_return": 1.0}, {"step": 64, "episodic_return": 2.5}]),
+    "phases of an epoch": (
+        "Epoch 1/5\ntrain: loss=0.9, acc=0.5\nvalid: loss=0.8, acc=0.6\n",
+        [{"epoch": 1, "loss": 0.9, "acc": 0.5}, {"epoch": 1, "val_loss": 0.8, "val_acc": 0.6}],
+    ),
+    "nnU-Net, first version": (
+        "2020-01-01 10:00:00.123456: \nepoch:  3\n2020-01-01 10:05:00.123456: train loss : -0.6543\n2020-01-01 10:05:30.123456: validation loss: -0.7012\n2020-01-01 10:05:30.123456: This epoch took 310.12 s\n",
+        [{"epoch": 3, "train loss": -0.6543}, {"epoch": 3, "validation loss": -0.7012}],
+    ),
+    "bars of training and validation": (
+        "Train Epoch 1: 100%|██████████| 2/2 [00:08<00:00,  8.77s/it, loss=1.5]\nVal Epoch 1:  50%|█████     | 1/2 [00:08<02:29,  8.77s/it, loss=2.9]\nVal Epoch 1: 100%|██████████| 2/2 [00:08<00:00,  8.77s/it, loss=2.5]\n",
+        [{"epoch": 1, "step": 2, "loss": 1.5}, {"epoch": 1, "val_loss": 2.5}],
+    ),
     "actor and critic": ("Step: 1000 | Actor loss: -0.32 | Critic loss: 0.55\n", [{"step": 1000, "Actor loss": -0.32, "Critic loss": 0.55}]),
     "verl": (
         "(TaskRunner pid=625502) step:1 - actor/pg_loss:0.0 - actor/lr:3e-05 - training/global_step:1 - critic/score/mean:0.25\n"
@@ -92,6 +109,7 @@ SAID: dict[str, tuple[str, Rows]] = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_lines_say(name: str) -> None:
     text, expected = SAID[name]
+    assert any(names_and_numbers.DIALECT.pattern.search(line) for line in text.splitlines())
     found = read(text)
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
@@ -124,6 +142,7 @@ def test_what_is_not_a_series() -> None:
         "saved ./out/model-Epoch-{0}-Loss-0.47.pth (1.{0} GB)\n"
         "/lib/python3/site-packages/torch/optim/lr_scheduler.py:136: UserWarning: see 1.{0}.0\n"
         "number of nan iterations: {0}\n"
+        "Loading shards:  50%|█████     | {0}/9 [00:01<00:01]\nLoading checkpoint shards:   0% Completed | {0}/9 [00:00<?, ?it/s]\n"
     )
     rows = read("".join(text.format(n) for n in range(1, 9)))
     assert {name for row in rows for name in row} <= {"step", "loss", "nan iterations"}

@@ -7,6 +7,7 @@ value with a name, or nothing (a time, a date, an average in parentheses).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from steadyrun.importers.formats.dialects.printed_names import (
@@ -32,6 +33,7 @@ _WHOLE = re.compile(r"\d[\d,_]*+")
 _UNIT = re.compile(r"[A-Za-zµ°%²/]++")
 _BEHIND = re.compile(r"\s{0,2}(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b", re.I)
 _ADJACENT = re.compile(r"(epoch)s?\b|(batch|iter|step)s?\b", re.I)
+_BAR = re.compile(r" ?% ?\w{0,12} ?\|")
 _BATCHES = re.compile(r" ?(?:mini-?)?(?:batch|step|iter)", re.I)  # `| 200/ 2983 batches |`
 _SEPARATOR = re.compile(
     r"(?P<sep>\s{0,2}(?:[:=]{1,2}>?|->|\bis|\bwas|\bof|,)|)"
@@ -242,6 +244,13 @@ class _Learner:
             and text[:1] != ":"
         ):
             return  # a line of code
+        if (
+            _BAR.match(after)
+            and self.of.whole(index)
+            and index + 1 < len(self.of.found)
+            and self.of.joined(index + 1) == "/"
+        ):
+            return  # `Loading shards: 50%|█████     | 1/2`
         if text.endswith(":") and after.startswith(" - ") and not is_noun(phrase) and self._begins(index):
             return  # `module:120 - `, as some loggers print it
         if re.match(r"\.\w|[A-Za-z_]{0,20}\d", after):
@@ -294,11 +303,13 @@ class _Learner:
     def _marked(self, marks: list[tuple[int, bool]]) -> list[tuple[str, int]]:
         """Values with `val_` in front of a metric if the line is about an evaluation and the name does not say so."""
         named: dict[str, int] = {}
+        places = [at for at, _ in marks]
         losses = False
         for name, index in self.said.values:
             words = set(re.split(r"[\W_]+", name.lower()))
             start = self.of.starts[index]
-            held_out = next((held for at, held in reversed(marks) if at < start), False)
+            before = bisect_left(places, start)
+            held_out = before > 0 and marks[before - 1][1]
             if losses and words & (TRAIN | HELD_OUT) and len(words) == 1:  # `loss train: 2.3, val: 2.4`
                 name = f"{name} loss"
             elif held_out and measured(name) and not words & (TRAIN | HELD_OUT):

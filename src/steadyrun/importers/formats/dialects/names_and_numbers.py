@@ -24,7 +24,7 @@ from steadyrun.importers.series_roles import HELD_OUT, TRAIN
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
-_MOST_SHAPES = 20_000  # of lines that are remembered
+_MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
@@ -49,6 +49,7 @@ class _Reader:
 
     anomalies: Anomalies
     shapes: dict[str, Template] = field(default_factory=dict)
+    remembered: int = 0  # characters of them
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
     titled: bool = False  # the line above was the title of an evaluation
@@ -81,8 +82,10 @@ class _Reader:
         shape = "\0".join(parts[::2])
         known = self.shapes.get(shape)
         if known is None:
-            if len(self.shapes) >= _MOST_SHAPES:
+            self.remembered += len(shape)
+            if self.remembered > _MOST_SHAPES:
                 self.shapes.clear()
+                self.remembered = len(shape)
             other = not _WORTH.search(line) or _DUMP.search(line) or len(_FLAG.findall(line)) > 1
             known = self.shapes[shape] = Template() if other else learnt(line, parts)
         return known
@@ -266,13 +269,13 @@ def _sure(lines: list[str]) -> bool:
     return False
 
 
+_COUNT = r"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|episode num|update|batch)s?\W{0,4}\d"
+
 DIALECT = Dialect(
     "text",
     "text with names and numbers",
     re.compile(
-        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|"
-        rf"(?<![a-z])(?:epoch|ep\.|step|iter|iters|iteration|episode|update|batch)\W{{0,4}}\d.{{0,200}}?[\w)][:=]\s{{0,9}}{ANY})",
-        re.I,
+        rf"^.{{0,500}}?(?:(?:loss|xent|cost).{{0,80}}?{ANY}|{_COUNT}.{{0,200}}?[\w)]\s?[:=]\s{{0,9}}[\[(]?{ANY})", re.I
     ),
     _rows,
     sure=_sure,

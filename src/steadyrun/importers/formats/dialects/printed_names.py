@@ -90,9 +90,9 @@ def count_word(phrase: str) -> str | None:
     if len(words) > 1 and (both := _SPELLED.get(f"{words[-2]}_{words[-1]}")):
         return both
     placed = next((index for index in range(len(words) - 1, 0, -1) if words[index - 1] in _PLACED), 0)
-    if set(words[placed:-1]) & _OTHER:
-        return None
-    return _SPELLED.get(words[-1])
+    word = _SPELLED.get(words[-1])
+    other = set(words[placed:-1]) & _OTHER
+    return None if other - (HELD_OUT if word == "epoch" else frozenset()) else word
 
 
 def is_noun(name: str) -> bool:
