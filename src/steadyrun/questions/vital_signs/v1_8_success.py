@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from steadyrun.questions.facts import known_facts
@@ -43,7 +45,7 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     level = levels(run, name, limit["losses"], rises=True)
     unit = 100 if float(np.max(values)) > 1 else 1
     ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
-    if words_of(name) & _OF_TWO and len(values) >= limit["rows"] and max(ends) < limit["near"]:
+    if len(values) >= limit["rows"] and max(ends) < limit["near"] and _of_two(run, name, limit):
         words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
         return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
     return None
@@ -69,7 +71,14 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
-_CHANCE, _OF_TWO = 0.5, frozenset({"accuracy", "acc", "auc", "auroc"})
+_CHANCE, _AREAS, _ACCURACIES = 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
+
+
+def _of_two(run: Signals, name: str, limit: Limits) -> bool:
+    """Whether chance gives one half: of every AUC, and of an accuracy beside a loss at ln 2."""
+    losses = [points for series in ("loss", "val_loss") if (points := run.maybe(series)) is not None]
+    at_ln2 = any(abs(float(np.median(points.values)) / math.log(2) - 1) < limit["ln2"] for points in losses)
+    return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
 
 
 def _judged(name: str, level: Levels, limit: Limits) -> Finding:
@@ -161,6 +170,14 @@ QUESTION = Question(
             meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
             seed="",
             decision="a run that learns anything leaves it; many classes begin far below",
+        ),
+        Threshold(
+            name="ln2",
+            value=0.1,
+            unit="fraction",
+            meaning="how near to ln 2 the median loss beside such an accuracy is",
+            seed="",
+            decision="an accuracy of 0.5 is good among a hundred classes, whose loss is higher",
         ),
         Threshold(
             name="lost",
