@@ -124,7 +124,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(val_loss=(list(range(49, 600, 50)), [4.0, 3.0, 2.5, 2.1, 2.0, 2.05, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6])),
     ),
     ("V1.3", "climbs", run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]))),  # the first is the best
-    ("V1.3", "follows", run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]), eval_wer=(VAL, [40, 39, 38, 37, 36, 35]))),
+    (
+        "V1.3",
+        "follows",
+        run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]), eval_wer=(VAL, [40, 39, 38, 37, 36, 35])),
+    ),
     ("V1.3", "climbs", run(without=("loss",), val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]))),
     (
         "V1.3",

@@ -9,7 +9,7 @@ from steadyrun.signals.run_signals import Points, Signals
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
 _HIGHER = REWARDS | frozenset({
-    "accuracy", "acc", "acc1", "top1", "bleu", "rouge", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
+    "accuracy", "acc", "acc1", "top1", "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid"})
@@ -97,13 +97,13 @@ def opponents(run: Signals) -> list[tuple[str, str]]:
         words = words_of(_taken_apart(name))
         for word in words & _DISCRIMINATORS.keys():
             sides[words - {word}, _DISCRIMINATORS[word]] = name
-    pairs = []
-    for name in run.own:
-        words = words_of(_taken_apart(name))
-        for word in words & _GENERATORS.keys():
-            if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None:
-                pairs.append((name, other))
-    return pairs
+    pairs = [(name, words_of(_taken_apart(name))) for name in run.own]
+    return [
+        (name, other)
+        for name, words in pairs
+        for word in words & _GENERATORS.keys()
+        if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None
+    ]
 
 
 def _taken_apart(name: str) -> str:

@@ -43,7 +43,9 @@ def find(run: Signals, limit: Limits) -> Finding:
             message = f"{words}: {percent(lost)} of the descent is lost again (limit {percent(limit['lost'])})."
             return Finding("fell-back", message, measured, loss.best_step)
         if loss.later - loss.best > surely and loss.later > (1 + limit["far"]) * abs(loss.best):
-            message = f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
+            message = (
+                f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
+            )
             return Finding("fell-back", message, measured | {"later": loss.later}, loss.best_step)
         if loss.end - loss.best > surely and lost > limit["some"]:
             return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)

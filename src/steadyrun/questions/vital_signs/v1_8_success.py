@@ -16,12 +16,13 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import better, is_reward, words_of
 from steadyrun.text import percent, shown
 
+
 def find(run: Signals, limit: Limits) -> Finding:
     names = [name for name in run.own if better(name)]
     long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
     for name in long:
-        if (found := _nothing_to_learn(run, name, limit)) is not None:
-            return found
+        if (nothing := _nothing_to_learn(run, name, limit)) is not None:
+            return nothing
     if not long and known_facts(run, limit).objective == POLICY:
         return _by_value_targets(run, limit)
     if not long:
@@ -46,7 +47,9 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     unit = 100 if float(np.max(values)) > 1 else 1
     ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
     if len(values) >= limit["rows"] and max(ends) < limit["near"] and _of_two(run, name, limit):
-        words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+        words = (
+            f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+        )
         return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
     return None
 
