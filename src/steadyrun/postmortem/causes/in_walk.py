@@ -155,7 +155,6 @@ _CHANGES = {
     "S4.2 dead": "look at the block's residual path, and at what multiplies its output",
     "S5.2 declared-decay-missing": "AdamW(groups, weight_decay={weight_decay})",
     "V1.1 won": "lr of the discriminator: a third of it   # or one step of it for several of the generator",
-    "V1.3 climbs": "stop at the best validation, or: dropout, weight_decay, more data",
     "V1.8 no-signal": "print(answer, reward(answer))   # of a few answers, before training",
     "V1.8 at-chance": "labels[index] of inputs[index]   # for every example, after shuffling as well",
     "V1.2 term-left-behind": "loss = main + weight * term   # with a larger weight",
