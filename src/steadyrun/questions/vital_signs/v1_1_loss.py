@@ -66,7 +66,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
 
 
-_GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in (2, 10, 100, 1000)}
+_CLASSES = (2, 10, 100, 1000)
+_GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in _CLASSES}
 _GUESSES[0.25] = "always saying 0.5 for targets of 0 and 1 has a squared error of"
 
 

@@ -44,7 +44,7 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
         words = f"{name} is exactly {shown(lowest)} in {share:.0%} of {len(values)} rows (limit {limit['same']:.0%})"
         return Finding("no-signal", f"{words}: there is nothing to learn from.", {"same": share})
     level = levels(run, name, limit["losses"], rises=True)
-    unit = 100 if float(np.max(values)) > 1 else 1
+    unit = _PERCENT if float(np.max(values)) > 1 else 1
     ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
     if len(values) >= limit["rows"] and max(ends) < limit["near"] and _of_two(run, name, limit):
         words = (
@@ -74,7 +74,7 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
-_CHANCE, _AREAS, _ACCURACIES = 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
+_PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
 
 
 def _of_two(run: Signals, name: str, limit: Limits) -> bool:
