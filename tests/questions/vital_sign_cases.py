@@ -124,7 +124,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
         run(val_loss=(list(range(49, 600, 50)), [4.0, 3.0, 2.5, 2.1, 2.0, 2.05, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6])),
     ),
     ("V1.3", "climbs", run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]))),  # the first is the best
-    ("V1.3", "follows", run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]), eval_wer=(VAL, [40, 39, 38, 37, 36, 35]))),
+    (
+        "V1.3",
+        "follows",
+        run(val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]), eval_wer=(VAL, [40, 39, 38, 37, 36, 35])),
+    ),
     ("V1.3", "climbs", run(without=("loss",), val_loss=(VAL, [2.0, 2.1, 2.25, 2.4, 2.5, 2.62]))),
     (
         "V1.3",
@@ -171,7 +175,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "fell", run(eval_wer=20 + STEPS / 20 + NOISE)),
     ("V1.8", "no-signal", run(**{"critic/score/mean": np.where(STEPS == 300, 0.1, 0.0)})),
     ("V1.8", "rose", run(reward=np.where(STEPS < 400, 0.0, STEPS / 100) + 0.001 * NOISE)),
-    ("V1.8", "at-chance", run(val_accuracy=50 + NOISE)),
+    ("V1.8", "at-chance", run(val_accuracy=50 + NOISE, loss=0.72 + 0.01 * NOISE)),
+    ("V1.8", "steady", run(val_accuracy=50 + NOISE)),
     ("V1.8", "at-chance", run(train_auc=(list(range(12)), 0.51 + 0.005 * NOISE[:12]))),
     ("V1.8", "rose", run(config=UNTOLD, manifest=graph_of(advantages=True), **value_targets(1.0))),
     ("V1.8", "fell", run(config=UNTOLD, manifest=graph_of(advantages=True), **value_targets(-1.0))),

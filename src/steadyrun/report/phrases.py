@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report.ranking import in_trees
+from steadyrun.signals.missing import NOT_IN_A_LOG, absent_from_log
 from steadyrun.store.run_summary import one_line as one_line
 from steadyrun.text import shown
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SYMBOLS = {"healthy": "✓", PASS: "✓", FAULT: "✗", SUSPECT: "▲", NOTE: "!", CANNOT_TELL: "?", NOT_APPLICABLE: "-"}
 SIGNS = ("V", "F")  # codes of vital signs and facts, which have a place of their own
+WITHIN_NOISE = "noise"  # the outcome of a question that found nothing beyond the noise of a healthy run
 MOST = 6  # entries of a list that has no natural end; JSON has them all
 
 
@@ -168,8 +170,15 @@ def quiet(report: Report) -> str:
 
 
 def arises(asked: Asked) -> bool:
-    """Whether an answer is worth a row: a question about one kind of task says nothing of all other runs."""
-    return not asked.question.special or asked.answer.kind != NOT_APPLICABLE
+    """Whether an answer is worth a row.
+
+    A question about one kind of task says nothing of all other runs; what a log lacks is one line of `remedies`, and
+    what is within the noise is nothing to tell.
+    """
+    answer = asked.answer
+    if answer.kind == CANNOT_TELL and absent_from_log(answer.how_to_record):
+        return False
+    return answer.outcome != WITHIN_NOISE and (not asked.question.special or answer.kind != NOT_APPLICABLE)
 
 
 def is_quiet(report: Report, asked: Asked) -> bool:
@@ -186,7 +195,11 @@ def remedies(report: Report) -> list[str]:
     for asked in report.walk.path:
         if asked.answer.kind == CANNOT_TELL and not is_quiet(report, asked):
             codes.setdefault(asked.answer.how_to_record, []).append(asked.question.code)
+    never = codes.pop(NOT_IN_A_LOG, [])
     lines = [one_line(f"{how} ({', '.join(answered)})") for how, answered in codes.items()]
+    if never:
+        what = "weights, activations, gradients by block, optimizer settings and batches"
+        lines.append(f"record the next run with steadyrun: a log never has {what} ({len(never)} questions)")
     if lines and report.state == "imported":
         lines.insert(
             0,

@@ -85,7 +85,8 @@ def _ratio(rise: float, error: float) -> float:
 
 
 _RANKED = 200  # points that are ranked: of a longer series evenly spaced ones, since each is compared with each
-_EXACT = 10  # points up to which every order is counted; more of them are nearly normal
+_KENDALL = (5, 18)  # of the variance of the score
+_COUNTED = 10  # points up to which every order is counted; more of them are nearly normal
 
 
 def chance_of_rise(values: Floats) -> float:
@@ -98,14 +99,16 @@ def chance_of_rise(values: Floats) -> float:
     if count < 2:
         return 1.0
     score = float(sum(np.sum(np.sign(ranked[index + 1 :] - ranked[index])) for index in range(count - 1)))
-    if count <= _EXACT:
+    if count <= _COUNTED:
         orders = _orders_by_score(count)
         return float(sum(share for reached, share in orders.items() if reached >= score))
     ties = np.unique(ranked, return_counts=True)[1].astype(float)
-    variance = (count * (count - 1) * (2 * count + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18
+    pairs, parts = _KENDALL
+    tied = float(np.sum(ties * (ties - 1) * (2 * ties + pairs)))
+    variance = (count * (count - 1) * (2 * count + pairs) - tied) / parts
     if variance <= 0:
         return 1.0
-    return 0.5 * math.erfc((score - 1) / math.sqrt(2 * variance))
+    return math.erfc((score - 1) / math.sqrt(2 * variance)) / 2
 
 
 def _orders_by_score(count: int) -> dict[float, float]:
@@ -126,7 +129,7 @@ def neighbour_noise(values: Floats) -> float:
         return math.inf
     apart = apart_from_neighbours(values)
     freedom = max(1, len(values) - _FEWEST_NEIGHBOURS + 1)
-    return OF_NORMAL * float(np.median(np.abs(apart))) / math.sqrt(1.5) * (1 + 4 / freedom)
+    return OF_NORMAL * float(np.median(np.abs(apart))) / math.sqrt(_OF_NEIGHBOURS) * (1 + _STUDENT / freedom)
 
 
 def apart_from_neighbours(values: Floats) -> Floats:
@@ -134,6 +137,8 @@ def apart_from_neighbours(values: Floats) -> Floats:
     return values[1:-1] - (values[:-2] + values[2:]) / 2
 
 
+_OF_NEIGHBOURS = 1.5  # the variance of a value and of the mean of two
+_STUDENT = 4  # how fast the quantiles of few values come down to those of many
 _FEWEST_NEIGHBOURS = 4  # values: fewer have no noise to speak of
 
 

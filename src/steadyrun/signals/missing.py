@@ -69,6 +69,8 @@ class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an e
 
 # How to record what a question lacks, for this run: never what was done already, nor what only a program could do.
 WAIT, LONGER = "let it run on", "train for longer"
+NOT_IN_A_LOG = "a log never has this: record the next run with steadyrun"
+_LET_LOG = "let the program also log "
 _WATCH, _VAL, _VAL_BATCHES, _BATCHES = (
     "run.watch(model",
     "run.val(loss)",
@@ -115,8 +117,13 @@ def _of_a_log(missing: MissingSignal) -> str:
     if "run." not in missing.how and "steadyrun." not in missing.how:
         return missing.how
     if missing.name in _LOGGED:
-        return f"let the program log {_LOGGED[missing.name]}, too"
-    return "a log does not have it: record the next run with steadyrun"
+        return f"{_LET_LOG}{_LOGGED[missing.name]}"
+    return NOT_IN_A_LOG
+
+
+def absent_from_log(how: str) -> bool:
+    """Whether a hint says that the log does not have what a question needs."""
+    return how == NOT_IN_A_LOG or how.startswith(_LET_LOG)
 
 
 def _there_already(run: Signals, name: str) -> str:

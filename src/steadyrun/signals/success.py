@@ -9,7 +9,7 @@ from steadyrun.signals.run_signals import Points, Signals
 HIGHER, LOWER = 1, -1
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns", "score", "scores", "success", "win"})
 _HIGHER = REWARDS | frozenset({
-    "accuracy", "acc", "acc1", "top1", "bleu", "rouge", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
+    "accuracy", "acc", "acc1", "top1", "bleu", "rouge1", "rouge2", "rougel", "meteor", "chrf", "f1", "map",
     "map50", "map95", "ap", "ap50", "iou", "miou", "dice", "auc", "auroc", "ndcg", "hit", "mrr", "psnr", "ssim",
 })  # fmt: skip
 _LOWER = frozenset({"wer", "cer", "eer", "ter", "fid"})
@@ -53,27 +53,37 @@ def trains_policy(run: Signals) -> bool:
 
 
 def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
-    """Success on held-out data by name, with which way is better: measured when validation was."""
+    """Success on held-out data by name, with which way is better.
+
+    If no name says that it is of held-out data, those that were measured when validation was.
+    """
+    names = [name for name in run.own if better(name) and not words_of(name) & _TRAIN]
+    named = [name for name in names if words_of(name) & _HELD_OUT]
     found = {}
-    for name in run.own:
-        way = better(name)
-        points = run.maybe(name) if way and not words_of(name) & _TRAIN else None
-        if points is not None and len(points) > 1 and (words_of(name) & _HELD_OUT or len(points) <= 2 * len(val)):
-            found[name] = points, way
+    for name in named or names:
+        points = run.maybe(name)
+        if points is not None and len(points) > 1 and (named or len(points) <= 2 * len(val)):
+            found[name] = points, better(name)
     return found
 
 
 def improves_since(run: Signals, val: Points, step: float) -> str:
-    """In words, which measured success is clearly better at the end than it was at a step; empty if none is.
+    """In words, which measured success is clearly better at the end than up to a step; empty if any is worse.
 
-    The better of the last two counts for nothing: both must be better than all before, up to and at the step.
+    The last two must both be better than all before, or both worse.
     """
+    improved = ""
     for name, (points, way) in held_out(run, val).items():
         before = way * points.values[points.steps <= step]
-        after = way * points.values[points.steps > step]
-        if len(before) and len(after) > 1 and float(min(after[-2:])) > float(max(before)):
-            return f"{name} goes from {way * float(max(before)):.4g} to {points.values[-1]:.4g}"
-    return ""
+        after = way * points.values[points.steps > step][-2:]
+        if not len(before) or len(after) < 2:
+            continue
+        best = float(max(before))
+        if float(max(after)) < best:
+            return ""
+        if float(min(after)) > best and not improved:
+            improved = f"{name} goes from {way * best:.4g} to {points.values[-1]:.4g}"
+    return improved
 
 
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
@@ -87,13 +97,13 @@ def opponents(run: Signals) -> list[tuple[str, str]]:
         words = words_of(_taken_apart(name))
         for word in words & _DISCRIMINATORS.keys():
             sides[words - {word}, _DISCRIMINATORS[word]] = name
-    pairs = []
-    for name in run.own:
-        words = words_of(_taken_apart(name))
-        for word in words & _GENERATORS.keys():
-            if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None:
-                pairs.append((name, other))
-    return pairs
+    pairs = [(name, words_of(_taken_apart(name))) for name in run.own]
+    return [
+        (name, other)
+        for name, words in pairs
+        for word in words & _GENERATORS.keys()
+        if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None
+    ]
 
 
 def _taken_apart(name: str) -> str:

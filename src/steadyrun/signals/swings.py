@@ -9,7 +9,7 @@ import numpy as np
 
 from steadyrun.signals.curves import OF_NORMAL, Floats
 
-_FEWEST = 3  # points of a stretch: of fewer a single one decides the median
+_FEWEST_POINTS = 3  # points of a stretch: of fewer a single one decides the median
 _HALF = 2  # of the curve: what swings only before that has come to rest
 
 
@@ -48,7 +48,7 @@ def noise_of_a_mean(values: Floats, parts: int) -> float:
 
 
 def _width(length: int, parts: int) -> int:
-    return max(_FEWEST, length // parts)
+    return max(_FEWEST_POINTS, length // parts)
 
 
 def _turns(means: Floats, size: float) -> list[int]:

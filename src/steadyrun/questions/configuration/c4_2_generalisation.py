@@ -232,7 +232,7 @@ QUESTION = Question(
             unit="probability",
             meaning="a rise of the validations since the best one that is more likely by chance proves nothing",
             seed="",
-            decision="four that rise throughout are one order of 24; the rise must be large and beyond the noise as well",
+            decision="four that rise throughout are one order of 24; the rise must be large and beyond noise as well",
         ),
         Threshold(
             name="by",

@@ -8,7 +8,7 @@ import numpy as np
 
 from steadyrun.questions.dynamics.run_spikes import find_spikes, stays
 from steadyrun.questions.facts import known_facts
-from steadyrun.questions.form import FAULT, NOTE, Finding, Limits, Outcome, Question, Threshold
+from steadyrun.questions.form import FAULT, NOTE, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.spikes import Spike
@@ -46,11 +46,31 @@ def find(run: Signals, limit: Limits) -> Finding:
     proof = _weights_thrown(run, spike, limit["weights"])
     if not proof and _overshoots(run, spike, at_once, now, limit):
         proof = _validation_rose(run, spike, risen / 2)
+    if not proof and (worse := _never_back(run, spike, (at_once, now), rest, limit)):
+        return Finding("worse-level", f"{facts}; {worse}; {_checkpoint(run, spike)}.", measured, spike.start_step)
     if not known_facts(run, limit).must_fall or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
         return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
     message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."
     return Finding("elevated", message, measured, spike.start_step)
+
+
+def _never_back(run: Signals, spike: Spike, heights: tuple[float, float], rest: int, limit: Limits) -> str:
+    """In words, if the loss stays far above its level for long, and validation as well.
+
+    Without validation it must have shot above its new level: new data or a new objective lift it in one step.
+    """
+    loss, val = run.points("loss"), run.maybe("val_loss")
+    at_once, now = heights
+    if known_facts(run, limit).moves_freely or spike.level <= 0 or now < (1 + limit["far"]) * spike.level:
+        return ""
+    if rest < limit["long"] * len(loss):
+        return ""
+    if val is not None and len(val) > 1:
+        return _validation_rose(run, spike, limit["far"] / 2)
+    if at_once <= limit["overshoot"] * (now - spike.level):
+        return ""
+    return f"it shot to {shown(spike.value)} and never comes back in {rest / len(loss):.0%} of the record"
 
 
 def _overshoots(run: Signals, spike: Spike, at_once: float, now: float, limit: Limits) -> bool:
@@ -220,6 +240,22 @@ QUESTION = Question(
             decision="later norms belong to the new level",
         ),
         Threshold(
+            name="far",
+            value=0.25,
+            unit="of the old level",
+            meaning="how far above it a loss may stay to the end",
+            seed="",
+            decision="as in V1.1; validation must have risen by half of it, if it is recorded",
+        ),
+        Threshold(
+            name="long",
+            value=0.2,
+            unit="of the record",
+            meaning="for how long it must have stayed there",
+            seed="",
+            decision="a spike that takes its time is back sooner",
+        ),
+        Threshold(
             name="norms_before",
             value=20,
             unit="gradient norms",
@@ -232,6 +268,18 @@ QUESTION = Question(
         Outcome(name="came-back", answer=NOTE, meaning="the loss came back, though not within 50 steps"),
         Outcome(name="too-early", answer=NOTE, meaning="the loss is elevated; too early to say whether it stays"),
         Outcome(name="level-shift", answer=NOTE, meaning="the loss is at another level, which need not be a worse one"),
+        Outcome(
+            name="worse-level",
+            answer=SUSPECT,
+            meaning="the loss jumped and never came back",
+            fix="Go back to the last checkpoint before the jump, and train on with a lower learning rate or a lower "
+            "clip threshold.",
+            experiment="Train on from the checkpoint before the jump, once with the same batches and once with "
+            "others. If only the same ones jump, it is the data; if both do, it is the rate or the optimizer's state. "
+            "If you changed the data or the objective there, compare validation before and after.",
+            may_pass=True,
+            explains=("V1.1", "V1.3", "C4.2", "D4", "S1.5"),
+        ),
         Outcome(
             name="elevated",
             answer=FAULT,

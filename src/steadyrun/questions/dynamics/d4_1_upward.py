@@ -69,6 +69,14 @@ QUESTION = Question(
             decision="ten block means of four points each",
         ),
         Threshold(
+            name="ranked",
+            value=0.67,
+            unit="of so few losses",
+            meaning="how many of the last ones are ranked",
+            seed="",
+            decision="what rose since the first third rises to the end; the descent before it would hide that",
+        ),
+        Threshold(
             name="chance",
             value=0.001,
             unit="probability",

@@ -46,7 +46,9 @@ def last_stretch(run: Signals, limit: Limits) -> Stretch:
         known: Stretch = run.memo[key]
         return known
     few = len(loss) < fewest
-    span_of_last = max(rule.count("losses"), 2 * len(loss) // 3) if few else run.stretch(loss, window, fewest)
+    span_of_last = (
+        max(rule.count("losses"), int(rule["ranked"] * len(loss))) if few else run.stretch(loss, window, fewest)
+    )
     last = loss.where(slice(max(0, len(loss) - span_of_last), None))
     smooth = ema(loss.values, span)
     best = int(np.argmin(smooth))

@@ -43,7 +43,9 @@ def find(run: Signals, limit: Limits) -> Finding:
             message = f"{words}: {percent(lost)} of the descent is lost again (limit {percent(limit['lost'])})."
             return Finding("fell-back", message, measured, loss.best_step)
         if loss.later - loss.best > surely and loss.later > (1 + limit["far"]) * abs(loss.best):
-            message = f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
+            message = (
+                f"{words}, and never below {shown(loss.later)} in the second half (limit {percent(limit['far'])})."
+            )
             return Finding("fell-back", message, measured | {"later": loss.later}, loss.best_step)
         if loss.end - loss.best > surely and lost > limit["some"]:
             return Finding("partly-lost", f"{words}: {percent(lost)} of the descent is lost again.", measured)
@@ -64,7 +66,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
 
 
-_GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in (2, 10, 100, 1000)}
+_CLASSES = (2, 10, 100, 1000)
+_GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in _CLASSES}
 _GUESSES[0.25] = "always saying 0.5 for targets of 0 and 1 has a squared error of"
 
 

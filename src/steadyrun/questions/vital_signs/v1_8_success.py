@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from steadyrun.questions.facts import known_facts
@@ -14,12 +16,13 @@ from steadyrun.signals.run_signals import Signals
 from steadyrun.signals.success import better, is_reward, words_of
 from steadyrun.text import percent, shown
 
+
 def find(run: Signals, limit: Limits) -> Finding:
     names = [name for name in run.own if better(name)]
     long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
     for name in long:
-        if (found := _nothing_to_learn(run, name, limit)) is not None:
-            return found
+        if (nothing := _nothing_to_learn(run, name, limit)) is not None:
+            return nothing
     if not long and known_facts(run, limit).objective == POLICY:
         return _by_value_targets(run, limit)
     if not long:
@@ -41,10 +44,12 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
         words = f"{name} is exactly {shown(lowest)} in {share:.0%} of {len(values)} rows (limit {limit['same']:.0%})"
         return Finding("no-signal", f"{words}: there is nothing to learn from.", {"same": share})
     level = levels(run, name, limit["losses"], rises=True)
-    unit = 100 if float(np.max(values)) > 1 else 1
+    unit = _PERCENT if float(np.max(values)) > 1 else 1
     ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
-    if words_of(name) & _OF_TWO and len(values) >= limit["rows"] and max(ends) < limit["near"]:
-        words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+    if len(values) >= limit["rows"] and max(ends) < limit["near"] and _of_two(run, name, limit):
+        words = (
+            f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
+        )
         return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
     return None
 
@@ -69,7 +74,14 @@ def _by_value_targets(run: Signals, limit: Limits) -> Finding:
 
 
 _ORDER = ("rose", "flat", "collapsed", "fell")
-_CHANCE, _OF_TWO = 0.5, frozenset({"accuracy", "acc", "auc", "auroc"})
+_PERCENT, _CHANCE, _AREAS, _ACCURACIES = 100, 0.5, frozenset({"auc", "auroc"}), frozenset({"accuracy", "acc"})
+
+
+def _of_two(run: Signals, name: str, limit: Limits) -> bool:
+    """Whether chance gives one half: of every AUC, and of an accuracy beside a loss at ln 2."""
+    losses = [points for series in ("loss", "val_loss") if (points := run.maybe(series)) is not None]
+    at_ln2 = any(abs(float(np.median(points.values)) / math.log(2) - 1) < limit["ln2"] for points in losses)
+    return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
 
 
 def _judged(name: str, level: Levels, limit: Limits) -> Finding:
@@ -161,6 +173,14 @@ QUESTION = Question(
             meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
             seed="",
             decision="a run that learns anything leaves it; many classes begin far below",
+        ),
+        Threshold(
+            name="ln2",
+            value=0.1,
+            unit="fraction",
+            meaning="how near to ln 2 the median loss beside such an accuracy is",
+            seed="",
+            decision="an accuracy of 0.5 is good among a hundred classes, whose loss is higher",
         ),
         Threshold(
             name="lost",
