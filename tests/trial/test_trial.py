@@ -114,8 +114,8 @@ def test_a_value_that_the_config_does_not_have_is_an_error_with_the_nearest_name
         trial(task, vary={"weight_decy": [0.1]}, steps=16)
     with pytest.raises(UsageError, match=r"no 'zzz' to vary; it has: lr, "):
         trial(task, vary={"zzz": [1]}, steps=16)
-    with pytest.raises(UsageError, match=r"no 'model.widht' to vary; did you mean model.width\?"):
-        trial(task, vary={"model.widht": [1]}, config={"model": {"width": 3}}, steps=16)
+    with pytest.raises(UsageError, match=r"no 'model.wdth' to vary; did you mean model.width\?"):
+        trial(task, vary={"model.wdth": [1]}, config={"model": {"width": 3}}, steps=16)
 
 
 def test_a_program_without_a_config_may_read_any_name() -> None:
