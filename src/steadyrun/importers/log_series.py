@@ -12,7 +12,17 @@ import pyarrow.compute as pc
 from steadyrun.errors import LogError
 from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, LogRows
 from steadyrun.importers.loss_parts import losses_of
-from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, ROLES, STEP, TIME, group_of, roles_of, series_name
+from steadyrun.importers.series_roles import (
+    EPOCH,
+    EPOCH_LENGTH,
+    ROLES,
+    STEP,
+    TIME,
+    group_of,
+    rank,
+    roles_of,
+    series_name,
+)
 from steadyrun.store.series_catalogue import entry_for
 
 _AXIS = (STEP, EPOCH, TIME)
@@ -100,6 +110,10 @@ class Mapped:
                 return f"lr/{group - first}"
         taken = name in self.series.values() or entry_for(name) is not None
         return f"logged/{name}" if taken else name
+
+    def knows(self, role: str, given: Mapping[str, str]) -> bool:
+        """Whether the table, several parts or the user say which series has a role."""
+        return role in self.sums or role in given or (role in self.roles and rank(role, self.roles[role]) is not None)
 
     def losses(self) -> tuple[list[str], str]:
         """The series that are losses or parts of one, totals first, and what the objective is."""

@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
-MOST_RUNS = 1_000  # in one file; the same holds
+MOST_RUNS = 100  # in one file; the same holds
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 FEWEST_POINTS = 5  # of a run: a shorter start was given up, and points out of order lie closer together
 _CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
@@ -75,7 +75,8 @@ class Axis:
     _offset: float = 0.0
     _points: list[float] = field(default_factory=list)  # the count of each point, where points are the steps
     _first: tuple[float, float] | None = None  # count and epoch with which the run began
-    _seen: int = 0  # points of the run
+    _seen: int = 0  # points of the run that were further than all before them
+    _highest: float = -np.inf  # count of the run
     _began: list[float] = field(default_factory=list)  # the first values of the guide in the run
     _latest: list[float] = field(default_factory=list)  # and its last ones
     _top: float = float("nan")  # the count from which the log last went back
@@ -242,13 +243,14 @@ class Axis:
             ahead = along[index + 2] if index + 2 < len(along) else -np.inf
             row = _first_back(counts, int(guides[index - 1]) + 1 if index else 0, int(guides[index]), before)
             where = f"{now:g} after {before:g}"
-            self._pass(losses[done:index])
+            self._pass(losses[done:index], along[done + 1 : index + 1])
             done = index
             if grown[index] or self._goes_on(along, losses, index, following):
                 offset += before if now > 0 else before + gaps[index] - now
                 cuts.append(_Cut(row, offset))
                 if grown[index]:
                     self._offsets[past[index + 1]] = offset
+                self._highest = -np.inf
                 self.anomalies.note("epochs whose steps start over", "steps counted on from the epoch before")
             elif ahead <= before and self._begins(along, past, index, following, gaps[index]):
                 offset = 0.0
@@ -263,20 +265,22 @@ class Axis:
             else:
                 self.anomalies.note("points out of order", "sorted by step", where)
             self._top = before
-        self._pass(losses[done:])
+        self._pass(losses[done:], along[done + 1 :])
         self._gap = float(gaps[-1])
         self._count, self._epoch = float(along[-1]), float(past[-1])
         return cuts
 
-    def _pass(self, losses: Floats) -> None:
-        """Remember how the guide began in this run, and its last values."""
-        self._seen += len(losses)
+    def _pass(self, losses: Floats, counts: Floats) -> None:
+        """Remember how the guide began in this run, its last values, and how far it came."""
+        highest = np.maximum.accumulate(np.concatenate([[self._highest], counts]))
+        self._seen += int(np.sum(np.diff(highest) > 0))
+        self._highest = float(highest[-1])
         self._began += losses[: max(FEWEST_POINTS - len(self._began), 0)].tolist()
         self._latest = [*self._latest, *losses[-FEWEST_POINTS:].tolist()][-FEWEST_POINTS:]
 
     def _begin(self, count: float, epoch: float) -> None:
         self.runs, self.attempts, self._first, self._seen = self.runs + 1, 1, (count, epoch), 0
-        self._began, self._latest = [], []
+        self._began, self._latest, self._highest = [], [], -np.inf
         self._offsets.clear()
 
     def _begins(self, along: Floats, past: Floats, index: int, following: int | None, gap: float) -> bool:
@@ -294,7 +298,7 @@ class Axis:
         """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
         before = along[index]
         periodic = before == self._top or (following is not None and before == along[following])
-        if not periodic or self._seen < FEWEST_POINTS:
+        if not periodic:
             return False
         after = losses[index : index + FEWEST_POINTS if following is None else min(index + FEWEST_POINTS, following)]
         if not len(after) or not self._began:
