@@ -102,7 +102,7 @@ def test_what_is_declared_is_the_runs_config() -> None:
     (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
     (["metrics.csv", "--map", "lr=train/ce", "--map", "step=lr"], ""),
     (["empty.log"], "empty.log is empty"),
-    (["binary.log"], "from byte 0 on does not look like a known log"),
+    (["binary.log"], "does not look like a known log: it is binary"),
     (["packed.csv.gz"], "is compressed (gzip): unpack it first"),
     (["folder"], "no file in it is a log of any known format"),
     (["cut/trainer_state.json"], "line 1, column 19: "),

@@ -280,7 +280,7 @@ def _first_twice(steps: np.ndarray) -> int:
 
 def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
     """A log has a known series, or any other with a few points; one found in a folder also counts steps or epochs."""
-    known = {table.series_name(role) for role in _ROLES if mapped.knows(role, wanted.given)}
+    known = {table.series_name(role) for role in _ROLES if mapped.knows(role)}
     if any(known & set(run.series) for run in runs):
         return
     surely = not wanted.surely or axis.unit != "point" or mapped.losses()[0]
