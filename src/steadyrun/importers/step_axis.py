@@ -133,6 +133,7 @@ class Axis:
                 distinct += len(np.unique(pairs[0]))
         return points >= _FEWEST_COLLIDING and distinct < _COLLIDE * points
 
+    @np.errstate(invalid="ignore", over="ignore")  # epochs and losses may be infinite; what is compared is then false
     def place(self, rows: LogRows) -> list[Placed]:
         """The rows with their steps, cut where the log goes back."""
         counts = self._counts(rows)
