@@ -2,6 +2,7 @@
 
 python benchmarks/importing.py tensorboard    200,000 points; needs the extra `tensorboard`
 python benchmarks/importing.py csv            1 GB, in a process of its own
+python benchmarks/importing.py text           10 MB of printed lines, in a process of its own
 """
 
 from __future__ import annotations
@@ -97,15 +98,36 @@ def write_csv(path: Path, size: int) -> None:
             file.write("".join(lines))
 
 
+def write_text(path: Path, size: int) -> None:
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        step = 0
+        while file.tell() < size:
+            for loss, norm in rng.random((10_000, 2)).tolist():
+                file.write(f"INFO step {step} | loss {loss:.5f} | lr 1.00e-03 | grad_norm {norm:.3f} | tok/s 12345\n")
+                step += 1
+
+
 def csv(size: int = GIGABYTE) -> None:
+    sized("csv", write_csv, size)
+
+
+def text(size: int = 10**7) -> None:
+    sized("log", write_text, size)
+
+
+def sized(ending: str, write: Callable[[Path, int], None], size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "metrics.csv"
-        write_csv(source, size)
+        source = Path(folder) / f"metrics.{ending}"
+        write(source, size)
         command = [sys.executable, __file__, "one", str(source), str(Path(folder) / "run")]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         held = json.loads(done.stdout)
         megabytes = source.stat().st_size / 1e6
-        print(json.dumps({"csv_mb": round(megabytes), **held, "mb_per_s": round(megabytes / held["s"], 1)}), flush=True)
+        print(
+            json.dumps({f"{ending}_mb": round(megabytes), **held, "mb_per_s": round(megabytes / held["s"], 1)}),
+            flush=True,
+        )
 
 
 def one(source: str, target: str) -> None:
@@ -121,9 +143,12 @@ if __name__ == "__main__":
         one(*sys.argv[2:])
     elif sys.argv[1:2] == ["csv"]:
         csv(int(float(sys.argv[2])) if len(sys.argv) > 2 else GIGABYTE)
+    elif sys.argv[1:2] == ["text"]:
+        text(int(float(sys.argv[2])) if len(sys.argv) > 2 else 10**7)
     elif sys.argv[1:2] == ["tensorboard"]:
         tensorboard()
     else:
         with contextlib.suppress(ImportError):
             tensorboard()
+        text()
         csv()

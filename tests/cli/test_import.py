@@ -102,7 +102,7 @@ def test_what_is_declared_is_the_runs_config() -> None:
     (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
     (["metrics.csv", "--map", "lr=train/ce", "--map", "step=lr"], ""),
     (["empty.log"], "empty.log is empty"),
-    (["binary.log"], "from byte 0 on it looks like no log that is known"),
+    (["binary.log"], "does not look like a known log: it is binary"),
     (["packed.csv.gz"], "is compressed (gzip): unpack it first"),
     (["folder"], "no file in it is a log of any known format"),
     (["cut/trainer_state.json"], "line 1, column 19: "),
@@ -244,7 +244,7 @@ def test_check_of_what_is_no_log() -> None:
     Path("notes.txt").write_text("no log\n")
     result = typed("check", "notes.txt")
     assert result.exit_code == 2
-    assert "it looks like no log that is known" in result.stderr
+    assert "does not look like a known log" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["dashboard", "postmortem", "top", "replay"])

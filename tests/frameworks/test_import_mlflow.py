@@ -153,4 +153,4 @@ def test_a_database_of_something_else_is_no_log(tmp_path: Path) -> None:
     held.close()
     done = import_(tmp_path / "cookies.db")
     assert done.exit_code == 2
-    assert "looks like no log that is known" in done.stderr
+    assert "does not look like a known log" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
     """The same row by row: what a person would do with a pencil."""
     found: list[tuple[int, int]] = []
     carried = last = last_epoch = None
-    offset, gap, attempt, seen = 0.0, 1.0, 1, 0
+    offset, gap, attempt, seen, highest = 0.0, 1.0, 1, 0, float("-inf")
     first: tuple[float, float | None] | None = None
     offsets: dict[float, float] = {}
     for lines in packs:
@@ -64,7 +65,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                 later = counts[guides[number + 1]] if number + 1 < len(guides) else float("-inf")
                 if epoch is not None and last_epoch is not None and epoch > last_epoch:
                     offset += last if now > 0 else last + gap - now
-                    offsets[epoch] = offset
+                    offsets[epoch], highest = offset, float("-inf")
                     changes[row] = (attempt, offset)
                 elif (
                     later <= last
@@ -73,6 +74,7 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                     and not taking_turns(counts, guides[number:], last, gap, bool(offsets))
                 ):
                     attempt, offset, seen, first, offsets = attempt // 100 * 100 + 101, 0.0, 0, (now, epoch), {}
+                    highest = float("-inf")
                     changes[row] = (attempt, offset)
                 elif later <= last and attempt % 100 < MOST_ATTEMPTS:
                     attempt += 1
@@ -80,7 +82,8 @@ def slow(packs: list[list[Line]]) -> list[tuple[int, int]]:
                     changes[row] = (attempt, offset)
             elif last is not None and now > last:
                 gap = now - last
-            last, last_epoch, before_row, seen = now, epoch, place + 1, seen + 1
+            last, last_epoch, before_row = now, epoch, place + 1
+            seen, highest = seen + (now > highest), max(now, highest)
         for place, count in enumerate(counts):
             if place in changes:
                 attempt_here, offset_here = changes[place]
@@ -185,3 +188,102 @@ def test_rows_without_a_usable_step_are_left_out_and_told() -> None:
     assert str(axis.anomalies.oddities["rows whose step is no usable number"]) == (
         "2 times: rows whose step is no usable number: left out"
     )
+
+
+def steps(*parts: range) -> list[Line]:
+    return [(float(step), None, True) for part in parts for step in part]
+
+
+def runs(log: list[Line], cut: int | None = None) -> list[int]:
+    """How many rows each run has."""
+    packs = [log] if cut is None else [part for part in (log[:cut], log[cut:]) if part]
+    found = Counter(attempt // 100 for attempt, _ in placed(packs)[0])
+    return [found[run] for run in sorted(found)]
+
+
+@pytest.mark.parametrize(("log", "sizes"), [
+    (steps(range(10, 510, 10), range(10, 310, 10)), [50, 30]),
+    (steps(range(500), range(500), range(7)), [500, 500, 7]),
+    (steps(range(500, 900), range(500, 600)), [400, 100]),
+    (steps(range(1, 100), range(1, 2)), [99, 1]),
+    (steps(range(500), range(20, 400)), [500, 380]),  # another interval of logging
+    (steps(range(500), range(30, 400)), [870]),  # a checkpoint
+    (steps(range(500), range(450, 600)), [650]),
+    (steps(range(500), range(250, 600)), [850]),
+    (steps(range(1, 4), range(1, 50)), [52]),  # a start that was given up at once
+])  # fmt: skip
+def test_a_fall_to_the_start_begins_another_run(log: list[Line], sizes: list[int]) -> None:
+    assert runs(log) == sizes
+    for cut in (1, sizes[0] - 1, sizes[0], sizes[0] + 1):
+        assert runs(log, cut) == sizes
+
+
+def test_processes_that_take_turns_are_one_run() -> None:
+    lines = [(float(step), None, True) for step in range(1, 200) for _ in range(4)]
+    lag: list[Line] = [(float(max(step - rank * 3 % 5, 1)), None, True) for step in range(1, 200) for rank in range(4)]
+    blocks = steps(*(range(start, start + 40) for start in range(1, 400, 40) for _ in range(2)))
+    assert [runs(log) for log in (lines, lag, blocks)] == [[796], [796], [800]]
+
+
+def test_epochs_decide_how_far_back_a_log_goes() -> None:
+    def epochs(*numbers: int) -> list[Line]:
+        return [(float(batch), float(epoch), True) for epoch in numbers for batch in range(0, 100, 10)]
+
+    assert runs(epochs(1, 2, 3, 4, 1, 2)) == [40, 20]
+    found, axis = placed([epochs(1, 2, 3, 4, 3, 4)])
+    assert axis.runs == 1
+    assert [step for attempt, step in found if attempt == 2] == list(range(200, 400, 10))
+
+
+def test_epochs_of_known_length_are_counted_through() -> None:
+    shown = [(batch, epoch) for epoch in (1.0, 2.0, 3.0) for batch in (0.0, 100.0)]
+    columns = {"step": [step for step, _ in shown], "epoch": [epoch for _, epoch in shown],
+               "steps_per_epoch": [196.0] * 6, "loss": [1.0] * 6}  # fmt: skip
+    rows = LogRows(6, {name: pa.array(values, pa.float64()) for name, values in columns.items()})
+    (part,) = Axis.of([rows], ROLES, Anomalies()).place(rows)
+    assert part.steps.tolist() == [0, 100, 196, 296, 392, 492]
+
+
+def table(**columns: list[float | None]) -> LogRows:
+    arrays = {name: pa.array(values, pa.float64()) for name, values in columns.items()}
+    return LogRows(len(next(iter(columns.values()))), arrays)
+
+
+@pytest.mark.parametrize("level", [2.0, 0.5])
+def test_unnamed_epochs_are_told_from_runs_by_the_loss(level: float) -> None:
+    """Three stretches of one length: the loss goes on (epochs), or starts again where it began (seeds)."""
+    stretch = [float(batch) for batch in range(50)]
+    falling = [3.0 - 2.5 * batch / 50 for batch in range(50)]
+    later = [level - 0.1 * batch / 50 for batch in range(50)] if level < 1 else falling
+    rows = table(step=stretch * 3, loss=falling + later * 2)
+    axis = Axis.of([rows], ROLES, Anomalies())
+    found = axis.place(rows)
+    assert axis.runs == (1 if level < 1 else 3)
+    assert found[-1].steps[-1] == (149 if level < 1 else 49)
+
+
+def test_steps_that_collide_are_no_axis() -> None:
+    loss = [3.0 - place / 100 for place in range(100)]
+    stuck = table(step=[0.0] * 100, epoch=[place / 50 for place in range(100)], loss=loss)
+    axis = Axis.of([stuck], ROLES, Anomalies())
+    assert axis.unit == "point"
+    assert axis.anomalies.lines() == ["most values share the 'step' of another: points are counted instead"]
+    other = table(step=[0.0] * 100, iteration=[float(place) for place in range(100)], loss=loss)
+    axis = Axis.of([other], ROLES, Anomalies())
+    assert axis.place(other)[0].steps.tolist() == list(range(100))
+    twice = table(step=[float(place // 4) for place in range(100)], loss=[float(place // 4) for place in range(100)])
+    assert Axis.of([twice], ROLES, Anomalies()).unit == "step"  # the same loss printed by every process
+
+
+def test_validation_by_epoch_meets_training_by_step() -> None:
+    rows: list[tuple[float, float | None, float | None]] = []
+    for epoch in range(5):
+        rows += [(float(epoch * 100 + batch), 2.0 - batch / 1000, None) for batch in range(0, 100, 10)]
+        rows.append((float(epoch), None, 1.5))
+    log = table(step=[step for step, _, _ in rows], loss=[loss for _, loss, _ in rows], val=[val for _, _, val in rows])
+    (part,) = Axis.of([log], ROLES, Anomalies()).place(log)
+    assert [step for step, row in zip(part.steps, rows, strict=True) if row[2]] == [90, 190, 290, 390, 490]
+    late = table(step=[float(step) for step in (*range(0, 500, 10), *range(0, 200, 50))],
+                 loss=[1.0] * 50 + [None] * 4, val=[None] * 50 + [1.5] * 4)  # fmt: skip
+    (part,) = Axis.of([late], ROLES, Anomalies()).place(late)
+    assert part.steps[-4:].tolist() == [0, 50, 100, 150]  # printed after all the training: these are its steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -48,8 +49,14 @@ def test_a_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_overview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.log").write_text("".join(f"iter {step}: loss {9 / (step + 1):.3f}, time 1ms\n" for step in range(90)))
-    (commands,) = re.findall(r"```console\n(.*?)```", (PAGES / "README.md").read_text(), re.S)
+    commands, several = re.findall(r"```console\n(.*?)```", (PAGES / "README.md").read_text(), re.S)
     for command in re.findall(r"^\$ steadyrun (.*)$", commands, re.M):
         assert CliRunner().invoke(app, shlex.split(command)).exit_code in (0, 3), command
+    curve = [2 + 2 * math.exp(-step / 60) + 0.01 * math.sin(step * 1.7) for step in range(200)]
+    runs = (curve, [*curve[:100], *[math.nan] * 100], curve[:120])
+    Path("seeds.log").write_text("".join(f"step {at} loss {loss:.4f}\n" for run in runs for at, loss in enumerate(run)))
+    listed = CliRunner().invoke(app, ["check", "seeds.log"])
+    said = [line for line in several.splitlines() if not line.startswith(("$", "One of them"))]
+    assert (listed.stdout.splitlines(), listed.exit_code) == (said, 1)
     for page in PAGES.glob("*.md"):
         assert page.name == "README.md" or f"({page.name})" in (PAGES / "README.md").read_text(), page.name

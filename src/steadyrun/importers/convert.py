@@ -280,7 +280,7 @@ def _first_twice(steps: np.ndarray) -> int:
 
 def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
     """A log has a known series, or any other with a few points; one found in a folder also counts steps or epochs."""
-    known = {table.series_name(role) for role in _ROLES}
+    known = {table.series_name(role) for role in _ROLES if mapped.knows(role)}
     if any(known & set(run.series) for run in runs):
         return
     surely = not wanted.surely or axis.unit != "point" or mapped.losses()[0]
@@ -288,8 +288,8 @@ def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wa
         return
     names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
     raise LogError(
-        f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an axis "
-        f"of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
+        f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an "
+        f"axis of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
         f"(in Python: map={{'loss': 'NAME'}})."
     )
 

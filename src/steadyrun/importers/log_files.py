@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steadyrun.errors import LogError
-from steadyrun.importers.clean_lines import COMPRESSED, head
+from steadyrun.importers.clean_lines import COMPRESSED, binary, decoded, head, plain
 from steadyrun.importers.formats import FORMATS, trainer_state
 from steadyrun.importers.log_rows import FileSample, Format
 from steadyrun.store.layout import MANIFEST
@@ -38,6 +38,10 @@ _NO_LOGS = re.compile(
     r"(?:[\w.-]*\.json|\.txt|\.log)",
     re.I,
 )
+_PLAIN = {"log", "stdout", "stderr", "output"}  # names of logs without an ending
+_NUMBER = re.compile(r"\d")
+_ABOUT = re.compile(r"\b(?:loss|step|epoch|iter)", re.I)
+_MOST_LINES, _SHOWN = 2_000, 120  # lines looked at for a message, and characters of one
 _DEEPEST, _MOST = 12, 100_000
 
 
@@ -106,10 +110,25 @@ def _detected(path: Path) -> Format:
     known = next((form for form in FORMATS if form.detect(sample)), None)
     if known is None:
         raise LogError(
-            f"{path}: from byte 0 on it looks like no log that is known. Name its format with --format; "
+            f"{path} does not look like a known log{_not_understood(sample)}. Name its format with --format; "
             "`steadyrun import --formats` lists them."
         )
     return known
+
+
+def _not_understood(sample: FileSample) -> str:
+    """The first line with numbers in it, the most likely one first: what a reader would have to know."""
+    if binary(sample.head):
+        return ": it is binary"
+    numbered = [
+        (number, plain(line).strip()[:_SHOWN])
+        for number, line in enumerate(decoded(sample.head).splitlines()[:_MOST_LINES], start=1)
+        if _NUMBER.search(line[:_SHOWN])
+    ]
+    if not numbered:
+        return ": its first lines have no numbers"
+    number, line = next((each for each in numbered if _ABOUT.search(each[1])), numbered[0])
+    return f". Line {number:,} was not understood: {line!r}"
 
 
 def _parts(path: Path, form: Format) -> list[LogPlace]:
@@ -153,7 +172,8 @@ def _is_run(folder: Path) -> bool:
 
 
 def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
-    plausible = path.suffix.lower() in _LOGS or "tfevents" in path.name or path.name == "log"  # Chainer's
+    endings = {ending.lower() for ending in path.suffixes[-2:]}  # also `train.log.1`
+    plausible = bool(endings & _LOGS) or "tfevents" in path.name or path.name.lower() in _PLAIN
     if not plausible or path.is_symlink() or _NO_LOGS.fullmatch(path.name) or not path.is_file():
         return
     try:

@@ -12,7 +12,17 @@ import pyarrow.compute as pc
 from steadyrun.errors import LogError
 from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, LogRows
 from steadyrun.importers.loss_parts import losses_of
-from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, ROLES, STEP, TIME, group_of, roles_of, series_name
+from steadyrun.importers.series_roles import (
+    EPOCH,
+    EPOCH_LENGTH,
+    ROLES,
+    STEP,
+    TIME,
+    group_of,
+    rank,
+    roles_of,
+    series_name,
+)
 from steadyrun.store.series_catalogue import entry_for
 
 _AXIS = (STEP, EPOCH, TIME)
@@ -48,6 +58,7 @@ class Mapped:
     roles: dict[str, str]
     sums: Mapping[str, tuple[str, ...]]  # role: the parts whose sum it is
     anomalies: Anomalies
+    named: frozenset[str] = frozenset()  # roles that the format or the user names
     series: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -55,11 +66,11 @@ class Mapped:
         there = list(names)
         _check_given(given, there)
         known = {role: name for role, name in log.roles.items() if role not in given and name in there}
-        roles = roles_of(there, {**known, **given})
+        roles, named = roles_of(there, {**known, **given}), frozenset({**known, **given})
         found = losses_of(there, roles).sums
         sums = {role: parts for role, parts in found.items() if role not in given and len(parts) > 1}
         roles |= {role: parts[0] for role, parts in found.items() if role not in given and len(parts) == 1}
-        mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, anomalies)
+        mapped = cls({role: name for role, name in roles.items() if role not in sums}, sums, anomalies, named)
         mapped.extend(there)
         return mapped
 
@@ -100,6 +111,11 @@ class Mapped:
                 return f"lr/{group - first}"
         taken = name in self.series.values() or entry_for(name) is not None
         return f"logged/{name}" if taken else name
+
+    def knows(self, role: str) -> bool:
+        """Whether the table, several parts, the format or the user say which series has a role."""
+        named = role in self.roles and (role in self.named or rank(role, self.roles[role]) is not None)
+        return named or role in self.sums
 
     def losses(self) -> tuple[list[str], str]:
         """The series that are losses or parts of one, totals first, and what the objective is."""

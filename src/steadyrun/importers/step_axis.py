@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
-MOST_RUNS = 1_000  # in one file; the same holds
+MOST_RUNS = 100  # in one file; the same holds
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 FEWEST_POINTS = 5  # of a run: a shorter start was given up, and points out of order lie closer together
 _CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
@@ -58,6 +58,21 @@ class _Cut:
     begins: bool = False
 
 
+@dataclass(frozen=True)
+class _Fall:
+    """Two neighbouring points of the guide of which the second has the lower count."""
+
+    row: int  # the first that belongs to the second
+    before: float
+    now: float
+    ahead: float  # the count after it
+    epoch_before: float
+    epoch: float
+    gap: float  # between points before it
+    after: Floats  # the next values of the guide
+    then: tuple[float, float]  # the counts between which the log goes back the next time
+
+
 @dataclass
 class Axis:
     """Gives every row a step, in the order of the log, pack by pack."""
@@ -75,7 +90,8 @@ class Axis:
     _offset: float = 0.0
     _points: list[float] = field(default_factory=list)  # the count of each point, where points are the steps
     _first: tuple[float, float] | None = None  # count and epoch with which the run began
-    _seen: int = 0  # points of the run
+    _seen: int = 0  # points of the run that were further than all before them
+    _highest: float = -np.inf  # count of the run
     _began: list[float] = field(default_factory=list)  # the first values of the guide in the run
     _latest: list[float] = field(default_factory=list)  # and its last ones
     _top: float = float("nan")  # the count from which the log last went back
@@ -117,6 +133,7 @@ class Axis:
                 distinct += len(np.unique(pairs[0]))
         return points >= _FEWEST_COLLIDING and distinct < _COLLIDE * points
 
+    @np.errstate(invalid="ignore", over="ignore")  # epochs and losses may be infinite; what is compared is then false
     def place(self, rows: LogRows) -> list[Placed]:
         """The rows with their steps, cut where the log goes back."""
         counts = self._counts(rows)
@@ -229,77 +246,80 @@ class Axis:
             return []
         along = np.concatenate([[self._count], counts[guides]])
         past = np.concatenate([[self._epoch], epochs[guides]])
-        losses = values[guides]
-        grown = np.diff(past) > 0
-        cuts: list[_Cut] = []
-        gaps = self._gaps(along)
-        falls = np.flatnonzero(along[1:] < along[:-1]).tolist()
-        offset, done = self._offset, 0
+        losses, gaps = values[guides], self._gaps(along)
         self._first = self._first or (along[1], past[1])
-        for index, following in pairwise([*falls, None]):
-            assert index is not None
-            before, now = along[index], along[index + 1]
-            ahead = along[index + 2] if index + 2 < len(along) else -np.inf
-            row = _first_back(counts, int(guides[index - 1]) + 1 if index else 0, int(guides[index]), before)
-            where = f"{now:g} after {before:g}"
-            self._pass(losses[done:index])
+        cuts: list[_Cut] = []
+        offset, done = self._offset, 0
+        falls = np.flatnonzero(along[1:] < along[:-1]).tolist()
+        for index, following in pairwise([*falls, len(losses)]):
+            again = following < len(losses)
+            self._pass(losses[done:index], along[done + 1 : index + 1])
             done = index
-            if grown[index] or self._goes_on(along, losses, index, following):
-                offset += before if now > 0 else before + gaps[index] - now
-                cuts.append(_Cut(row, offset))
-                if grown[index]:
-                    self._offsets[past[index + 1]] = offset
-                self.anomalies.note("epochs whose steps start over", "steps counted on from the epoch before")
-            elif ahead <= before and self._begins(along, past, index, following, gaps[index]):
-                offset = 0.0
-                cuts.append(_Cut(row, offset, begins=True))
-                self._begin(now, past[index + 1])
-                self.anomalies.note("times the steps go back to their start", "read as another run", where)
-            elif ahead <= before and self.attempts < MOST_ATTEMPTS:
-                self.attempts += 1
-                offset = self._offsets.get(past[index + 1], offset)
-                cuts.append(_Cut(row, offset, resumes=True))
-                self.anomalies.note("times the steps go back", "kept as a resume, the later points count", where)
-            else:
-                self.anomalies.note("points out of order", "sorted by step", where)
-            self._top = before
-        self._pass(losses[done:])
-        self._gap = float(gaps[-1])
-        self._count, self._epoch = float(along[-1]), float(past[-1])
+            row = _first_back(counts, int(guides[index - 1]) + 1 if index else 0, int(guides[index]), along[index])
+            fall = _Fall(
+                row, along[index], along[index + 1], along[index + 2] if index + 2 < len(along) else -np.inf,
+                past[index], past[index + 1], gaps[index], losses[index : min(index + FEWEST_POINTS, following)],
+                (along[following], along[following + 1]) if again else (np.nan, np.nan),
+            )  # fmt: skip
+            cut = self._cut(fall, offset)
+            if cut is not None:
+                cuts.append(cut)
+                offset = cut.offset
+            self._top = fall.before
+        self._pass(losses[done:], along[done + 1 :])
+        self._gap, self._count, self._epoch = float(gaps[-1]), float(along[-1]), float(past[-1])
         return cuts
 
-    def _pass(self, losses: Floats) -> None:
-        """Remember how the guide began in this run, and its last values."""
-        self._seen += len(losses)
+    def _cut(self, fall: _Fall, offset: float) -> _Cut | None:
+        """What it means that the log goes back here; None if points are merely out of order."""
+        where = f"{fall.now:g} after {fall.before:g}"
+        if fall.epoch > fall.epoch_before or self._goes_on(fall):
+            offset += fall.before if fall.now > 0 else fall.before + fall.gap - fall.now
+            if fall.epoch > fall.epoch_before:
+                self._offsets[fall.epoch] = offset
+            self._highest = -np.inf
+            self.anomalies.note("epochs whose steps start over", "steps counted on from the epoch before")
+            return _Cut(fall.row, offset)
+        if fall.ahead <= fall.before and self._begins(fall):
+            self._begin(fall.now, fall.epoch)
+            self.anomalies.note("times the steps go back to their start", "read as another run", where)
+            return _Cut(fall.row, 0.0, begins=True)
+        if fall.ahead <= fall.before and self.attempts < MOST_ATTEMPTS:
+            self.attempts += 1
+            self.anomalies.note("times the steps go back", "kept as a resume, the later points count", where)
+            return _Cut(fall.row, self._offsets.get(fall.epoch, offset), resumes=True)
+        self.anomalies.note("points out of order", "sorted by step", where)
+        return None
+
+    def _pass(self, losses: Floats, counts: Floats) -> None:
+        """Remember how the guide began in this run, its last values, and how far it came."""
+        highest = np.maximum.accumulate(np.concatenate([[self._highest], counts]))
+        self._seen += int(np.sum(np.diff(highest) > 0))
+        self._highest = float(highest[-1])
         self._began += losses[: max(FEWEST_POINTS - len(self._began), 0)].tolist()
         self._latest = [*self._latest, *losses[-FEWEST_POINTS:].tolist()][-FEWEST_POINTS:]
 
     def _begin(self, count: float, epoch: float) -> None:
         self.runs, self.attempts, self._first, self._seen = self.runs + 1, 1, (count, epoch), 0
-        self._began, self._latest = [], []
+        self._began, self._latest, self._highest = [], [], -np.inf
         self._offsets.clear()
 
-    def _begins(self, along: Floats, past: Floats, index: int, following: int | None, gap: float) -> bool:
+    def _begins(self, fall: _Fall) -> bool:
         """Whether another run begins here: nothing that is worth a resume is kept of the one before."""
         if self._seen < FEWEST_POINTS or self.runs >= MOST_RUNS or self._first is None:
             return False
-        first, before, now = self._first[0], along[index], along[index + 1]
+        first, before, now = self._first[0], fall.before, fall.now
         if self._offsets:  # steps start over in every epoch: the epochs say how far back it goes
-            first, before, now = self._first[1], past[index], past[index + 1]
-        elif following is not None and 0 < along[following + 1] - before <= 2 * gap:
+            first, before, now = self._first[1], fall.epoch_before, fall.epoch
+        elif 0 < fall.then[1] - before <= 2 * fall.gap:
             return False  # the next time it goes back to just after here: processes take turns in writing
         return bool(now <= first + NEAR_START * (before - first))
 
-    def _goes_on(self, along: Floats, losses: Floats, index: int, following: int | None) -> bool:
+    def _goes_on(self, fall: _Fall) -> bool:
         """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
-        before = along[index]
-        periodic = before == self._top or (following is not None and before == along[following])
-        if not periodic or self._seen < FEWEST_POINTS:
+        if fall.before not in (self._top, fall.then[0]) or not len(fall.after) or not self._began:
             return False
-        after = losses[index : index + FEWEST_POINTS if following is None else min(index + FEWEST_POINTS, following)]
-        if not len(after) or not self._began:
-            return False
-        level = float(np.median(after))
+        level = float(np.median(fall.after))
         from_last = abs(level - float(np.median(self._latest)))
         return from_last < _CLEARLY * abs(level - float(np.median(self._began)))
 
