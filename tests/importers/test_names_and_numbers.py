@@ -16,6 +16,7 @@ from test_dialects import CASES
 from steadyrun.importers.formats.dialects import names_and_numbers
 from steadyrun.importers.formats.dialects.printed_names import count_word, metric_name
 from steadyrun.importers.log_rows import Anomalies, Log
+from steadyrun.importers.series_roles import EPOCH_LENGTH
 
 Rows = list[dict[str, float]]
 
@@ -40,7 +41,7 @@ SAID: dict[str, tuple[str, Rows]] = {
     ),
     "epochs of known length": (
         "Epoch[001/100], Step[0000/0196], Avg Loss: 1.1\nEpoch[001/100], Step[0100/0196], Avg Loss: 1.0\nEpoch[002/100], Step[0000/0196], Avg Loss: 0.9\n",
-        [{"epoch": 1, "step": 0, "Avg Loss": 1.1}, {"epoch": 1, "step": 100, "Avg Loss": 1.0}, {"epoch": 2, "step": 196, "Avg Loss": 0.9}],
+        [{"epoch": 1, "step": 0, "Avg Loss": 1.1}, {"epoch": 1, "step": 100, "Avg Loss": 1.0}, {"epoch": 2, "step": 0, "steps_per_epoch": 196, "Avg Loss": 0.9}],
     ),
     "steps that count on beside epochs": (
         "".join(f"epoch {step // 10} iter {step}/90000 loss {9 - step / 10}\n" for step in (5, 15, 25, 35)),
@@ -114,7 +115,7 @@ def test_what_lines_say(name: str) -> None:
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
         assert {key: row.get(key) for key in wanted} == pytest.approx(wanted, nan_ok=True)
-        assert {key for key in row if key not in wanted} <= {"epoch"}
+        assert {key for key in row if key not in wanted} <= {"epoch", EPOCH_LENGTH}
 
 
 LOG = "".join(f"Epoch {n} | step {n} | loss {3 / n:.3f}\n" for n in (1, 2, 3))

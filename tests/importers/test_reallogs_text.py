@@ -28,7 +28,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Ends]]] = {
         "epoch": (6497, (100, 1), (1850, 176)),
     }),
     "cyclegan-samcw/loss_unet_log.txt": ("text", {"D_A": (7614, (2996, 0.003), (284, 0.0))}),
-    "jde/log_train.txt": ("table", {"total": (150, (0, 158), (4945, -13.9)), "box": (150, (0, 0.227), (4945, 0.00712))}),
+    "jde/log_train.txt": ("table", {"total": (150, (0, 158), (160, -13.9)), "box": (150, (0, 0.227), (160, 0.00712))}),
     "kospeech/log_train.txt": ("text", {
         "Train loss": (1170, (1, 0.00023), (116900, 0.00036)),
         "Valid loss": (1170, (1, 0.00622), (116900, 0.00258)),
@@ -43,7 +43,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Ends]]] = {
         "train/CrossEntropyLoss": (2003, (1, 11.33), (2003, 3.674)),
         "optim/total_grad_norm": (2003, (1, 11.55), (2003, 0.7145)),
     }),
-    "paddle-cait/log_train.txt": ("text", {"Avg Loss": (200, (0, 0.9829), (19504, 0.2957))}),
+    "paddle-cait/log_train.txt": ("text", {"Avg Loss": (200, (0, 0.9829), (100, 0.2957))}),
     "ssd-houyz/log_train.txt": ("text", {"Loss": (3160, (10000, 3.7949), (41590, 2.6336))}),
     "stargan-pitch/log_train.txt": ("text", {
         "Generator Loss": (14746, (0, 0.765), (14745, 0.742)),

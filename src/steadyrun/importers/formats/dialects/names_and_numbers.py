@@ -19,7 +19,7 @@ from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun
 from steadyrun.importers.formats.jsonfile import parsed, row_of
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.series_roles import HELD_OUT, TRAIN
+from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
@@ -183,18 +183,17 @@ def _words(name: str) -> set[str]:
 
 
 class _Steps:
-    """Turns places within epochs into steps of the run."""
+    """Tells steps that start over in every epoch, which get the length of the epoch, from steps of the whole run."""
 
     def __init__(self, ahead: list[Row]) -> None:
         placed = [row for row in ahead if "epoch" in row and "step" in row and (_INNER in row or _TOTAL in row)]
         grown = [(before, now) for before, now in pairwise(placed) if now["epoch"] > before["epoch"]]
-        self.first = next((row["epoch"] for row in ahead if "epoch" in row), 0.0)
         over = any(now["step"] <= before["step"] for before, now in grown)
         self.over = {_INNER: over or len(grown) < 2, _TOTAL: over}  # whether steps start over in every epoch
         self.last: Row = {}
 
     def counted(self, row: Row) -> dict[str, float]:
-        """A row whose step counts on through the epochs, and its own columns gone."""
+        """A row without the columns of this file, and with the length of its epoch."""
         kind = _INNER if _INNER in row else _TOTAL
         counted = {name: value for name, value in row.items() if name not in _OWN}
         if kind not in row or "step" not in row or "epoch" not in row:
@@ -203,7 +202,7 @@ class _Steps:
             self.over = dict.fromkeys(self.over, True)
         self.last = row
         if self.over[kind]:
-            counted["step"] += max(row["epoch"] - min(self.first, 1.0), 0.0) * row[kind]
+            counted[EPOCH_LENGTH] = row[kind]
         return counted
 
 

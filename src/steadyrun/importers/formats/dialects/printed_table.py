@@ -107,7 +107,7 @@ _RESULT_NAMES = (
 )  # fmt: skip
 
 
-def _result_rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
+def _result_rows(lines: Lines, anomalies: Anomalies, _log: Log) -> Iterator[Row]:
     for number, line in lines:
         if _RESULTS.match(line):
             fields = list(zip(_RESULT_NAMES, line.split(), strict=True))
