@@ -36,6 +36,7 @@ class Facts:
     every_step: bool  # whether each point of the loss is one step
     learns: bool  # whether the loss has certainly fallen
     validated_by: str  # why the steps of validations are not those of the losses; empty if they are
+    summed: bool  # whether the loss is the sum of logged parts, whose weights are not known: a rise proves nothing
 
 
 def facts_of(run: Signals, limit: LimitTable) -> Facts:
@@ -52,7 +53,7 @@ def facts_of(run: Signals, limit: LimitTable) -> Facts:
         must_fall = "it is a cross-entropy that starts at a guess"
     elif not free and run.maybe("val_loss") is not None:
         must_fall = "a validation loss is recorded with it"
-    by = (every_step, learns(run, limit), _validated_by(run, limit, loss))
+    by = (every_step, learns(run, limit), _validated_by(run, limit, loss), _of_a_log(run) == "sum")
     return Facts(start, start_why, objective, why, classes, guess, guess_why, must_fall, free, *by)
 
 
@@ -177,20 +178,31 @@ def _moves_freely(run: Signals, loss: Points | None) -> str:
         return f"{len(optimizers)} optimizers work against or beside each other"
     if loss is not None and float(np.min(loss.values)) < 0:
         return f"it is negative ({shown(np.min(loss.values))} at its lowest)"
-    if not isinstance(graph, dict) and opponents(run):
-        return _OF_A_GAME
-    return _OF_A_POLICY if not isinstance(graph, dict) and trains_policy(run) else ""
+    return "" if isinstance(graph, dict) else _by_names(run)
 
 
 _OF_A_GAME = "a generator and a discriminator play against each other"
 _OF_A_POLICY = "rewards or a policy are logged with it"
 
 
+def _of_a_log(run: Signals) -> str:
+    """What the importer found the objective of a log to be; empty if the run was recorded."""
+    return str(run.about("imported").get("objective") or "")
+
+
+def _by_names(run: Signals) -> str:
+    """What the names of the series show; an importer has decided it for a log."""
+    found = _of_a_log(run)
+    if found == "opposed" or (not found and opponents(run)):
+        return _OF_A_GAME
+    return _OF_A_POLICY if found == "reward" or (not found and trains_policy(run)) else ""
+
+
 def _guess(run: Signals, limit: LimitTable, loss: Points | None, classes: int | None) -> tuple[float | None, str]:
     """The loss of a guess, if the recorded loss is of that kind: a mean, without large terms beside it."""
     objective = run.inferred.get("objective")
     summed = isinstance(objective, dict) and objective.get("reduction") == "sum"
-    if loss is None or classes is None or summed or run.config.get("reduction") == "sum":
+    if loss is None or classes is None or summed or "sum" in (run.config.get("reduction"), _of_a_log(run)):
         return None, ""
     if not 0 <= float(loss.values[0]) <= (1 + limit["near"]) * math.log(classes):
         return None, ""

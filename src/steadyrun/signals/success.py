@@ -46,6 +46,16 @@ def is_reward(name: str) -> bool:
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
 
 
+def is_held_out(name: str) -> bool:
+    """Whether a name says that it was measured on held-out data, or in an evaluation."""
+    return bool(words_of(name) & _HELD_OUT)
+
+
+def has_success_alone(run: Signals) -> bool:
+    """Whether a record has a measured success and no loss: then nothing about a loss can be asked."""
+    return not run.has("loss") and not run.has("val_loss") and any(better(name) for name in run.own)
+
+
 def trains_policy(run: Signals) -> bool:
     """Whether the names of the series are those of reinforcement learning."""
     words = [words_of(name) for name in run.own]
@@ -58,7 +68,7 @@ def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
     If no name says that it is of held-out data, those that were measured when validation was.
     """
     names = [name for name in run.own if better(name) and not words_of(name) & _TRAIN]
-    named = [name for name in names if words_of(name) & _HELD_OUT]
+    named = [name for name in names if is_held_out(name)]
     found = {}
     for name in named or names:
         points = run.maybe(name)

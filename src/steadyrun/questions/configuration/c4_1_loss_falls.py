@@ -89,7 +89,10 @@ def _stuck(
     exploded = known.classes is not None and _later(training) > (1 + limit["risen_far"]) * float(
         training.loss.values[0]
     )
-    if exploded or (change > limit["sure"] and above > limit["risen"] and untrained):
+    risen = exploded or (change > limit["sure"] and above > limit["risen"] and untrained)
+    if risen and known.summed:
+        return Finding("not-judged", f"{facts}; it is a sum of parts whose weights are not known.", measured, step)
+    if risen:
         return Finding("diverging", f"{facts}: it is {percent(above)} above where it began.", measured, step)
     if limit.ask(c7_1_travel.QUESTION, run).outcome == "clip-too-tight":  # a larger rate would only hide it
         return Finding("not-judged", f"{facts}; the clip threshold is suspect (C7.1).", measured, step)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from steadyrun.questions.form import FAULT, NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.signals.missing import MissingSignal
 from steadyrun.signals.run_signals import Signals
+from steadyrun.signals.success import better, has_success_alone
 from steadyrun.text import shown
 
 Steps = npt.NDArray[np.int64]
@@ -51,11 +52,12 @@ def _passing(run: Signals, limit: Limits, measured: dict[str, float], bad: Steps
 
 
 def _beside(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding | None:
-    """Another series that ends without a finite value, if it is a loss or a gradient."""
+    """Another series that ends without a finite value, if it is a loss or a gradient, or the success alone."""
     parts = run.about("imported").get("losses")
-    known = set(parts) if isinstance(parts, list) else set()
+    known, alone = set(parts) if isinstance(parts, list) else set(), has_success_alone(run)
     for name in ["val_loss", *run.own]:
-        if not run.has(name) or not (name in known or name == "val_loss" or _LIKE_A_LOSS.search(name)):
+        needed = name in known or name == "val_loss" or _LIKE_A_LOSS.search(name) or (alone and better(name))
+        if not run.has(name) or not needed:
             continue
         bad, count = run.not_finite(name)
         last = run.lasting(name)

@@ -113,8 +113,8 @@ QUESTION = Question(
             unit="times the largest move of another point from its neighbours",
             meaning="a jump in such a record must be this high as well",
             seed="",
-            decision="losses of single batches come to 5 times their level and back; of 4,452 healthy logs, most of 8 "
-            "to 100 points, one jumps so far, and its data changes there",
+            decision="losses of single batches come to 5 times their level and back; of 318 healthy runs, each "
+            "read in 14 forms of a log (most of 8 to 100 points), one jumps so far, and its data changes there",
         ),
         LOSSES,
         Threshold(

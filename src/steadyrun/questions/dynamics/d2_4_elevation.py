@@ -48,7 +48,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         proof = _validation_rose(run, spike, risen / 2)
     if not proof and (worse := _never_back(run, spike, (at_once, now), rest, limit)):
         return Finding("worse-level", f"{facts}; {worse}; {_checkpoint(run, spike)}.", measured, spike.start_step)
-    if not known_facts(run, limit).must_fall or not proof:
+    known = known_facts(run, limit)
+    if not known.must_fall or known.summed or not proof:
         why = "neither weights nor validation show that it is worse" if not proof else "this loss does not have to fall"
         return Finding("level-shift", f"{facts}; {why}; {_checkpoint(run, spike)}.", measured, spike.start_step)
     message = f"{facts}, limit {limit['risen']:.0%}; {proof}; {_checkpoint(run, spike)}."

@@ -65,7 +65,7 @@ def surely_worse(run: Signals, stretch: Stretch, known: Facts, limit: float) -> 
     An objective that is made harder on purpose (dropout, temperature, data) lifts the training loss alone.
     """
     val = run.maybe("val_loss")
-    if val is None or len(val) < 2 or known.classes is None or not known.must_fall:
+    if val is None or len(val) < 2 or known.classes is None or not known.must_fall or known.summed:
         return ""
     best = int(np.argmin(val.values))
     lowest = float(val.values[best])

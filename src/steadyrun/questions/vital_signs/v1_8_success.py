@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import better, is_reward, words_of
+from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, words_of
 from steadyrun.text import percent, shown
 
 
@@ -27,11 +28,25 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    found = [_judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long]
-    worst = max(found, key=lambda one: _ORDER.index(one.outcome))
-    if worst.outcome == "flat" and not known_facts(run, limit).moves_freely:
+    found = {name: _judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long}
+    found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
+    worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
+    if worst.outcome == "flat" and not known_facts(run, limit).moves_freely and not has_success_alone(run):
         return Finding("steady", worst.message, worst.measured)
     return worst
+
+
+def _at_the_top(name: str, one: Finding, found: Mapping[str, Finding], limit: Limits) -> Finding | None:
+    """An evaluated reward that begins where training arrives: evaluated after the rise, or without exploration."""
+    if one.outcome != "flat" or not (is_reward(name) and is_held_out(name)):
+        return None
+    for other, trained in found.items():
+        if trained.outcome != "rose" or not is_reward(other) or is_held_out(other):
+            continue
+        start, end = trained.measured["start"], trained.measured["end"]
+        if min(one.measured["start"], one.measured["end"]) > start + limit["reached"] * (end - start):
+            return Finding("rose", f"{trained.message[:-1]}; {one.message}", trained.measured)
+    return None
 
 
 def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
@@ -181,6 +196,14 @@ QUESTION = Question(
             meaning="how near to ln 2 the median loss beside such an accuracy is",
             seed="",
             decision="an accuracy of 0.5 is good among a hundred classes, whose loss is higher",
+        ),
+        Threshold(
+            name="reached",
+            value=0.5,
+            unit="fraction of what training gains",
+            meaning="an evaluated reward that stays above this is as high as training leads to",
+            seed="",
+            decision="halfway: an evaluation that training does not reach stays at the level of the start",
         ),
         Threshold(
             name="lost",
