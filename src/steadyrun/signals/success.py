@@ -97,20 +97,23 @@ def improves_since(run: Signals, val: Points, step: float) -> str:
 
 
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
+_NOT_A_LOSS = frozenset({
+    "lr", "learning", "rate", "grad", "gradient", "norm", "time", "step", "steps", "params", "weight", "weights", "lambda",
+    "acc", "accuracy", "score", "scale",
+})  # fmt: skip
 _DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "discriminator", "critic": "discriminator"}
 
 
 def opponents(run: Signals) -> list[tuple[str, str]]:
-    """Pairs of series whose names differ in generator and discriminator alone, such as `G_A` and `D_A`."""
+    """Pairs of losses whose names differ in generator and discriminator alone, such as `G_A` and `D_A`."""
+    names = {name: words for name in run.own if not (words := words_of(_taken_apart(name))) & _NOT_A_LOSS}
     sides: dict[tuple[frozenset[str], str], str] = {}
-    for name in run.own:
-        words = words_of(_taken_apart(name))
+    for name, words in names.items():
         for word in words & _DISCRIMINATORS.keys():
             sides[words - {word}, _DISCRIMINATORS[word]] = name
-    pairs = [(name, words_of(_taken_apart(name))) for name in run.own]
     return [
         (name, other)
-        for name, words in pairs
+        for name, words in names.items()
         for word in words & _GENERATORS.keys()
         if (other := sides.get((words - {word}, _GENERATORS[word]))) is not None
     ]

@@ -20,8 +20,8 @@ from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    if (won := _won(run, limit)) is not None:
-        return won
+    if (decided := _won(run, limit) or _still(run, limit)) is not None:
+        return decided
     known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     fallen, lost = loss.fallen, loss.lost
     measured = {"start": loss.start, "best": loss.best, "end": loss.end, "fallen": fallen, "lost": lost}
@@ -66,6 +66,7 @@ def find(run: Signals, limit: Limits) -> Finding:
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
 
 
+_MOST = (5, 95)  # percentiles: nine tenths of the values
 _CLASSES = (2, 10, 100, 1000)
 _GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in _CLASSES}
 _GUESSES[0.25] = "always saying 0.5 for targets of 0 and 1 has a squared error of"
@@ -101,6 +102,29 @@ def _won(run: Signals, limit: Limits) -> Finding | None:
             measured = {"start": judge.start, "end": judge.end, "generator": made.end}
             return Finding("won", f"{words}: the generator no longer fools it.", measured)
     return None
+
+
+def _still(run: Signals, limit: Limits) -> Finding | None:
+    """Two opponents that both stay at one value for the whole record: a game that is played moves both."""
+    for pair in opponents(run):
+        if any((points := run.maybe(name)) is None or len(points) < limit["losses"] for name in pair):
+            continue
+        made = levels(run, pair[0], limit["losses"])
+        moves = [_moves(run, name, limit) for name in pair]
+        if made.steps < limit["patience"] or max(moves) > limit["still"] or min(moves) == 0:
+            continue
+        stays = " and ".join(f"{name} at {shown(np.median(run.points(name).values))}" for name in pair)
+        words = f"{stays} stay within {percent(max(moves))} (limit {percent(limit['still'])}) for the whole record"
+        return Finding("standstill", f"{words}: neither side moves the other.", {"moves": max(moves)})
+    return None
+
+
+def _moves(run: Signals, name: str, limit: Limits) -> float:
+    """How far a series moves, in parts of its median: nine tenths of its values, and the medians of its stretches."""
+    values = run.points(name).values
+    low, high = (levels(run, name, limit["losses"], rises=rises).best for rises in (False, True))
+    usual, middle = float(np.ptp(np.percentile(values, _MOST))), abs(float(np.median(values)))
+    return max(usual, high - low) / middle if middle else math.inf
 
 
 def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
@@ -232,6 +256,15 @@ QUESTION = Question(
             decision="a side that has won drives its loss to nothing, and that of the other up without end",
         ),
         Threshold(
+            name="still",
+            value=0.05,
+            unit="of the median loss",
+            meaning="if the losses of both opponents move by less, from the first steps on, neither side learns",
+            seed="",
+            decision="measured: 0.5 and more in healthy games, even if both hover; 0.02 in one that nobody plays",
+            of="-moves",
+        ),
+        Threshold(
             name="swing",
             value=0.5,
             unit="fraction of the descent",
@@ -284,6 +317,16 @@ QUESTION = Question(
             "it sees, and go back to a checkpoint before its loss was gone.",
             experiment="Train on from a checkpoint before that with a third of the discriminator's learning rate. If "
             "both losses stay in between, it was too strong; if not, look at what tells real from generated data.",
+            may_pass=True,
+        ),
+        Outcome(
+            name="standstill",
+            answer=SUSPECT,
+            meaning="generator and discriminator both stay at one value: neither side learns",
+            fix="Check that each optimizer has the parameters of its side and that real and generated batches reach "
+            "the discriminator; then check the weight of the adversarial term beside the other losses.",
+            experiment="Train the discriminator alone for 200 steps against a fixed generator. If its loss falls, the "
+            "weights or rates of the two sides do not fit; if not, its inputs, labels or optimizer are wrong.",
             may_pass=True,
         ),
         Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
