@@ -25,6 +25,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     ahead = _ahead(run) if causal else {}
     if ahead and (finding := _sees_the_answer(run, ahead, limit)) is not None:
         return finding
+    if (nothing := _nothing_left(run, limit)) is not None:
+        return nothing
     baseline = run.declared("baseline_loss")
     measured = {"future": max(ahead.values())} if ahead else {}
     facts = f"no attention looks ahead (largest share {shown(measured['future'])})" if ahead else ""
@@ -36,6 +38,20 @@ def find(run: Signals, limit: Limits) -> Finding:
         none_there(run, "attention")
         raise MissingSignal("future_attention/*", "causal is declared; no self-attention was recorded")
     raise NotApplicable("neither baseline_loss nor causal is declared", "baseline_loss")
+
+
+def _nothing_left(run: Signals, limit: Limits) -> Finding | None:
+    """A loss that has come down to exactly 0 and stays there: printed with few digits, or nothing is left to learn."""
+    loss = run.maybe("loss")
+    if loss is None or len(loss) < limit["losses"] or known_facts(run, limit).moves_freely:
+        return None
+    zero = loss.values == 0
+    share = float(np.mean(zero))
+    if share < limit["zero"] or not zero[-1] or not np.any(loss.values):
+        return None
+    first = loss.step_at(int(np.argmax(zero)))
+    message = f"the loss is exactly 0 in {share:.0%} of its points (limit {limit['zero']:.0%}), for the first time"
+    return Finding("nothing-left", f"{message} at step {first}: an easy task, or an answer that is seen.", {"zero": share})
 
 
 def _ahead(run: Signals) -> dict[str, float]:
@@ -101,7 +117,8 @@ def _classes_apart(run: Signals, by: float, recent: int) -> float | None:
 QUESTION = Question(
     code="S1.1",
     name="the answer is not seen",
-    asks="Does the loss fall far below the declared baseline within 200 steps, or does attention see later tokens?",
+    asks="Does the loss fall to exactly 0, or far below the declared baseline within 200 steps, or does attention see "
+    "later tokens?",
     why="A model that sees the token it has to predict copies it: the loss falls far below what the task allows, "
     "validation with the same mask falls with it, and all classes fall together. Only the attention itself proves it.",
     needs=("loss", "baseline_loss", "causal", "future_attention/*"),
@@ -125,6 +142,16 @@ QUESTION = Question(
             decision="healthy tutors are at the baseline by then at the earliest; a note, since an easy task also "
             "falls far below it",
             of="-under",
+        ),
+        Threshold(
+            name="zero",
+            value=0.3,
+            unit="fraction of the losses",
+            meaning="how many losses may be exactly 0",
+            seed="",
+            decision="measured: none of 318 healthy runs has a loss of 0, though 25 of them come below 0.00005; a log "
+            "that prints few digits also shows 0, so it is a note",
+            of="zero",
         ),
         Threshold(name="by", value=200, unit="steps", meaning="how early", seed="step 200", decision="as specified"),
         Threshold(
@@ -151,6 +178,13 @@ QUESTION = Question(
             name="too-good",
             answer=NOTE,
             meaning="far below the baseline, very early: an easy task, or an answer that is seen",
+        ),
+        Outcome(
+            name="nothing-left",
+            answer=NOTE,
+            meaning="the loss is exactly 0: too good for most tasks",
+            fix="Check that no input contains its label, that the labels are not all of one class, and that no "
+            "training example is among the validation data.",
         ),
         Outcome(
             name="part-looks-ahead",

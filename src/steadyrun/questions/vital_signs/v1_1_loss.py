@@ -53,6 +53,8 @@ def find(run: Signals, limit: Limits) -> Finding:
     if known.moves_freely:
         raise NotApplicable(f"this loss may move freely: {known.moves_freely}")
     if loss.end - loss.start > surely and loss.end > (1 + limit["risen"]) * abs(loss.start):
+        if _came_down(loss, limit, surely):
+            return Finding("fell-back", f"{words}: all of the descent is lost again.", measured, loss.best_step)
         outcome = "rose" if known.must_fall or known.guess is not None else "unjudged"
         return Finding(outcome, f"{words}: it ends above its start.", measured)
     if loss.start - loss.end > surely:
@@ -64,6 +66,12 @@ def find(run: Signals, limit: Limits) -> Finding:
     stuck = _at_a_guess(run, limit, loss) if surely < limit["fallen"] * abs(loss.start) else ""
     outcome = "flat" if must or stuck else "unjudged"
     return Finding(outcome, f"{words}: no change beyond its noise (± {shown(surely)}){stuck}.", measured)
+
+
+def _came_down(loss: Levels, limit: Limits, surely: float) -> bool:
+    """Whether a loss that ends above its start had fallen first, and ends far above its best."""
+    fell = loss.start - loss.best > max(surely, limit["fallen"] * abs(loss.start))
+    return fell and loss.end > (1 + limit["far"]) * abs(loss.best)
 
 
 _MOST = (5, 95)  # percentiles: nine tenths of the values

@@ -60,8 +60,9 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
         return Finding("no-signal", f"{words}: there is nothing to learn from.", {"same": share})
     level = levels(run, name, limit["losses"], rises=True)
     unit = _PERCENT if float(np.max(values)) > 1 else 1
-    ends = [abs(part / unit - _CHANCE) for part in (level.start, level.best, level.end)]
-    if len(values) >= limit["rows"] and max(ends) < limit["near"] and _of_two(run, name, limit):
+    ends = [abs(part / unit - _CHANCE) for part in (level.start, level.end)]
+    best = abs(level.best / unit - _CHANCE) - limit["lucky"] * level.error / unit
+    if len(values) >= limit["rows"] and max(*ends, best) < limit["near"] and _of_two(run, name, limit):
         words = (
             f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
         )
@@ -188,6 +189,14 @@ QUESTION = Question(
             meaning="how far from 0.5 the level of an accuracy or AUC may be at its start, its best and its end",
             seed="",
             decision="a run that learns anything leaves it; many classes begin far below",
+        ),
+        Threshold(
+            name="lucky",
+            value=2,
+            unit="standard errors",
+            meaning="how far the best stretch lies above the level by chance",
+            seed="",
+            decision="the best of ten to twenty stretches, as in V1.1",
         ),
         Threshold(
             name="ln2",
