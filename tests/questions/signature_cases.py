@@ -101,6 +101,9 @@ def race(lag: Any, family: str = "class_loss", points: Any = SLOW, **more: Any) 
 CASES: list[tuple[str, str, Synthetic]] = [
     # S1.1
     ("S1.1", "not-applicable", run()),
+    ("S1.1", "nothing-left", run(loss=np.where(STEPS < 300, FALLING, 0.0))),
+    ("S1.1", "not-applicable", run(loss=np.where(STEPS < 300, FALLING, 1e-7))),
+    ("S1.1", "not-applicable", run(loss=np.where(STEPS % 2, FALLING, 0.0) + (STEPS == 599))),
     ("S1.1", "pass", run(config=CAUSAL, **ahead(blocks_0=0.0, blocks_1=0.009))),
     ("S1.1", "sees-the-answer", run(config=CAUSAL, **ahead(blocks_0=0.0, blocks_1=0.011))),
     ("S1.1", "sees-the-answer", run(config=CAUSAL, **ahead(blocks_0=0.4, blocks_1=0.5))),

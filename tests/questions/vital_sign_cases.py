@@ -14,6 +14,8 @@ VAL = [99, 199, 299, 399, 499, 599]
 FEW = np.arange(600) % 2 + 1.0  # two batches again and again
 STUCK = np.where((STEPS > 300) & (STEPS < 310), 7.0, STEPS + 1)
 BACK = np.where(STEPS < 300, FALLING, 4.0 + 0.05 * NOISE)
+UP = 4.0 + STEPS / 150 + 0.05 * NOISE
+DOWN_AND_UP = np.where(STEPS < 200, 5 - STEPS / 100, 7.5) + 0.05 * NOISE
 UNTOLD = {"init": None, "vocab_size": None}
 
 
@@ -51,6 +53,13 @@ FALLING_FAR = 2.0 * np.exp(-STEPS / 60) + 1e-3
 def weights(**terms: float) -> dict[str, Any]:
     """How much each term counts in the loss."""
     return {f"fit_weight/{name}": (SAMPLES, np.full(12, value)) for name, value in terms.items()}
+
+
+def evaluated(level: float) -> Synthetic:
+    """A policy whose return rises from 120 to 216 in training, and that is evaluated at one level throughout."""
+    trained = 216 - 96 * np.exp(-STEPS / 60) + NOISE
+    rewards = {"ep_rew_mean": trained, "eval/mean_reward": level + NOISE}
+    return run(config=UNTOLD, manifest=graph_of(advantages=True), **rewards)
 
 
 def condition(left: float) -> dict[str, Any]:
@@ -95,6 +104,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
     ("V1.1", "won", run(G_A=1 - 0.5 * np.exp(-STEPS / 60), D_A=0.3 * np.exp(-STEPS / 60))),
     ("V1.1", "fell", run(G_A=1 + 0.1 * NOISE, D_A=0.3 + 0.02 * NOISE)),
+    ("V1.1", "standstill", run(gen=1 + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),
+    ("V1.1", "fell", run(gen=1 + np.exp(-STEPS / 60) + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),  # it learned, and ends
+    ("V1.1", "fell", run(G_lr=1e-4 + 1e-7 * NOISE, D_lr=1e-4 + 1e-7 * NOISE)),  # rates are not losses
+    ("V1.1", "fell-back", run(loss=DOWN_AND_UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
+    ("V1.1", "unjudged", run(loss=UP, config=UNTOLD, manifest=NO_CLASSES, without=("val_loss",))),
     ("V1.1", "fell-back", run(loss=np.where(STEPS < 200, 4.9 + 60 * np.exp(-STEPS / 15), 6.9) + 0.05 * NOISE)),
     ("V1.1", "flat", run(loss=np.full(600, 0.25) + 1e-4 * NOISE, config=UNTOLD, manifest=NO_CLASSES)),
     ("V1.1", "not-applicable", run(loss=FLAT + STEPS, config=UNTOLD, manifest=two_optimizers())),
@@ -171,6 +185,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "steady", run(**{"eval/accuracy": 0.9 + 0.01 * NOISE})),
     ("V1.8", "flat", run(ep_rew_mean=NOISE, config=UNTOLD, manifest=graph_of(advantages=True))),
     ("V1.8", "not-applicable", run()),
+    ("V1.8", "rose", evaluated(216.0)),
+    ("V1.8", "flat", evaluated(120.0)),  # what is evaluated does not get what training gets
+    ("V1.8", "rose", run(without=("loss", "val_loss"), Total_Reward=STEPS / 100 + NOISE)),
+    ("V1.8", "flat", run(without=("loss", "val_loss"), val_accuracy=0.7 + 0.01 * NOISE)),
+    ("V1.8", "at-chance", run(train_auc=(list(range(20)), 0.51 + 0.035 * NOISE[:20]))),
     ("V1.8", "rose", run(eval_wer=60 - STEPS / 20 + NOISE)),
     ("V1.8", "fell", run(eval_wer=20 + STEPS / 20 + NOISE)),
     ("V1.8", "no-signal", run(**{"critic/score/mean": np.where(STEPS == 300, 0.1, 0.0)})),

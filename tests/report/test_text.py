@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from samples import HOSTILE, asked, fault_report, healthy_report, question, report
 
-from steadyrun.questions.form import CANNOT_TELL, FAULT, NOTE, PASS
+from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS
 from steadyrun.report.comparison import compare
 from steadyrun.report.terminal import change_line, plain, show, verdict_line
 
@@ -19,8 +19,8 @@ def test_a_fault_is_shown_with_its_path_its_limits_and_its_fix() -> None:
         "├── ✓ C1.1 first things, pass: message of C1.1\n"
         "├── ! C1.2 first things, note: message of C1.2\n"
         "├── ? C2.1 first things, cannot tell: message of C2.1\n"
-        "├── - C2.2 first things, not applicable: message of C2.2\n"
         "├── ✗ C3.1 first things, fault: level 9 above 8. (limit high changed from 5 to 8)\n"
+        "├── 1 question does not apply (--all lists them)\n"
         "└── 1 question not asked: the walk ends at the first fault (--all goes on)\n"
         "✗ fault: C3.1 first things at step 12\n"
         "├── means: it is broken\n"
@@ -36,6 +36,15 @@ def test_a_fault_is_shown_with_its_path_its_limits_and_its_fix() -> None:
         "  steadyrun explain C3.1\n"
         "  steadyrun check NEW_RUN --after runs/a\n"
     )
+
+
+def test_what_does_not_apply_is_counted_unless_all_is_asked_for() -> None:
+    path = [asked("C1.1", PASS), asked("C2.1", NOT_APPLICABLE), asked("C2.2", NOT_APPLICABLE)]
+    short, whole = plain(report(*path)), plain(report(*path, whole=True))
+    assert "└── 2 questions do not apply (--all lists them)\n" in short
+    assert "C2.1" not in short
+    assert "- C2.1 first things, not applicable: message of C2.1\n" in whole
+    assert "do not apply" not in whole
 
 
 def test_a_healthy_run_is_short() -> None:

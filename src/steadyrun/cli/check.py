@@ -49,7 +49,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
-    go_on: Annotated[bool, typer.Option("--all", help="Go on past the first fault.")] = False,
+    go_on: Annotated[bool, typer.Option("--all", help="Go on past the first fault, and list every question.")] = False,
     after: Annotated[
         str | None,
         typer.Option(metavar="OLD", help="Say what changed since this earlier run: did the fix work? Implies --all."),
@@ -213,7 +213,8 @@ class _Checking:
     def _walk(self, run: str) -> Report:
         from steadyrun.report.report import check_with
 
-        return check_with(run, self.limits, go_on=self.go_on or self.after is not None)
+        report = check_with(run, self.limits, go_on=self.go_on or self.after is not None)
+        return replace(report, whole=self.go_on)
 
     def _comparing(self) -> Callable[[Report], Comparison | None]:
         from steadyrun.report.comparison import compare

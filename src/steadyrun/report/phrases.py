@@ -169,6 +169,18 @@ def quiet(report: Report) -> str:
     return f"{len(kinds)} {what}: {', '.join(parts)} (--json has them all)" if kinds else ""
 
 
+def not_arising(report: Report) -> str:
+    """How many questions of the walk do not apply; "" if there are none, or if each has its row."""
+    rows = [asked for asked in report.walk.path if arises(asked) and not is_quiet(report, asked)]
+    count = sum(is_folded(report, asked) for asked in rows)
+    return f"{count} {'question does' if count == 1 else 'questions do'} not apply (--all lists them)" if count else ""
+
+
+def is_folded(report: Report, asked: Asked) -> bool:
+    """Whether an answer is a part of that count."""
+    return asked.answer.kind == NOT_APPLICABLE and not report.whole
+
+
 def arises(asked: Asked) -> bool:
     """Whether an answer is worth a row.
 

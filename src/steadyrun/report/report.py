@@ -47,6 +47,7 @@ class Report:
     again: str = ""  # what to type when the fault is mended; a run is compared with a new one instead
     announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
     incidents: tuple[IncidentCard, ...] = ()
+    whole: bool = False  # whether the text has a row for each question that does not apply: `--all`
     factory: str = ""  # that builds the program, as the run suggests it
 
     @property
@@ -173,10 +174,10 @@ def check(
 ) -> Report:
     """Walk the trees over a run directory: the same answer as `steadyrun check`.
 
-    `all=True` goes on past the first fault. `thresholds` changes limits by their full name, for example
+    `all=True` goes on past the first fault, and the text has every row. `thresholds` changes limits by their full name, for example
     `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory count, too.
     """
-    return check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all)
+    return replace(check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all), whole=all)
 
 
 def check_with(run: str | os.PathLike[str], changes: Changes, *, go_on: bool = False) -> Report:

@@ -85,10 +85,10 @@ def _path(report: Report) -> Tree:
     branches: dict[str, Tree] = {}
     audited = phrases.quiet(report)
     for asked in report.walk.path:
-        if phrases.is_quiet(report, asked) or not phrases.arises(asked):
+        if phrases.is_quiet(report, asked) or phrases.is_folded(report, asked) or not phrases.arises(asked):
             continue
         branches[asked.question.code] = branches.get(asked.because_of, tree).add(_answer(asked))
-    for line in (audited, phrases.not_reached(report)):
+    for line in (phrases.not_arising(report), audited, phrases.not_reached(report)):
         if line:
             tree.add(Text(line, "dim"))
     return tree
