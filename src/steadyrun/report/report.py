@@ -174,8 +174,8 @@ def check(
 ) -> Report:
     """Walk the trees over a run directory: the same answer as `steadyrun check`.
 
-    `all=True` goes on past the first fault, and the text has every row. `thresholds` changes limits by their full name, for example
-    `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory count, too.
+    `all=True` goes on past the first fault, and the text has every row. `thresholds` changes limits by their full name,
+    for example `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory also count.
     """
     return replace(check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all), whole=all)
 

@@ -98,8 +98,8 @@ def improves_since(run: Signals, val: Points, step: float) -> str:
 
 _GENERATORS = {"g": "d", "gen": "dis", "generator": "discriminator"}
 _NOT_A_LOSS = frozenset({
-    "lr", "learning", "rate", "grad", "gradient", "norm", "time", "step", "steps", "params", "weight", "weights", "lambda",
-    "acc", "accuracy", "score", "scale",
+    "lr", "learning", "rate", "grad", "gradient", "norm", "time", "step", "steps", "params", "weight", "weights",
+    "lambda", "acc", "accuracy", "score", "scale",
 })  # fmt: skip
 _DISCRIMINATORS = {"d": "d", "dis": "dis", "disc": "dis", "discriminator": "discriminator", "critic": "discriminator"}
 

@@ -51,7 +51,9 @@ def _nothing_left(run: Signals, limit: Limits) -> Finding | None:
         return None
     first = loss.step_at(int(np.argmax(zero)))
     message = f"the loss is exactly 0 in {share:.0%} of its points (limit {limit['zero']:.0%}), for the first time"
-    return Finding("nothing-left", f"{message} at step {first}: an easy task, or an answer that is seen.", {"zero": share})
+    return Finding(
+        "nothing-left", f"{message} at step {first}: an easy task, or an answer that is seen.", {"zero": share}
+    )
 
 
 def _ahead(run: Signals) -> dict[str, float]:

@@ -74,7 +74,6 @@ def _came_down(loss: Levels, limit: Limits, surely: float) -> bool:
     return fell and loss.end > (1 + limit["far"]) * abs(loss.best)
 
 
-_MOST = (5, 95)  # percentiles: nine tenths of the values
 _CLASSES = (2, 10, 100, 1000)
 _GUESSES = {math.log(count): f"guessing among {count} classes costs" for count in _CLASSES}
 _GUESSES[0.25] = "always saying 0.5 for targets of 0 and 1 has a squared error of"
@@ -128,10 +127,10 @@ def _still(run: Signals, limit: Limits) -> Finding | None:
 
 
 def _moves(run: Signals, name: str, limit: Limits) -> float:
-    """How far a series moves, in parts of its median: nine tenths of its values, and the medians of its stretches."""
-    values = run.points(name).values
+    """How far a series moves, in parts of its median: most of its values, and the medians of its stretches."""
+    values, rest = run.points(name).values, (1 - limit["most"]) / 2
     low, high = (levels(run, name, limit["losses"], rises=rises).best for rises in (False, True))
-    usual, middle = float(np.ptp(np.percentile(values, _MOST))), abs(float(np.median(values)))
+    usual, middle = float(np.ptp(np.quantile(values, (rest, 1 - rest)))), abs(float(np.median(values)))
     return max(usual, high - low) / middle if middle else math.inf
 
 
@@ -271,6 +270,14 @@ QUESTION = Question(
             seed="",
             decision="measured: 0.5 and more in healthy games, even if both hover; 0.02 in one that nobody plays",
             of="-moves",
+        ),
+        Threshold(
+            name="most",
+            value=0.9,
+            unit="fraction of the losses",
+            meaning="of which the move is measured",
+            seed="",
+            decision="single outliers are not a game",
         ),
         Threshold(
             name="swing",
