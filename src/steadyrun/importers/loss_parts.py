@@ -24,7 +24,7 @@ _PLAYERS = frozenset({"generator", "discriminator"})  # these words mean nothing
 _TERMS = frozenset({"real", "fake", "gan", "adv", "a", "b", "l1", "cycle", "idt"})  # what players print after a letter
 _CYCLE = frozenset({"cycle", "cyc", "idt", "identity"})  # losses that CycleGAN prints without the word
 _POLICY = frozenset({
-    "actor", "critic", "policy", "pg", "pf", "vf", "qf", "qf1", "qf2", "q", "value", "alpha", "surrogate", "ppo",
+    "actor", "critic", "policy", "pg", "pf", "vf", "qf", "qf1", "qf2", "q", "value", "surrogate", "ppo",
 })  # fmt: skip
 _RETURNS = frozenset({"reward", "rewards", "rew", "return", "returns", "advantage", "advantages"})
 _PREFERENCES = frozenset({"chosen", "rejected"})  # rewards of DPO and reward models: their loss is an ordinary one

@@ -175,7 +175,7 @@ def check(
     """Walk the trees over a run directory: the same answer as `steadyrun check`.
 
     `all=True` goes on past the first fault, and the text has every row. `thresholds` changes limits by their full name,
-    for example `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of the working directory also count.
+    for example `{"C3.1.high": 10}`; those in `steadyrun.toml` or `[tool.steadyrun]` of this folder also count.
     """
     return replace(check_with(run, chosen.changes(thresholds or {}, Path.cwd()), go_on=all), whole=all)
 

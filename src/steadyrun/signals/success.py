@@ -17,8 +17,7 @@ _TRAIN = frozenset({"train", "training", "tr", "trn"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout"})
 _KNOWN = _TRAIN | _HELD_OUT | frozenset({
     "mean", "avg", "average", "ep", "episode", "episodic", "rollout", "history", "rate", "ratio", "total", "critic",
-    "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "10", "1", "5", "50", "95", "b",
-    "m", "binary", "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score",
+    "env", "metrics", "metric", "cumulative", "logged", "sum", "epoch", "step", "at", "b", "m", "binary", "sparse", "categorical", "macro", "micro", "weighted", "bbox", "segm", "score",
 })  # fmt: skip
 _REINFORCED = frozenset({
     "reward", "rewards", "rew", "return", "returns", "policy", "actor", "advantage", "advantages", "pg", "ppo",
@@ -33,8 +32,11 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def better(name: str) -> int:
-    """Which way a measured success is better, by a name of which every word is known; 0 if it is none."""
-    words = words_of(name)
+    """Which way a measured success is better, by a name of which every word is known; 0 if it is none.
+
+    A number in a name is a window or a threshold, such as that of `mean 100 episode reward`.
+    """
+    words = frozenset(word for word in words_of(name) if not word.isdigit())
     of_success = words & (_HIGHER | _LOWER)
     if not of_success or words - of_success - _KNOWN:
         return 0
