@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,7 @@ class _Run:
     """One run while the log is read."""
 
     number: int
+    mapped: Mapped
     builder: _Builder | None
     series: dict[str, RecognisedSeries] = field(default_factory=dict)
     attempts: int = 1
@@ -149,26 +150,26 @@ def imported(
     log: Log, source: Path, form: str, wanted: Request, anomalies: Anomalies, target: Path | None
 ) -> list[Imported]:
     """Read a log to its end, into `target` if there is one; of several runs, the second into `target-2`."""
-    packs = iter(log.rows)
+    packs = _bounded(log.rows, source)
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
     axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, anomalies)
-    rows = _bounded(chain(ahead, packs), source)
-    _tell_objective(mapped, anomalies)
+    windows = chain([ahead], ([pack] for pack in packs))
     with nullcontext() if target is None else staged(target) as stage:
-        runs = _read(rows, mapped, axis, wanted, stage)
-        _check_useful(mapped, axis, runs, source, wanted)
+        runs = _read(windows, log, axis, wanted, anomalies, stage)
+        _tell_objective([run.mapped for run in runs], anomalies)
+        _check_useful(axis, runs, source, wanted)
         chosen = _chosen(runs, wanted, source)
         outcomes = []
         for run in chosen:
             place = _place(target, run, len(runs), wanted.run)
             if run.builder is not None and place is not None:
                 check_target(place, source)
-                run.builder.close(_manifest(log, source, form, run, len(runs), mapped, axis, anomalies, wanted))
-            about = (source.name, form, source, dict(mapped.roles), axis.unit, run.recognised(), anomalies.lines())
+                run.builder.close(_manifest(log, source, form, run, len(runs), axis, anomalies, wanted))
+            about = (source.name, form, source, dict(run.mapped.roles), axis.unit, run.recognised(), anomalies.lines())
             outcomes.append(Imported(*about, run.attempts, place, log.kind, run.number, len(runs)))
         for run, outcome in zip(chosen, outcomes, strict=True):
             if run.builder is not None and outcome.path is not None:
@@ -176,11 +177,11 @@ def imported(
     return outcomes
 
 
-def _tell_objective(mapped: Mapped, anomalies: Anomalies) -> None:
-    """Say why nothing got the role of the loss."""
-    if "loss" in mapped.roles or "loss" in mapped.sums:
+def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
+    """Say why nothing in any run got the role of the loss."""
+    if any("loss" in mapped.roles or "loss" in mapped.sums for mapped in every):
         return
-    objective = mapped.losses()[1]
+    objective = every[-1].losses()[1]
     if objective == OPPOSED:
         anomalies.note(
             "losses of players against each other", "each is kept under its name, for their sum need not fall"
@@ -195,26 +196,50 @@ def _place(target: Path | None, run: _Run, count: int, only: int | None) -> Path
     return target.with_name(f"{target.name}-{run.number}")
 
 
-def _read(rows: Iterable[LogRows], mapped: Mapped, axis: Axis, wanted: Request, stage: Path | None) -> list[_Run]:
-    """All the runs of a log; only what is wanted is written."""
+def _read(
+    windows: Iterable[list[LogRows]], log: Log, axis: Axis, wanted: Request, anomalies: Anomalies, stage: Path | None
+) -> list[_Run]:
+    """All the runs of a log; only what is wanted is written. Roles are given run by run, by the names that it has."""
     runs: list[_Run] = []
 
-    def begin() -> None:
+    def begin(names: list[str]) -> None:
         if runs and runs[-1].builder is not None:
             runs[-1].builder.pause()
         number = len(runs) + 1
         builder = _Builder(stage / str(number)) if stage is not None and wanted.run in (None, number) else None
-        runs.append(_Run(number, builder))
+        given = {role: name for role, name in wanted.given.items() if name in names}
+        runs.append(_Run(number, Mapped.of(names, log, given, anomalies, axis.roles), builder))
 
-    begin()
-    for pack in rows:
-        columns = mapped.columns(pack)
-        for placed in axis.place(pack):
-            if placed.begins and runs[-1].series:
-                begin()
-            runs[-1].attempts += placed.resumes
-            _take(placed, columns, mapped, runs[-1])
+    for packs in windows:
+        parts = [(pack, placed) for pack in packs for placed in axis.place(pack)]
+        for stretch in _stretches(parts):
+            if not runs or (stretch[0][1].begins and runs[-1].series):
+                begin(_names(stretch))
+            for pack, together in groupby(stretch, key=lambda part: part[0]):
+                columns = runs[-1].mapped.columns(pack)
+                for _, placed in together:
+                    runs[-1].attempts += placed.resumes
+                    _take(placed, columns, runs[-1])
     return runs
+
+
+def _stretches(parts: list[tuple[LogRows, Placed]]) -> list[list[tuple[LogRows, Placed]]]:
+    """Parts of a log, those of one run together."""
+    stretches: list[list[tuple[LogRows, Placed]]] = []
+    for pack, placed in parts:
+        if placed.begins or not stretches:
+            stretches.append([])
+        stretches[-1].append((pack, placed))
+    return stretches
+
+
+def _names(stretch: list[tuple[LogRows, Placed]]) -> list[str]:
+    """The names that have a value in some rows; if none has, those of the columns."""
+    there = (
+        name for pack, placed in stretch for name, column in pack.columns.items()
+        if np.any(column.is_valid().to_numpy(zero_copy_only=False)[placed.rows])
+    )  # fmt: skip
+    return list(dict.fromkeys(there)) or list(dict.fromkeys(name for pack, _ in stretch for name in pack.columns))
 
 
 def _chosen(runs: list[_Run], wanted: Request, source: Path) -> list[_Run]:
@@ -241,12 +266,12 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
         yield rows
 
 
-def _take(placed: Placed, columns: Mapping[str, tuple[str, pa.Array]], mapped: Mapped, run: _Run) -> None:
+def _take(placed: Placed, columns: Mapping[str, tuple[str, pa.Array]], run: _Run) -> None:
     take = pa.array(placed.rows)
     part: dict[str, pa.Array] = {}
     for series, (source, whole) in columns.items():
         # Speeds and times are often printed twice: only series with a role are noted.
-        anomalies = mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
+        anomalies = run.mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
         column = _last_of_each_step(whole.take(take), placed.steps, anomalies)
         there = column.is_valid().to_numpy(zero_copy_only=False)
         if there.any():
@@ -278,15 +303,15 @@ def _first_twice(steps: np.ndarray) -> int:
     return int(distinct[counts > 1][0])
 
 
-def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
+def _check_useful(axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
     """A log has a known series, or any other with a few points; one found in a folder also counts steps or epochs."""
-    known = {table.series_name(role) for role in _ROLES if mapped.knows(role)}
-    if any(known & set(run.series) for run in runs):
+    known = [{table.series_name(role) for role in _ROLES if run.mapped.knows(role)} for run in runs]
+    if any(names & set(run.series) for names, run in zip(known, runs, strict=True)):
         return
-    surely = not wanted.surely or axis.unit != "point" or mapped.losses()[0]
+    surely = not wanted.surely or axis.unit != "point" or any(run.mapped.losses()[0] for run in runs)
     if surely and any(series.points >= _FEW for run in runs for series in run.series.values()):
         return
-    names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
+    names = ", ".join(repr(name) for run in runs[:1] for name in list(run.mapped.series)[:20]) or "nothing"
     raise LogError(
         f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an "
         f"axis of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
@@ -353,11 +378,11 @@ def _manifest(
     form: str,
     run: _Run,
     runs: int,
-    mapped: Mapped,
     axis: Axis,
     anomalies: Anomalies,
     wanted: Request,
 ) -> dict[str, Any]:
+    mapped = run.mapped
     losses, objective = mapped.losses()
     roles = {**mapped.roles, **{role: " + ".join(parts) for role, parts in mapped.sums.items()}}
     return {

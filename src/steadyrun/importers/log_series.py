@@ -62,10 +62,19 @@ class Mapped:
     series: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], anomalies: Anomalies) -> Mapped:
+    def of(
+        cls,
+        names: Iterable[str],
+        log: Log,
+        given: Mapping[str, str],
+        anomalies: Anomalies,
+        axes: Mapping[str, str] | None = None,
+    ) -> Mapped:
+        """The roles of some names; `axes` has those of the axis, if it was chosen before."""
         there = list(names)
         _check_given(given, there)
         known = {role: name for role, name in log.roles.items() if role not in given and name in there}
+        known |= {role: name for role, name in (axes or {}).items() if role in _AXIS}
         roles, named = roles_of(there, {**known, **given}), frozenset({**known, **given})
         found = losses_of(there, roles).sums
         sums = {role: parts for role, parts in found.items() if role not in given and len(parts) > 1}
