@@ -14,7 +14,7 @@ from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, L
 from steadyrun.importers.loss_parts import losses_of
 from steadyrun.importers.series_roles import (
     EPOCH,
-    EPOCH_LENGTH,
+    HIDDEN,
     ROLES,
     STEP,
     TIME,
@@ -134,7 +134,7 @@ class Mapped:
         return list(dict.fromkeys([*totals, *parts])), found.objective
 
     def _axes(self) -> set[str]:
-        return {self.roles[role] for role in _AXIS if role in self.roles} | {EPOCH_LENGTH}
+        return {self.roles[role] for role in _AXIS if role in self.roles} | HIDDEN
 
 
 def _check_given(given: Mapping[str, str], there: list[str]) -> None:

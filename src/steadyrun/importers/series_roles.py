@@ -94,6 +94,15 @@ STEP, EPOCH, TIME = "step", "epoch", "time"
 EPOCH_LENGTH = "steps_per_epoch"
 """A column with the number of steps in an epoch, from a format that knows it: steps are counted through all epochs."""
 
+RUN_COUNT, STARTS = "count_of_runs", "starts_of_the_program"
+"""Columns from a format that reads them off the lines between rows: which run it is, and how often it was started."""
+HIDDEN = frozenset({EPOCH_LENGTH, RUN_COUNT, STARTS})
+RUN_COUNTERS = frozenset({
+    "fold", "cv_fold", "fold_id", "fold_idx", "kfold", "k_fold", "seed", "random_seed", "trial", "trial_id", "run",
+    "run_id", "repeat", "repetition", "replicate", "stage",
+})  # fmt: skip
+"""What counts above the epochs: if it changes and the steps are at their start again, another run begins."""
+
 ROLES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         "global_step", "train_global_step", "trainer_global_step", "iteration", "iter", "num_updates", "step", "steps",
