@@ -5,8 +5,8 @@ seen any report wrote where it comes from, what is wrong with it, and some point
 repository, commit and path of each.
 
 Read rightly: the number of runs is right, and every series that was read off by hand is there with its points and its
-first and last values, in one run or in all of them one after the other. Judged rightly: a healthy log is called healthy, a faulty one fault or suspect. If the reason
-is right is for a reader to say: the page shows both.
+first and last values, in one run or in all of them one after the other. Judged rightly: a healthy log is called
+healthy, a faulty one fault or suspect. If the reason is right is for a reader to say: the page shows both.
 
 python benchmarks/reallogs.py FOLDER [FOLDER …] [--page]     folders of such folders, such as tuning and frozen
 """

@@ -110,3 +110,39 @@ def test_rows_without_ends_of_line(joint: str, tmp_path: Path) -> None:
 )
 def test_a_line_that_is_one_row(line: str) -> None:
     assert separate(line) == [line]
+
+
+def by_turns(*starts: int) -> str:
+    """Processes that print every hundredth step, the one or the other sometimes twice in a row."""
+    turns = [index for turn in range(60) for index in range(len(starts)) for _ in range(1 + (turn % 7 == index))]
+    at, lines = list(starts), []
+    for index in turns:
+        at[index] += 100
+        epoch, step = divmod(at[index], 3700)
+        lines.append(f"(epoch: {epoch}, iters: {step}, time: 0.5) D_A: 0.{index}1 G_A: 0.5 idt_A: 0.1\n")
+    return "".join(lines)
+
+
+def test_processes_that_write_by_turns_are_runs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(by_turns(15_000, 3_700))
+    far, near = runs(tmp_path / "a.txt")
+    for run, value in ((far, 0.01), (near, 0.11)):
+        (series,) = (each for each in run.series if each.name == "D_A")
+        assert (series.low, series.high, series.points) == (value, value, series.points)
+        assert series.points > 60
+        assert run.attempts == 1
+    assert any(line.startswith("2 processes wrote by turns") for line in far.odd)
+
+
+def test_processes_are_written_to_folders_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(by_turns(15_000, 3_700))
+    (place,) = places(tmp_path / "a.txt")
+    both = import_runs(place, tmp_path / "run", Request())
+    assert [run.path and run.path.name for run in both] == ["run-1", "run-2"]
+    (second,) = import_runs(place, tmp_path / "one", Request(run=2))
+    assert second.points == both[1].points
+
+
+def test_ranks_of_one_training_stay_together(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(by_turns(3_700, 3_800))
+    assert len(runs(tmp_path / "a.txt")) == 1
