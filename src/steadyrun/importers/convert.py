@@ -156,7 +156,8 @@ def _read(
         rows = processes.apart(packs)
         if not readings:
             only = wanted.run if len(rows) == 1 else None
-            places = [None if stage is None else stage / str(index) for index in range(len(rows))]
+            folders = [f"{index}" if len(rows) > 1 else "" for index in range(len(rows))]
+            places = [None if stage is None else stage / folder for folder in folders]
             axes = [Axis.of(each, roles, anomalies) for each in rows]
             readings = [
                 _Reading(axis, log, wanted.given, only, place) for axis, place in zip(axes, places, strict=True)
