@@ -181,10 +181,20 @@ def roles_of(names: Iterable[str], given: Mapping[str, str] | None = None) -> di
             continue
         fits = [(name_rank, index, name) for index, name in enumerate(there)
                 if name not in taken and (name_rank := rank(role, name)) is not None]  # fmt: skip
-        if fits:
-            chosen[role] = min(fits)[2]
-            taken.add(chosen[role])
+        best = min(fits)[2] if fits else _by_last_word(role, [name for name in there if name not in taken])
+        if best is not None:
+            chosen[role] = best
+            taken.add(best)
     return chosen
+
+
+def _by_last_word(role: str, names: list[str]) -> str | None:
+    """The only name whose path ends in what the table has: `info/learner/default_policy/learner_stats/total_loss`."""
+    if role not in ("loss", "lr", "grad_norm"):
+        return None
+    ends = [name for name in names if "/" in name and _flat(name.rpartition("/")[2]) in _ORDER[role]]
+    ends = [name for name in ends if not {_flat(part) for part in name.split("/")[:-1]} & (HELD_OUT | PARTS)]
+    return ends[0] if len(ends) == 1 else None
 
 
 def series_name(role: str) -> str:
