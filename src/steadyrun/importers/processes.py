@@ -105,4 +105,5 @@ class Processes:
         """Steps, counted through the epochs if the log has them."""
         assert self.axis is not None
         steps, epochs = floats(rows, self.axis.roles[STEP]), floats(rows, self.axis.roles.get(EPOCH))
-        return np.where(np.isfinite(epochs), epochs * self.length + steps, steps)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite counts belong to no process
+            return np.where(np.isfinite(epochs), epochs * self.length + steps, steps)
