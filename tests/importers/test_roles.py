@@ -98,6 +98,7 @@ def test_the_entropy_of_a_policy_is_no_loss() -> None:
     (["learner/a/total_loss", "learner/b/total_loss"], None),  # whose is it?
     (["learner/aux/loss"], None),
     (["worker/eval/loss"], None),
+    (["actor/loss"], None),
     (["learner/a/total_loss", "loss"], "loss"),
 ])  # fmt: skip
 def test_the_last_word_of_a_path_counts_if_it_is_the_only_one(names: list[str], loss: str | None) -> None:

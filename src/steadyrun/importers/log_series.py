@@ -128,7 +128,7 @@ class Mapped:
 
     def losses(self) -> tuple[list[str], str]:
         """The series that are losses or parts of one, totals first, and what the objective is."""
-        found = losses_of(self.series, self.roles)
+        found = losses_of(self.series, {role: name for role, name in self.roles.items() if name in self.series})
         totals = [role for role in ("loss", "val_loss") if role in self.roles or role in self.sums]
         parts = [self.series[name] for name in found.names]
         return list(dict.fromkeys([*totals, *parts])), found.objective

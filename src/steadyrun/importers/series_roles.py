@@ -43,6 +43,7 @@ PARTS = frozenset({
     "content", "contrastive", "policy", "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial",
     "target", "count", "class", "reward",
 })  # fmt: skip
+_PLAYERS = frozenset({"actor", "critic", "generator", "discriminator"})  # whose loss need not fall
 _SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 
 
@@ -193,7 +194,8 @@ def _by_last_word(role: str, names: list[str]) -> str | None:
     if role not in ("loss", "lr", "grad_norm"):
         return None
     ends = [name for name in names if "/" in name and _flat(name.rpartition("/")[2]) in _ORDER[role]]
-    ends = [name for name in ends if not {_flat(part) for part in name.split("/")[:-1]} & (HELD_OUT | PARTS)]
+    other = HELD_OUT | PARTS | _PLAYERS if role == "loss" else HELD_OUT
+    ends = [name for name in ends if not {_flat(part) for part in name.split("/")[:-1]} & other]
     return ends[0] if len(ends) == 1 else None
 
 
