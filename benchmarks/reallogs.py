@@ -5,8 +5,8 @@ seen any report wrote where it comes from, what is wrong with it, and some point
 repository, commit and path of each.
 
 Read rightly: the number of runs is right, and every series that was read off by hand is there with its points and its
-first and last values. Judged rightly: a healthy log is called healthy, a faulty one fault or suspect. If the reason
-is right is for a reader to say: the page shows both.
+first and last values, in one run or in all of them one after the other. Judged rightly: a healthy log is called
+healthy, a faulty one fault or suspect. If the reason is right is for a reader to say: the page shows both.
 
 python benchmarks/reallogs.py FOLDER [FOLDER …] [--page]     folders of such folders, such as tuning and frozen
 """
@@ -63,7 +63,7 @@ def found(folder: Path) -> Found:
     with tempfile.TemporaryDirectory() as space:
         command = [sys.executable, "-m", "steadyrun", "import", str(log), "--out", space]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        runs = sorted(path for path in Path(space).iterdir() if not path.name.startswith("."))
+        runs = sorted((path for path in Path(space).iterdir() if not path.name.startswith(".")), key=_number)
         if not runs:
             return Found(folder.name, label, "not read", done.stderr.strip().splitlines()[0][:200], ("not read",))
         reports = [steadyrun.check(run) for run in runs]
@@ -83,14 +83,36 @@ def _misread(runs: list[Path], label: dict[str, Any]) -> Iterator[str]:
     views = [steadyrun.open_run(run) for run in runs]
     names = dict.fromkeys(name for view in views for name in view.names())
     for name, facts in label.get("series", {}).items():
-        candidates = [ROLES[name]] if name in ROLES else names
-        if not any(_fits(_values(views, each), facts) for each in candidates):
+        candidates = [ROLES[name]] if name in ROLES else list(names)
+        stretches = [views, *([view] for view in views)]
+        read = [_values(stretch, each) for stretch in stretches for each in candidates]
+        read += [_axis(stretch) for stretch in stretches if name in _counted(views[0])]
+        if not any(_fits(values, facts) for values in read):
             yield f"{name}: not with {facts}"
 
 
+def _number(run: Path) -> int:
+    return int(json.loads((run / "manifest.json").read_text())["imported"]["run"])
+
+
 def _values(views: list[RunView], name: str) -> list[float]:
-    """The values of a series in all runs of a log, one after the other, as a person reads them down the file."""
+    """The values of a series in some runs of a log, one after the other, as a person reads them down the file."""
     return [float(value) for view in views if name in view.names() for value in view.series(name).values]
+
+
+def _counted(view: RunView) -> set[str]:
+    """What the steps of a log are called in it, with and without the section."""
+    names = [name for role, name in view.manifest["imported"]["roles"].items() if role in ("step", "epoch")]
+    return {*names, *(name.rpartition("/")[2] for name in names)}
+
+
+def _axis(views: list[RunView]) -> list[float]:
+    """The steps of some runs, for a fact about what the log counts."""
+    return [float(step) for view in views for step in _steps(view)]
+
+
+def _steps(view: RunView) -> list[int]:
+    return sorted({int(step) for name in view.names() for step in view.series(name).steps})
 
 
 def _fits(values: list[float], facts: dict[str, Any]) -> bool:

@@ -144,7 +144,6 @@ def test_thresholds_are_changed_here_or_in_a_file() -> None:
     [
         (["nowhere"], "nowhere is not a folder", "runs near it: bad-init, healthy"),
         (["helthy"], "helthy is not a folder", "runs near it: healthy"),
-        (["."], ". is not a run directory: it has no manifest.json", "runs near it: bad-init, healthy"),
         (["healthy/metrics"], "healthy/metrics is not a run directory", "runs near it: healthy"),
         (["empty"], "empty is not a run directory", "steadyrun check --help"),
         (["healthy", "--after", "empty"], "empty is not a run directory", "steadyrun check --help"),
@@ -176,9 +175,24 @@ def test_a_hostile_folder_name_is_only_shown() -> None:
     assert result.exit_code == 0
     assert r"\x1b[31m[red]x\u202e (finished" in result.stdout
     assert "\x1b" not in result.stdout
-    wrong = check(".")
-    assert r"\x1b[31m[red]x\u202e" in wrong.stderr
-    assert "\x1b" not in wrong.stderr
+    listed = check(".")
+    assert r"\x1b[31m[red]x\u202e" in listed.stdout
+    assert "\x1b" not in listed.stdout
+
+
+@pytest.mark.usefixtures("_few")
+def test_a_folder_of_runs_is_listed() -> None:
+    result = check(".")
+    assert result.exit_code == 1
+    assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == ["bad-init", "healthy"]
+    assert "check . --run 1" in result.stderr
+    chosen = check(".", "--run", "2")
+    assert (chosen.exit_code, chosen.stdout) == (0, check("healthy").stdout)
+    assert [json.loads(line)["verdict"] for line in check(".", "--json").stdout.splitlines()] == ["fault", "healthy"]
+    for arguments, problem in ((["--run", "3"], "there is no run 3"), (["--junit"], "--junit takes one")):
+        refused = check(".", *arguments)
+        assert refused.exit_code == 2
+        assert problem in refused.stderr
 
 
 def test_help_teaches_by_example() -> None:

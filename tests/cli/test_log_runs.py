@@ -121,3 +121,16 @@ def test_a_resume_is_one_run() -> None:
     assert "1 runs" not in typed("check", "train.log").stdout
     assert typed("import", "train.log", "--name", "mine").exit_code == 0
     assert len(steadyrun.open_run("experiments/mine").events("resume")) == 1
+
+
+def test_a_chosen_run_is_compared_with_its_number() -> None:
+    shown = typed("check", "train.log", "--run", "2")
+    assert "check NEW_RUN --after train.log --run 2" in shown.stdout
+    Path("fixed.log").write_text(rows(HEALTHY))
+    compared = typed("check", "fixed.log", "--after", "train.log", "--run", "2")
+    assert compared.exit_code == 0
+    assert "compared with" in compared.stdout
+
+
+def test_a_trial_keeps_nothing_with_a_log() -> None:
+    assert "--run train.log" not in typed("check", "train.log", "--run", "1").stdout

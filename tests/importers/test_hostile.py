@@ -139,6 +139,14 @@ def test_hostile_names_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "run"]
 
 
+def test_a_loss_with_a_name_that_is_too_long(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "val_" + "loss_" * 100: 1.0, "valid_loss_" + "epoch " * 50: 1.0, "a": 1.0} for step in range(9)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert sorted(points(tmp_path / "a.jsonl")) == ["a"]
+
+
 def test_deeply_nested_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
     (tmp_path / "a.jsonl").write_text('{"step": 1, "loss": 2}\n' + "[" * 100_000 + "\n" + '{"step": 2, "loss": 2}\n')

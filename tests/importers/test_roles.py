@@ -90,3 +90,16 @@ def test_every_role_but_the_axes_is_a_series() -> None:
 def test_the_entropy_of_a_policy_is_no_loss() -> None:
     names = ["step", "policy_loss", "value_loss", "entropy_loss"]
     assert set(roles_of(names)) == {"step"}
+
+
+@pytest.mark.parametrize(("names", "loss"), [
+    (["info/learner/default_policy/learner_stats/total_loss", "info/learner/default_policy/learner_stats/vf_loss"],
+     "info/learner/default_policy/learner_stats/total_loss"),
+    (["learner/a/total_loss", "learner/b/total_loss"], None),  # whose is it?
+    (["learner/aux/loss"], None),
+    (["worker/eval/loss"], None),
+    (["actor/loss"], None),
+    (["learner/a/total_loss", "loss"], "loss"),
+])  # fmt: skip
+def test_the_last_word_of_a_path_counts_if_it_is_the_only_one(names: list[str], loss: str | None) -> None:
+    assert roles_of(names).get("loss") == loss

@@ -19,10 +19,12 @@ from steadyrun.cli.log_input import (
     DeclareOption,
     FormatOption,
     LogOptions,
+    LogRun,
     MapOption,
     RunOption,
     is_log,
     log_runs,
+    run_folders,
     run_of,
 )
 from steadyrun.cli.messages import as_typed, fail, no_run, say
@@ -45,7 +47,7 @@ class FailOn(StrEnum):
 
 
 def check(
-    run: Annotated[str, typer.Argument(help="The run directory, or a log of another tool.")],
+    run: Annotated[str, typer.Argument(help="The run directory, a log of another tool, or a folder of either.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (docs/report.md).")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
@@ -83,8 +85,8 @@ def check(
     with its numbers, its limits and its fix. Works on finished, crashed,
     killed and running runs, and leaves report.json in the run directory. A
     log of another tool (see steadyrun import) is imported on the fly. A log
-    or a folder of logs that holds several runs is listed, a line for each;
-    --run shows one of them. The exit code is the worst, and --json prints
+    or a folder that holds several runs is listed, a line for each; --run
+    shows one of them. The exit code is the worst, and --json prints
     one object on each line.
 
     \b
@@ -114,10 +116,13 @@ def check(
         with ExitStack() as stack:
             older = None if after is None else stack.enter_context(run_of(after, given))
             logged = not followed and is_log(run)
-            _check_given(given, not logged and older == after)
+            folders = [] if followed else run_folders(run)
+            _check_given(replace(given, run=None) if folders else given, not logged and older == after)
             checking = _Checking(run, form, _limits(assignments or []), go_on, older)
             if logged:
                 code = checking.log(given)
+            elif folders:
+                code = checking.folder(folders, given.run)
             else:
                 code = (checking.follow(interval, wait, until_fault) if followed else checking.once()).exit_code
     except RunDirectoryError as problem:
@@ -135,6 +140,11 @@ def _check_given(given: LogOptions, no_log: bool) -> None:
         raise UsageError(
             "--format, --map, --declare and --run are for logs of other tools, and none is given: leave them out"
         )
+
+
+def _no_run(path: str, count: int, number: int | None) -> LogError:
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return LogError(f"{path} holds {runs}: there is no run {number}. Leave --run out to list them.")
 
 
 def _offer_replay(run: Path) -> None:
@@ -166,24 +176,55 @@ class _Checking:
         compared = self._comparing()
         judged = []
         for each in log_runs(self.run, given):
-            if given.run in (None, each.number):
-                report = None if each.problem else replace(self._walk(each.path), run=self.run)
+            alone = self.after is not None and each.number == 1  # --run may mean the log that it is compared with
+            if given.run in (None, each.number) or alone:
+                report = (
+                    None if each.problem else replace(self._walk(each.path), run=self.run, again=self._again(given))
+                )
                 judged.append(Judged(each, report))
+        if each.number > 1 and given.run is not None:
+            judged = [one for one in judged if one.run.number == given.run]
         if not judged:
-            count = "1 run" if each.number == 1 else f"{each.number} runs"
-            raise LogError(f"{self.run} holds {count}: there is no run {given.run}. Leave --run out to list them.")
-        alone = judged[0].report if len(judged) == 1 else None
-        if alone is not None:
+            raise _no_run(self.run, each.number, given.run)
+        only = judged[0].report if len(judged) == 1 else None
+        if only is not None:
             say(f"{judged[0].run.source} is a log ({judged[0].run.title}): imported for this check alone")
             for line in judged[0].run.odd:
                 say(f"  odd: {line}")
-            output.tell(self.form, alone, compared(alone))
-            return alone.exit_code
-        if self.form in {"junit", "markdown"} or self.after is not None:
-            option = "--after" if self.after is not None else f"--{self.form}"
-            raise UsageError(f"{self.run} holds {len(judged)} runs, and {option} takes one: choose it with --run N")
+            output.tell(self.form, only, compared(only))
+            return only.exit_code
+        self._check_several(len(judged))
         show(self.form, judged, self.run)
         return exit_code(judged)
+
+    def folder(self, runs: list[Path], number: int | None) -> int:
+        """Judge every run of a folder of run directories, or the one that is chosen; the exit code."""
+        from steadyrun.cli.run_list import Judged, exit_code, show
+
+        if number is not None and number > len(runs):
+            raise _no_run(self.run, len(runs), number)
+        if number is not None or len(runs) == 1:
+            return replace(self, run=str(runs[(number or 1) - 1])).once().exit_code
+        self._check_several(len(runs))
+        folder = Path(self.run).expanduser()
+        judged = []
+        for each, path in enumerate(runs, start=1):
+            about = LogRun(each, str(path.relative_to(folder)), str(path), str(path))
+            try:
+                judged.append(Judged(about, self._walk(str(path))))
+            except RunDirectoryError as problem:
+                judged.append(Judged(replace(about, problem=str(problem)), None))
+        show(self.form, judged, self.run)
+        return exit_code(judged)
+
+    def _check_several(self, count: int) -> None:
+        if self.form in {"junit", "markdown"} or self.after is not None:
+            option = "--after" if self.after is not None else f"--{self.form}"
+            raise UsageError(f"{self.run} holds {count} runs, and {option} takes one: choose it with --run N")
+
+    def _again(self, given: LogOptions) -> str:
+        """What to type when a run that was chosen out of a log is mended; "" if the log is the run."""
+        return "" if given.run is None else f"check NEW_RUN --after {shlex.quote(self.run)} --run {given.run}"
 
     def once(self) -> Report:
         compared = self._comparing()

@@ -42,6 +42,9 @@ RunOption = Annotated[
 ]
 
 
+_MOST_RUNS = 1_000  # of a folder, that are listed
+
+
 @dataclass(frozen=True)
 class LogOptions:
     """What the command line says about a log."""
@@ -101,6 +104,13 @@ def is_log(path_given: str) -> bool:
     return path.exists() and not _is_meant_as_run(path)
 
 
+def run_folders(path_given: str) -> list[Path]:
+    """The run directories in a folder that is not one itself."""
+    path = Path(path_given).expanduser()
+    inside = path.is_dir() and not is_run(path) and _is_meant_as_run(path)
+    return [run for run in runs_near(path, most=_MOST_RUNS) if path in run.parents] if inside else []
+
+
 @contextmanager
 def run_of(path_given: str, given: LogOptions) -> Iterator[str]:
     """The run directory at a path; if a log of one run lies there, one made of it for the time of the command."""
@@ -114,7 +124,7 @@ def run_of(path_given: str, given: LogOptions) -> Iterator[str]:
         raise LogError(f"{path_given} holds {len(locations)} logs. Give one of them, such as {locations[0].path}.")
     with _ended_cleanly(), tempfile.TemporaryDirectory(prefix="steadyrun-") as folder:
         target = Path(folder) / folder_name(locations[0].name)
-        import_place(locations[0], target, given.roles, given.declared)
+        import_place(locations[0], target, given.roles, given.declared, given.run)
         yield str(target)
 
 

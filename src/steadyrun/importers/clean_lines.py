@@ -99,7 +99,7 @@ def plain(line: str) -> str:
 
 
 def _without_last_word(line: str, number: int, anomalies: Anomalies) -> str:
-    if line.rstrip().endswith(("}", "]", ")", "|")) or _WHOLE.search(line):  # closed: nothing is missing
+    if line.rstrip().endswith(("}", "]", ")", "|", "%")) or _WHOLE.search(line):  # closed: nothing is missing
         return line
     anomalies.note("a last line without an end", "its last word is left out, for it may be cut off", f"line {number:,}")
     match = _UP_TO_LAST_WORD.match(line)

@@ -1,15 +1,12 @@
-"""Run directories out of a log: staged beside their places, and renamed into them when they are whole."""
+"""Run directories out of a log: its rows get series and steps, and are written run by run."""
 
 from __future__ import annotations
 
-import glob
-import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,68 +19,11 @@ from steadyrun.importers import series_roles as table
 from steadyrun.importers.log_rows import MOST_ROWS, Anomalies, Log, LogRows
 from steadyrun.importers.log_series import Mapped, RecognisedSeries
 from steadyrun.importers.loss_parts import NONE, OPPOSED
+from steadyrun.importers.processes import Processes
+from steadyrun.importers.staging import check_target, put, staged
 from steadyrun.importers.step_axis import Axis, Placed
-from steadyrun.store.layout import SCHEMA, read_manifest
+from steadyrun.store.layout import SCHEMA
 from steadyrun.store.writer import RunWriter
-
-
-def _sweep(target: Path) -> None:
-    """Take away what imports that were killed left beside a target."""
-    for left in target.parent.glob(f".importing-*-{glob.escape(target.name)}"):
-        process = left.name.split("-")[1]
-        if process.isdecimal() and (int(process) == os.getpid() or not _runs(int(process))):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it runs, and is somebody else's
-        return True
-    return True
-
-
-@contextmanager
-def staged(target: Path) -> Iterator[Path]:
-    """A folder beside the target; nothing of it stays."""
-    stage = target.with_name(f".importing-{os.getpid()}-{target.name}"[:200])
-    try:
-        stage.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target)
-        stage.mkdir()
-        yield stage
-    except OSError as problem:
-        raise LogError(f"cannot write {target}: {problem}. Choose another folder.") from problem
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-
-
-def _put(folder: Path, target: Path) -> None:
-    """Give a staged folder its place; one that is there already is replaced."""
-    if not target.exists():
-        folder.rename(target)
-        return
-    old = target.with_name(f".replaced-{os.getpid()}-{target.name}"[:200])
-    target.rename(old)
-    folder.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def check_target(target: Path, source: Path) -> None:
-    """A folder is written anew only if it was imported from a log of the same name."""
-    if not target.exists():
-        return
-    try:
-        manifest = read_manifest(target) if target.is_dir() else {}
-    except (OSError, ValueError):
-        manifest = {}
-    about = manifest.get("imported")
-    if manifest.get("state") == "imported" and isinstance(about, dict) and about.get("source") == source.name:
-        return
-    raise LogError(f"{target} is there already, and was not imported from {source.name}. Choose another folder.")
-
 
 _SERIES_WITH_ROLE = frozenset(table.series_name(role) for role in table.ROLES)
 _LOOK_AHEAD = 8  # packs of rows in which the names are looked for before any is given a role
@@ -126,6 +66,8 @@ class _Run:
     """One run while the log is read."""
 
     number: int
+    mapped: Mapped
+    unit: str  # of its steps
     builder: _Builder | None
     series: dict[str, RecognisedSeries] = field(default_factory=dict)
     attempts: int = 1
@@ -149,38 +91,40 @@ def imported(
     log: Log, source: Path, form: str, wanted: Request, anomalies: Anomalies, target: Path | None
 ) -> list[Imported]:
     """Read a log to its end, into `target` if there is one; of several runs, the second into `target-2`."""
-    packs = iter(log.rows)
+    packs = _bounded(log.rows, source)
     ahead = list(islice(packs, _LOOK_AHEAD))
     names = list(dict.fromkeys(name for rows in ahead for name in rows.columns))
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
-    axis = Axis.of(ahead, {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles, anomalies)
-    rows = _bounded(chain(ahead, packs), source)
-    _tell_objective(mapped, anomalies)
+    roles = {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles
+    windows = chain([ahead], ([pack] for pack in packs))
     with nullcontext() if target is None else staged(target) as stage:
-        runs = _read(rows, mapped, axis, wanted, stage)
-        _check_useful(mapped, axis, runs, source, wanted)
+        runs = _read(windows, roles, log, wanted, anomalies, stage)
+        if not runs:
+            raise LogError(f"{source}: no row has a usable step")
+        _tell_objective([run.mapped for run in runs], anomalies)
+        _check_useful(runs, source, wanted)
         chosen = _chosen(runs, wanted, source)
         outcomes = []
         for run in chosen:
             place = _place(target, run, len(runs), wanted.run)
             if run.builder is not None and place is not None:
                 check_target(place, source)
-                run.builder.close(_manifest(log, source, form, run, len(runs), mapped, axis, anomalies, wanted))
-            about = (source.name, form, source, dict(mapped.roles), axis.unit, run.recognised(), anomalies.lines())
+                run.builder.close(_manifest(log, source, form, run, len(runs), anomalies, wanted))
+            about = (source.name, form, source, dict(run.mapped.roles), run.unit, run.recognised(), anomalies.lines())
             outcomes.append(Imported(*about, run.attempts, place, log.kind, run.number, len(runs)))
         for run, outcome in zip(chosen, outcomes, strict=True):
             if run.builder is not None and outcome.path is not None:
-                _put(run.builder.root, outcome.path)
+                put(run.builder.root, outcome.path)
     return outcomes
 
 
-def _tell_objective(mapped: Mapped, anomalies: Anomalies) -> None:
-    """Say why nothing got the role of the loss."""
-    if "loss" in mapped.roles or "loss" in mapped.sums:
+def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:
+    """Say why nothing in any run got the role of the loss."""
+    if any("loss" in mapped.roles or "loss" in mapped.sums for mapped in every):
         return
-    objective = mapped.losses()[1]
+    objective = every[-1].losses()[1]
     if objective == OPPOSED:
         anomalies.note(
             "losses of players against each other", "each is kept under its name, for their sum need not fall"
@@ -195,26 +139,87 @@ def _place(target: Path | None, run: _Run, count: int, only: int | None) -> Path
     return target.with_name(f"{target.name}-{run.number}")
 
 
-def _read(rows: Iterable[LogRows], mapped: Mapped, axis: Axis, wanted: Request, stage: Path | None) -> list[_Run]:
-    """All the runs of a log; only what is wanted is written."""
-    runs: list[_Run] = []
-
-    def begin() -> None:
-        if runs and runs[-1].builder is not None:
-            runs[-1].builder.pause()
-        number = len(runs) + 1
-        builder = _Builder(stage / str(number)) if stage is not None and wanted.run in (None, number) else None
-        runs.append(_Run(number, builder))
-
-    begin()
-    for pack in rows:
-        columns = mapped.columns(pack)
-        for placed in axis.place(pack):
-            if placed.begins and runs[-1].series:
-                begin()
-            runs[-1].attempts += placed.resumes
-            _take(placed, columns, mapped, runs[-1])
+def _read(
+    windows: Iterable[list[LogRows]],
+    roles: dict[str, str],
+    log: Log,
+    wanted: Request,
+    anomalies: Anomalies,
+    stage: Path | None,
+) -> list[_Run]:
+    """All the runs of a log; only what is wanted is written. Of processes that take turns, one after the other."""
+    readings: list[_Reading] = []
+    processes = Processes()
+    for packs in windows:
+        if not readings:
+            processes = Processes.of(packs, Axis.of(packs, roles, Anomalies()), anomalies)
+        rows = processes.apart(packs)
+        if not readings:
+            only = wanted.run if len(rows) == 1 else None
+            folders = [f"{index}" if len(rows) > 1 else "" for index in range(len(rows))]
+            places = [None if stage is None else stage / folder for folder in folders]
+            axes = [Axis.of(each, roles, anomalies) for each in rows]
+            readings = [
+                _Reading(axis, log, wanted.given, only, place) for axis, place in zip(axes, places, strict=True)
+            ]
+        for reading, each in zip(readings, rows, strict=True):
+            reading.take(each)
+    runs = [run for reading in readings for run in reading.runs]
+    for number, run in enumerate(runs, start=1):
+        run.number = number
     return runs
+
+
+@dataclass
+class _Reading:
+    """What one process wrote, run by run. Roles are given to each run by the names that it has."""
+
+    axis: Axis
+    log: Log
+    given: Mapping[str, str]
+    only: int | None  # the run that is written; all of them if none is named
+    stage: Path | None
+    runs: list[_Run] = field(default_factory=list)
+
+    def take(self, packs: list[LogRows]) -> None:
+        for stretch in _stretches([(pack, placed) for pack in packs for placed in self.axis.place(pack)]):
+            if not self.runs or (stretch[0][1].begins and self.runs[-1].series):
+                self._begin(_names(stretch))
+            run = self.runs[-1]
+            for pack, together in groupby(stretch, key=lambda part: part[0]):
+                columns = run.mapped.columns(pack)
+                for _, placed in together:
+                    run.attempts += placed.resumes
+                    _take(placed, columns, run)
+
+    def _begin(self, names: list[str]) -> None:
+        if self.runs and self.runs[-1].builder is not None:
+            self.runs[-1].builder.pause()
+        number = len(self.runs) + 1
+        given = {role: name for role, name in self.given.items() if name in names}
+        mapped = Mapped.of(names, self.log, given, self.axis.anomalies, self.axis.roles)
+        written = self.stage if self.only in (None, number) else None
+        builder = None if written is None else _Builder(written / str(number))
+        self.runs.append(_Run(number, mapped, self.axis.unit, builder))
+
+
+def _stretches(parts: list[tuple[LogRows, Placed]]) -> list[list[tuple[LogRows, Placed]]]:
+    """Parts of a log, those of one run together."""
+    stretches: list[list[tuple[LogRows, Placed]]] = []
+    for pack, placed in parts:
+        if placed.begins or not stretches:
+            stretches.append([])
+        stretches[-1].append((pack, placed))
+    return stretches
+
+
+def _names(stretch: list[tuple[LogRows, Placed]]) -> list[str]:
+    """The names that have a value in some rows; if none has, those of the columns."""
+    there = (
+        name for pack, placed in stretch for name, column in pack.columns.items()
+        if np.any(column.is_valid().to_numpy(zero_copy_only=False)[placed.rows])
+    )  # fmt: skip
+    return list(dict.fromkeys(there)) or list(dict.fromkeys(name for pack, _ in stretch for name in pack.columns))
 
 
 def _chosen(runs: list[_Run], wanted: Request, source: Path) -> list[_Run]:
@@ -241,12 +246,12 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
         yield rows
 
 
-def _take(placed: Placed, columns: Mapping[str, tuple[str, pa.Array]], mapped: Mapped, run: _Run) -> None:
+def _take(placed: Placed, columns: Mapping[str, tuple[str, pa.Array]], run: _Run) -> None:
     take = pa.array(placed.rows)
     part: dict[str, pa.Array] = {}
     for series, (source, whole) in columns.items():
         # Speeds and times are often printed twice: only series with a role are noted.
-        anomalies = mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
+        anomalies = run.mapped.anomalies if series in _SERIES_WITH_ROLE else Anomalies()
         column = _last_of_each_step(whole.take(take), placed.steps, anomalies)
         there = column.is_valid().to_numpy(zero_copy_only=False)
         if there.any():
@@ -278,15 +283,15 @@ def _first_twice(steps: np.ndarray) -> int:
     return int(distinct[counts > 1][0])
 
 
-def _check_useful(mapped: Mapped, axis: Axis, runs: list[_Run], source: Path, wanted: Request) -> None:
+def _check_useful(runs: list[_Run], source: Path, wanted: Request) -> None:
     """A log has a known series, or any other with a few points; one found in a folder also counts steps or epochs."""
-    known = {table.series_name(role) for role in _ROLES if mapped.knows(role)}
-    if any(known & set(run.series) for run in runs):
+    known = [{table.series_name(role) for role in _ROLES if run.mapped.knows(role)} for run in runs]
+    if any(names & set(run.series) for names, run in zip(known, runs, strict=True)):
         return
-    surely = not wanted.surely or axis.unit != "point" or mapped.losses()[0]
+    surely = not wanted.surely or runs[0].unit != "point" or any(run.mapped.losses()[0] for run in runs)
     if surely and any(series.points >= _FEW for run in runs for series in run.series.values()):
         return
-    names = ", ".join(repr(name) for name in list(mapped.series)[:20]) or "nothing"
+    names = ", ".join(repr(name) for run in runs[:1] for name in list(run.mapped.series)[:20]) or "nothing"
     raise LogError(
         f"{source}: no series looks like a loss, a learning rate or a gradient norm, and none has {_FEW} points on an "
         f"axis of steps or epochs. It has {names}. Name one of them, such as --map loss=NAME "
@@ -353,11 +358,10 @@ def _manifest(
     form: str,
     run: _Run,
     runs: int,
-    mapped: Mapped,
-    axis: Axis,
     anomalies: Anomalies,
     wanted: Request,
 ) -> dict[str, Any]:
+    mapped = run.mapped
     losses, objective = mapped.losses()
     roles = {**mapped.roles, **{role: " + ".join(parts) for role, parts in mapped.sums.items()}}
     return {
@@ -370,7 +374,7 @@ def _manifest(
             "run": run.number,
             "runs": runs,
             "time": time.time(),
-            "step_unit": axis.unit,
+            "step_unit": run.unit,
             "loss_kind": log.kind,
             "roles": {
                 role: name for role, name in roles.items() if role in _AXES or table.series_name(role) in run.series

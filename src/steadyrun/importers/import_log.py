@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from steadyrun.errors import LogError
-from steadyrun.importers.convert import Imported, Request, check_target, imported
+from steadyrun.importers.convert import Imported, Request, imported
 from steadyrun.importers.log_files import LogPlace, misnamed, places
 from steadyrun.importers.log_rows import Anomalies
+from steadyrun.importers.staging import check_target
 
 if TYPE_CHECKING:
     from steadyrun.panels.board import RunView

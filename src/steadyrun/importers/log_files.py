@@ -16,30 +16,20 @@ from steadyrun.importers.log_rows import FileSample, Format
 from steadyrun.store.layout import MANIFEST
 
 _LOGS = {
-    ".log",
-    ".txt",
-    ".out",
-    ".csv",
-    ".tsv",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".parquet",
-    ".wandb",
-    ".db",
-    ".err",
-    ".sqlite",
-    ".sqlite3",
-}
+    ".log", ".txt", ".md", ".out", ".err", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".db",
+    ".sqlite", ".sqlite3",
+}  # fmt: skip
 _NO_LOGS = re.compile(
     r"^(?:wandb-summary|wandb-metadata|config|args|params|hparams|tokenizer\w*+|vocab|merges|special_tokens_map|generation_config|"
     r"preprocessor_config|adapter_config|training_args|all_results|train_results|eval_results|package(?:-lock)?|"
-    r"requirements\w*+|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
-    r"(?:[\w.-]*\.json|\.txt|\.log)",
+    r"requirements\w*+|readme|changelog|model\.safetensors\.index|pytorch_model\.bin\.index|debug|debug-internal|manifest|report)"
+    r"(?:[\w.-]*\.json|\.txt|\.log|\.md)",
     re.I,
 )
 _PLAIN = {"log", "stdout", "stderr", "output"}  # names of logs without an ending
-_NUMBER = re.compile(r"\d")
+_NUMBER, _NUMBERS = re.compile(r"\d"), re.compile(r"\d[\d.]*+")
+_PAGES = {".md"}  # endings of texts that people write; some programs give them to their logs
+_AGAIN, _MOSTLY = 3, 0.5  # a log has lines that differ in their numbers alone this often, and has little else
 _ABOUT = re.compile(r"\b(?:loss|step|epoch|iter)", re.I)
 _MOST_LINES, _SHOWN = 2_000, 120  # lines looked at for a message, and characters of one
 _DEEPEST, _MOST = 12, 100_000
@@ -178,10 +168,17 @@ def _file(path: Path, wanted: Format | None) -> Iterator[LogPlace]:
         return
     try:
         form = _detected(path)
-        if wanted in (None, form):
+        if wanted in (None, form) and not (endings & _PAGES and _is_page(path)):
             yield from _parts(path, form)
     except LogError:
         return  # a folder has files of all kinds; those that are no logs are passed over
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a text was written for people and shows some lines of a log; a log says the same again and again."""
+    lines = [line for line in decoded(head(path)).splitlines()[:_MOST_LINES] if line.strip()]
+    shapes = Counter(_NUMBERS.sub("0", line) for line in lines if _NUMBER.search(line))
+    return sum(count for count in shapes.values() if count >= _AGAIN) < _MOSTLY * len(lines)
 
 
 def _name(path: Path) -> str:

@@ -60,7 +60,7 @@ MOST_ROWS = 100_000_000  # a file may be small and hold billions of equal rows
 LONGEST_NAME = 200
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogRows:
     """Rows of a log in the order of the log: one float64 array per name, null where a row has nothing."""
 

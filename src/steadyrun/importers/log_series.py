@@ -14,7 +14,7 @@ from steadyrun.importers.log_rows import LONGEST_NAME, WIDEST, Anomalies, Log, L
 from steadyrun.importers.loss_parts import losses_of
 from steadyrun.importers.series_roles import (
     EPOCH,
-    EPOCH_LENGTH,
+    HIDDEN,
     ROLES,
     STEP,
     TIME,
@@ -62,10 +62,19 @@ class Mapped:
     series: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, names: Iterable[str], log: Log, given: Mapping[str, str], anomalies: Anomalies) -> Mapped:
+    def of(
+        cls,
+        names: Iterable[str],
+        log: Log,
+        given: Mapping[str, str],
+        anomalies: Anomalies,
+        axes: Mapping[str, str] | None = None,
+    ) -> Mapped:
+        """The roles of some names; `axes` has those of the axis, if it was chosen before."""
         there = list(names)
         _check_given(given, there)
         known = {role: name for role, name in log.roles.items() if role not in given and name in there}
+        known |= {role: name for role, name in (axes or {}).items() if role in _AXIS}
         roles, named = roles_of(there, {**known, **given}), frozenset({**known, **given})
         found = losses_of(there, roles).sums
         sums = {role: parts for role, parts in found.items() if role not in given and len(parts) > 1}
@@ -119,13 +128,13 @@ class Mapped:
 
     def losses(self) -> tuple[list[str], str]:
         """The series that are losses or parts of one, totals first, and what the objective is."""
-        found = losses_of(self.series, self.roles)
+        found = losses_of(self.series, {role: name for role, name in self.roles.items() if name in self.series})
         totals = [role for role in ("loss", "val_loss") if role in self.roles or role in self.sums]
         parts = [self.series[name] for name in found.names]
         return list(dict.fromkeys([*totals, *parts])), found.objective
 
     def _axes(self) -> set[str]:
-        return {self.roles[role] for role in _AXIS if role in self.roles} | {EPOCH_LENGTH}
+        return {self.roles[role] for role in _AXIS if role in self.roles} | HIDDEN
 
 
 def _check_given(given: Mapping[str, str], there: list[str]) -> None:

@@ -20,6 +20,7 @@ Words = frozenset[str]
 _LOSS = LOSS | {"gloss", "dloss", "err"}
 _MAKERS = frozenset({"g", "gen", "generator", "gloss"})
 _JUDGES = frozenset({"d", "dis", "disc", "discriminator", "critic", "dloss"})
+_SPELLED_OUT = (_MAKERS | _JUDGES) - {"g", "d"}
 _PLAYERS = frozenset({"generator", "discriminator"})  # these words mean nothing else
 _TERMS = frozenset({"real", "fake", "gan", "adv", "a", "b", "l1", "cycle", "idt"})  # what players print after a letter
 _CYCLE = frozenset({"cycle", "cyc", "idt", "identity"})  # losses that CycleGAN prints without the word
@@ -56,7 +57,7 @@ def losses_of(names: Iterable[str], roles: Mapping[str, str]) -> Losses:
     found = tuple(
         name for name, each in words.items()
         if name in with_role or _is_loss(each) or (rebuilt and each & (_REBUILT | _DIVERGENCE))
-        or (opposed and (_plays(each, _MAKERS | _JUDGES) or each & _CYCLE))
+        or (opposed and (_plays(each, _MAKERS | _JUDGES) or _is_player(each) or each & _CYCLE))
     )  # fmt: skip
     if opposed:
         return Losses(found, {}, OPPOSED)
@@ -77,14 +78,23 @@ def _is_loss(words: Words) -> bool:
 
 
 def _opposed(names: Iterable[Words]) -> bool:
-    """Whether a maker and its judge are both there."""
+    """Whether a maker and its judge are both there; as names of nothing else, each proves what the other one means."""
     every = list(names)
+    if any(_is_player(words) and words & _MAKERS for words in every) and any(
+        _is_player(words) and words & _JUDGES for words in every
+    ):
+        return True
     return any(_plays(words, _MAKERS) for words in every) and any(_plays(words, _JUDGES) for words in every)
 
 
 def _plays(words: Words, side: Words) -> bool:
     """Whether a name is a player's; a single letter says so only beside a word of its trade."""
     return bool(words & side) and bool(words & (_LOSS | _PLAYERS | _TERMS))
+
+
+def _is_player(words: Words) -> bool:
+    """Whether a name is a player's word alone, `gen` or `train/disc`; a single letter may stand for anything."""
+    return bool(words & _SPELLED_OUT) and words <= _SPELLED_OUT | TRAIN | HELD_OUT
 
 
 def _has_returns(names: Iterable[Words]) -> bool:

@@ -43,6 +43,7 @@ PARTS = frozenset({
     "content", "contrastive", "policy", "value", "entropy", "physics", "bc", "ic", "pde", "prev", "last", "initial",
     "target", "count", "class", "reward",
 })  # fmt: skip
+_PLAYERS = frozenset({"actor", "critic", "generator", "discriminator"})  # whose loss need not fall
 _SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 
 
@@ -93,6 +94,15 @@ def _fit(words: frozenset[str], held_out: bool = False) -> int | None:
 STEP, EPOCH, TIME = "step", "epoch", "time"
 EPOCH_LENGTH = "steps_per_epoch"
 """A column with the number of steps in an epoch, from a format that knows it: steps are counted through all epochs."""
+
+RUN_COUNT, STARTS = "count_of_runs", "starts_of_the_program"
+"""Columns from a format that reads them off the lines between rows: which run it is, and how often it was started."""
+HIDDEN = frozenset({EPOCH_LENGTH, RUN_COUNT, STARTS})
+RUN_COUNTERS = frozenset({
+    "fold", "cv_fold", "fold_id", "fold_idx", "kfold", "k_fold", "seed", "random_seed", "trial", "trial_id", "run",
+    "run_id", "repeat", "repetition", "replicate", "stage",
+})  # fmt: skip
+"""What counts above the epochs: if it changes and the steps are at their start again, another run begins."""
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     STEP: (
@@ -172,10 +182,21 @@ def roles_of(names: Iterable[str], given: Mapping[str, str] | None = None) -> di
             continue
         fits = [(name_rank, index, name) for index, name in enumerate(there)
                 if name not in taken and (name_rank := rank(role, name)) is not None]  # fmt: skip
-        if fits:
-            chosen[role] = min(fits)[2]
-            taken.add(chosen[role])
+        best = min(fits)[2] if fits else _by_last_word(role, [name for name in there if name not in taken])
+        if best is not None:
+            chosen[role] = best
+            taken.add(best)
     return chosen
+
+
+def _by_last_word(role: str, names: list[str]) -> str | None:
+    """The only name whose path ends in what the table has: `info/learner/default_policy/learner_stats/total_loss`."""
+    if role not in ("loss", "lr", "grad_norm"):
+        return None
+    ends = [name for name in names if "/" in name and _flat(name.rpartition("/")[2]) in _ORDER[role]]
+    other = HELD_OUT | PARTS | _PLAYERS if role == "loss" else HELD_OUT
+    ends = [name for name in ends if not {_flat(part) for part in name.split("/")[:-1]} & other]
+    return ends[0] if len(ends) == 1 else None
 
 
 def series_name(role: str) -> str:

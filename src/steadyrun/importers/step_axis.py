@@ -3,30 +3,29 @@
 Only the rows that have the *guide*, the loss if there is one, decide whether a log goes back: a validation or a summary
 often counts something else. A row without a step belongs to the step of the row before it.
 
-A log that goes back keeps what came before, and resumes, or it keeps nothing, and then another run begins.
+A log that goes back keeps what came before, and resumes, or it keeps nothing, and then another run begins. If something
+above the epochs changes (a fold, a seed), the run may be as short as it likes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from steadyrun.importers.log_rows import Anomalies, LogRows
+from steadyrun.importers.row_marks import Flags, Integers, changes, floats, guide_series, guided, guiding, present
 from steadyrun.importers.series_roles import EPOCH, EPOCH_LENGTH, STEP, TIME, rank
 from steadyrun.signals.curves import Floats
-
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 MOST_ATTEMPTS = 60  # more resumes than this: the steps are in no order
 MOST_RUNS = 100  # in one file; the same holds
 NEAR_START = 0.05  # of the way so far: a resume keeps more of the run than this
 FEWEST_POINTS = 5  # of a run: a shorter start was given up, and points out of order lie closer together
+FEWEST_EPOCHS = 3  # the same if points are whole epochs: nobody gives up after three of them and calls it no run
 _CLEARLY = 0.5  # of the distance: a loss this much nearer to its last level than to its first goes on
 _ELSEWHERE = 0.5  # of the guide's count: a series that stays below it counts something else, such as epochs
 _MOST = 0.8  # of the points of a series, to say so; the first ones of two counters are alike
@@ -71,6 +70,7 @@ class _Fall:
     gap: float  # between points before it
     after: Floats  # the next values of the guide
     then: tuple[float, float]  # the counts between which the log goes back the next time
+    marked: bool = False  # another fold, seed or start of the program
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Axis:
 
     roles: dict[str, str]
     anomalies: Anomalies
-    guide: str | None  # the series whose rows tell whether the log went back
+    guides: tuple[str, ...]  # the series whose rows tell whether the log went back: each in its stretch of the log
     unit: str = "step"  # "epoch" where the log counts nothing else, "point" where it counts nothing usable
     runs: int = 1
     attempts: int = 1  # of the run
@@ -98,34 +98,35 @@ class Axis:
     _base: float = float("nan")  # the epoch from which steps of known epochs are counted
     _offsets: dict[float, float] = field(default_factory=dict)  # of each epoch whose steps started over
     _elsewhere: set[str] = field(default_factory=set)  # series that count something else
+    _above: dict[str, float] = field(default_factory=dict)  # the last value of each counter above the epochs
 
     @classmethod
     def of(cls, ahead: Iterable[LogRows], roles: dict[str, str], anomalies: Anomalies) -> Axis:
         """The axis of a log that begins with these rows."""
         packs = list(ahead)
         names = list(dict.fromkeys(name for rows in packs for name in rows.columns))
-        guide = _guide(packs, names, roles)
+        guides = guide_series(packs, names, roles)
         steps = [roles[STEP]] if roles.get(STEP) in names else []
         others = sorted((order, name) for name in names if (order := rank(STEP, name)) is not None)
         steps += [name for _, name in others if steps and name not in steps]
         for name in steps:
             chosen = {**roles, STEP: name}
-            if not cls(chosen, Anomalies(), guide)._collides(packs):
+            if not cls(chosen, Anomalies(), guides)._collides(packs):
                 if name != steps[0]:
                     _tell_collision(anomalies, steps[0], f"steps are read from {name!r}")
-                return cls(chosen, anomalies, guide)
-        whole = roles.get(EPOCH) in names and _once_each(packs, roles[EPOCH], guide)
+                return cls(chosen, anomalies, guides)
+        whole = roles.get(EPOCH) in names and cls(roles, anomalies, guides)._once_each(packs)
         if steps:
             _tell_collision(
                 anomalies, steps[0], "epochs are counted instead" if whole else "points are counted instead"
             )
-        return cls(roles, anomalies, guide, "epoch" if whole else "point")
+        return cls(roles, anomalies, guides, "epoch" if whole else "point")
 
     def _collides(self, packs: list[LogRows]) -> bool:
         """Whether most values of the guide lie on the step of another value: such a column counts something else."""
         points = distinct = 0
         for rows in packs:
-            values = _floats(rows, self.guide)
+            values = guiding(rows, self.guides)
             for part in self.place(rows):
                 there = np.isfinite(values[part.rows])
                 pairs = np.unique(np.stack([part.steps[there], values[part.rows][there]]), axis=1)
@@ -140,12 +141,12 @@ class Axis:
         usable = np.isfinite(counts) & (np.abs(counts) < LARGEST)
         if not np.all(usable):
             self.anomalies.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
-        guides = np.flatnonzero(_present(rows, self.guide) & usable)
+        guides = np.flatnonzero(guided(rows, self.guides) & usable)
         counts = np.where(usable, counts, 0.0)
         if self.unit == "step":
             counts = self._brought_together(rows, counts, guides)
-        epochs, values = _floats(rows, self._epochs_name()), _floats(rows, self.guide)
-        cuts = self._cuts(counts, epochs, values, guides)
+        epochs, values = floats(rows, self._epochs_name()), guiding(rows, self.guides)
+        cuts = self._cuts(counts, epochs, values, guides, changes(rows, guides, self._above))
         if self.unit == "point":
             return self._by_points(rows, counts, usable, guides, cuts)
         steps = self._steps(counts, usable, cuts)
@@ -193,10 +194,10 @@ class Axis:
         name = self.roles.get(STEP if self.unit == "step" else EPOCH)
         if name is None:
             return np.zeros(rows.count)
-        there = _present(rows, name)
+        there = present(rows, name)
         if not np.all(there) and self.unit != "point":
             self.anomalies.note("rows without a step", "placed at the step before them", count=int(np.sum(~there)))
-        column = _floats(rows, name)
+        column = floats(rows, name)
         if self.unit == "step" and EPOCH_LENGTH in rows.columns:
             column = self._through_epochs(rows, column)
         before = self._carried
@@ -209,7 +210,7 @@ class Axis:
 
     def _through_epochs(self, rows: LogRows, column: Floats) -> Floats:
         """Steps within epochs of known length, counted through all epochs; an excerpt keeps its place."""
-        epochs, lengths = _floats(rows, self.roles.get(EPOCH)), _floats(rows, EPOCH_LENGTH)
+        epochs, lengths = floats(rows, self.roles.get(EPOCH)), floats(rows, EPOCH_LENGTH)
         inside = np.isfinite(epochs) & (column <= lengths)
         if np.isnan(self._base) and np.any(inside):
             self._base = min(float(epochs[inside][0]), 1.0)
@@ -220,14 +221,14 @@ class Axis:
         others = np.ones(rows.count, bool)
         others[guides] = False
         before = np.searchsorted(guides, np.arange(rows.count)) - 1
-        others &= (before >= 0) & _present(rows, self.roles.get(STEP))
+        others &= (before >= 0) & present(rows, self.roles.get(STEP))
         if not np.any(others):
             return counts
         last, following = guides[np.maximum(before, 0)], guides[np.minimum(before + 1, len(guides) - 1)]
         low = others & (counts < _ELSEWHERE * np.minimum(counts[last], counts[following]))
         moved = np.zeros(rows.count, bool)
         for name in rows.columns.keys() - {self.roles.get(role) for role in (STEP, EPOCH, TIME)}:
-            there = others & _present(rows, name)
+            there = others & present(rows, name)
             if name not in self._elsewhere and self._counts_else(there, low, before):
                 self._elsewhere.add(name)
                 self.anomalies.note("series that count something else than steps", "placed at the step before", name)
@@ -240,7 +241,19 @@ class Axis:
             return False
         return len(np.unique(before[there])) >= _MOST * points
 
-    def _cuts(self, counts: Floats, epochs: Floats, values: Floats, guides: Integers) -> list[_Cut]:
+    def _once_each(self, packs: list[LogRows]) -> bool:
+        """Whether epochs are whole and each has one point, so that they can stand for steps."""
+        above: dict[str, float] = {}
+        found = [(floats(rows, self.roles[EPOCH]), np.flatnonzero(guided(rows, self.guides)), rows) for rows in packs]
+        epochs = np.concatenate([column[guides] for column, guides, _ in found])
+        marked = np.concatenate([changes(rows, guides, above)[0] for _, guides, rows in found])
+        there = np.isfinite(epochs)
+        epochs, marked = epochs[there], marked[there]
+        return bool(np.all(epochs == np.rint(epochs))) and not np.any((epochs[1:] == epochs[:-1]) & ~marked[1:])
+
+    def _cuts(
+        self, counts: Floats, epochs: Floats, values: Floats, guides: Integers, changes: tuple[Flags, Flags]
+    ) -> list[_Cut]:
         """Where the log goes back, by the rows that have the guide."""
         if not len(guides):
             return []
@@ -250,8 +263,11 @@ class Axis:
         self._first = self._first or (along[1], past[1])
         cuts: list[_Cut] = []
         offset, done = self._offset, 0
-        falls = np.flatnonzero(along[1:] < along[:-1]).tolist()
-        for index, following in pairwise([*falls, len(losses)]):
+        back, (changed, started) = along[1:] < along[:-1], changes
+        marked = (changed & ~(along[1:] > along[:-1])) | started
+        falls = [*np.flatnonzero(back).tolist(), len(losses)]
+        for index in np.flatnonzero(back | marked).tolist():
+            following = falls[bisect_right(falls, index)]
             again = following < len(losses)
             self._pass(losses[done:index], along[done + 1 : index + 1])
             done = index
@@ -259,13 +275,13 @@ class Axis:
             fall = _Fall(
                 row, along[index], along[index + 1], along[index + 2] if index + 2 < len(along) else -np.inf,
                 past[index], past[index + 1], gaps[index], losses[index : min(index + FEWEST_POINTS, following)],
-                (along[following], along[following + 1]) if again else (np.nan, np.nan),
+                (along[following], along[following + 1]) if again else (np.nan, np.nan), bool(marked[index]),
             )  # fmt: skip
             cut = self._cut(fall, offset)
             if cut is not None:
                 cuts.append(cut)
                 offset = cut.offset
-            self._top = fall.before
+            self._top = fall.before if back[index] else self._top
         self._pass(losses[done:], along[done + 1 :])
         self._gap, self._count, self._epoch = float(gaps[-1]), float(along[-1]), float(past[-1])
         return cuts
@@ -273,6 +289,12 @@ class Axis:
     def _cut(self, fall: _Fall, offset: float) -> _Cut | None:
         """What it means that the log goes back here; None if points are merely out of order."""
         where = f"{fall.now:g} after {fall.before:g}"
+        if fall.marked and self._starts_over(fall):
+            self._begin(fall.now, fall.epoch)
+            self.anomalies.note("times the steps start over with another fold, seed or start", "read as another run")
+            return _Cut(fall.row, 0.0, begins=True)
+        if not fall.now < fall.before:
+            return None
         if fall.epoch > fall.epoch_before or self._goes_on(fall):
             offset += fall.before if fall.now > 0 else fall.before + fall.gap - fall.now
             if fall.epoch > fall.epoch_before:
@@ -306,7 +328,8 @@ class Axis:
 
     def _begins(self, fall: _Fall) -> bool:
         """Whether another run begins here: nothing that is worth a resume is kept of the one before."""
-        if self._seen < FEWEST_POINTS or self.runs >= MOST_RUNS or self._first is None:
+        fewest = FEWEST_EPOCHS if self.unit == "epoch" else FEWEST_POINTS
+        if self._seen < fewest or self.runs >= MOST_RUNS or self._first is None:
             return False
         first, before, now = self._first[0], fall.before, fall.now
         if self._offsets:  # steps start over in every epoch: the epochs say how far back it goes
@@ -314,6 +337,15 @@ class Axis:
         elif 0 < fall.then[1] - before <= 2 * fall.gap:
             return False  # the next time it goes back to just after here: processes take turns in writing
         return bool(now <= first + NEAR_START * (before - first))
+
+    def _starts_over(self, fall: _Fall) -> bool:
+        """Whether the epochs, or else the steps, are at their start."""
+        if self._first is None or self.runs >= MOST_RUNS:
+            return False
+        first, before, now = self._first[1], fall.epoch_before, fall.epoch
+        if np.isnan(first) or np.isnan(now):
+            first, before, now = self._first[0], fall.before, fall.now
+        return bool(now <= first + NEAR_START * max(before - first, 0.0))
 
     def _goes_on(self, fall: _Fall) -> bool:
         """Whether steps start over in epochs that the log does not name: always at one count, and the loss goes on."""
@@ -334,47 +366,16 @@ class Axis:
         return self.roles.get(EPOCH) if self.unit == "step" else None
 
     def _times(self, rows: LogRows) -> Floats:
-        times = _floats(rows, self.roles.get(TIME))
+        times = floats(rows, self.roles.get(TIME))
         seconds = np.where((times > _MILLISECONDS[0]) & (times < _MILLISECONDS[1]), times / 1000, times)
         return np.where((seconds > _SECONDS[0]) & (seconds < _SECONDS[1]), seconds, np.nan)
-
-
-def _guide(packs: list[LogRows], names: list[str], roles: Mapping[str, str]) -> str | None:
-    """The series whose rows are the points of the run: the loss, or else what the log has most of."""
-    known = (roles[role] for role in ("loss", "val_loss", "lr", "grad_norm") if roles.get(role) in names)
-    axes = {roles.get(role) for role in (STEP, EPOCH, TIME)} | {EPOCH_LENGTH}
-    rest = [name for name in names if name not in axes]
-    return next(known, None) or max(rest, key=lambda name: sum(int(_present(rows, name).sum()) for rows in packs),
-                                    default=None)  # fmt: skip
 
 
 def _tell_collision(anomalies: Anomalies, name: str, done: str) -> None:
     anomalies.note(f"most values share the {name!r} of another", done)
 
 
-def _once_each(packs: list[LogRows], name: str, guide: str | None) -> bool:
-    """Whether epochs are whole and each has one point, so that they can stand for steps."""
-    epochs = np.concatenate([_floats(rows, name)[_present(rows, guide)] for rows in packs])
-    epochs = epochs[np.isfinite(epochs)]
-    return bool(np.all(epochs == np.rint(epochs))) and not np.any(epochs[1:] == epochs[:-1])
-
-
 def _first_back(counts: Floats, start: int, end: int, before: float) -> int:
     """The first row after the last guide whose count went back, too: a validation printed before its step."""
     back = np.flatnonzero(counts[start:end] < before)
     return start + int(back[0]) if len(back) else end
-
-
-def _present(rows: LogRows, name: str | None) -> Flags:
-    if name is None or name not in rows.columns:
-        return np.zeros(rows.count, bool)
-    present: Flags = rows.columns[name].is_valid().to_numpy(zero_copy_only=False)
-    return present
-
-
-def _floats(rows: LogRows, name: str | None) -> Floats:
-    """A column as floats, NaN where it is missing."""
-    if name is None or name not in rows.columns:
-        return np.full(rows.count, np.nan)
-    values: Floats = rows.columns[name].to_numpy(zero_copy_only=False).astype(float, copy=False)
-    return values

@@ -175,6 +175,7 @@ def _next(report: Report, program: str) -> list[Text]:
     commands = [f"{program} {report.trial}"] if report.trial else []
     commands += [f"{program} explain {code}" for code in codes]
     if report.leaf is not None:
-        mended = f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else report.again
+        whole = f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else ""
+        mended = report.again or whole
         commands += [f"{program} {mended}"] if mended else []
     return [Text("next", "bold"), *(Text(f"  {phrases.one_line(command)}") for command in commands)] if commands else []

@@ -104,4 +104,5 @@ def trial_command(asked: Asked | None, run: str, factory: str) -> str:
 
 def whole_trial(run: str, factory: str) -> str:
     """What to type to try every change."""
-    return shlex.join(["trial", factory or "YOUR_SCRIPT.py:FUNCTION", "--run", run])
+    kept = [] if Path(run).is_file() else ["--run", run]  # with a log nothing can be kept
+    return shlex.join(["trial", factory or "YOUR_SCRIPT.py:FUNCTION", *kept])

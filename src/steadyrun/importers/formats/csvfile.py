@@ -32,11 +32,18 @@ from steadyrun.importers.formats.text_table import (
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, LogRows, SourceRun
 
 _COUNTERS = {"step", "iteration", "iter", "global_step", "trainer/global_step"}
+_LISTED = 6  # columns in a message
 _SAMPLE = 200  # rows that tell which columns are numbers
 
 
 def _read(path: Path, key: str, anomalies: Anomalies) -> Log:
     table = layout(path)
+    if not table.named:
+        listed = ", ".join(table.names[:_LISTED]) + (" …" if len(table.names) > _LISTED else "")
+        own = next((name for name in table.names if name.startswith("column_")), table.names[0])
+        anomalies.note(
+            "no names of columns", f"they are called {listed}; --map ROLE=NAME names one, such as --map loss={own}"
+        )
     columns = _long(path, table)
     if columns is not None:
         return _read_long(path, table, columns, key, anomalies)

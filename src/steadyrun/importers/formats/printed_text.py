@@ -9,6 +9,7 @@ from pathlib import Path
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import binary, decoded, lines, plain
 from steadyrun.importers.formats.dialects import DIALECTS, Dialect
+from steadyrun.importers.formats.dialects.joined_rows import separate
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, Row, packed
 
 _SAMPLE = 4 * 2**20  # of the beginning: some programs print their own source first
@@ -43,7 +44,7 @@ def _best(path: Path, _size: int, _changed: int) -> Dialect | None:
 def _plain_lines(text: str) -> list[str]:
     """Lines for a first look: plain, none longer than a person would print, none empty."""
     lines = plain(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-    return [line[:_LONGEST] for line in lines if line]
+    return [row[:_LONGEST] for line in lines if line for row in separate(line)]
 
 
 def _sample(path: Path) -> bytes:
@@ -69,7 +70,7 @@ def _read(dialect: Dialect, path: Path, _key: str, anomalies: Anomalies) -> Log:
 
 def _checked(dialect: Dialect, path: Path, anomalies: Anomalies, log: Log) -> Iterator[Row]:
     any_row = False
-    read = ((number, line[:_LONGEST_READ]) for number, line in lines(path, anomalies) if line)
+    read = ((number, row[:_LONGEST_READ]) for number, line in lines(path, anomalies) if line for row in separate(line))
     for row in dialect.rows(read, anomalies, log):
         any_row = True
         yield row

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from steadyrun.importers.series_roles import TIME, rank
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
+_TABLES = {".csv", ".tsv"}
+_COLLECTIONS = frozenset({"history", "hist", "log", "logs", "curve", "values", "list", "record", "records", "data"})
+_SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
 _TAIL = 2**16  # bytes in which the last line ends; zeros may follow it
 
 
@@ -37,6 +41,7 @@ class Layout:
     names: list[str]
     mark: str
     above: int
+    named: bool = True  # else the columns have names of ours: it is a table of numbers alone
 
 
 def detect(sample: FileSample) -> bool:
@@ -44,16 +49,16 @@ def detect(sample: FileSample) -> bool:
     if binary(sample.head):
         return False
     lines = _ENDS.split(decoded(sample.head))[:-1] if len(sample.head) >= 2**15 else _ENDS.split(decoded(sample.head))
-    table = _layout_of(lines)
+    table = _layout_of(lines, sample.path)
     if table is None:
-        return sample.path.suffix.lower() in {".csv", ".tsv"} and _mark(_data(lines)) is not None
+        return sample.path.suffix.lower() in _TABLES and _mark(_data(lines)) is not None
     rows = [line for line in lines[table.above :] if line.strip()][:20]
     return any(is_number(cell) for line in rows for cell in cells(line, table.mark))
 
 
 def names_of(sample: FileSample) -> list[str]:
     """The names of a table that was detected; none where it has none."""
-    table = _layout_of(_ENDS.split(decoded(sample.head)))
+    table = _layout_of(_ENDS.split(decoded(sample.head)), sample.path)
     return table.names if table else []
 
 
@@ -64,7 +69,7 @@ def layout(path: Path) -> Layout:
         at = next((index for index, byte in enumerate(start) if byte < 9), 0)
         raise LogError(f"{path}, byte {at:,}: it is binary, no table of text")
     lines = _ENDS.split(decoded(start))
-    table = _layout_of(lines)
+    table = _layout_of(lines, path)
     if table is None:
         if _mark(_data(lines)) is None:
             raise LogError(f"{path}, line 1: the first lines are no table (names, then rows with as many cells)")
@@ -78,17 +83,46 @@ def _data(lines: list[str]) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _layout_of(lines: list[str]) -> Layout | None:
-    """The first line is the header; where it is numbers already, the comment right above it may be."""
-    mark = _mark(_data(lines))
+def _layout_of(lines: list[str], path: Path) -> Layout | None:
+    """The first line is the header; if it is numbers already, the comment right above it may be."""
+    data = _data(lines)
+    mark = _mark(data)
     if mark is None:
-        return None
+        return _nameless(data, ",", lines.index(data[0]), path) if data else None
     at = next(index for index, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     header = cells(lines[at], mark)
     if _named(header):
         return Layout(_unique(header), mark, at + 1)
     above = cells(lines[at - 1].strip().lstrip("#"), mark) if at else []
-    return Layout(_unique(above), mark, at) if len(above) == len(header) and _named(above) else None
+    if len(above) == len(header) and _named(above):
+        return Layout(_unique(above), mark, at)
+    return _nameless(data, mark, at, path)
+
+
+def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | None:
+    """The layout of numbers alone: what counts is the step, and a file that is named after a loss begins with it."""
+    stem = "_".join(word for word in re.split(r"[\W_]+", path.stem) if word.lower() not in _COLLECTIONS)
+    loss = any(rank(role, stem) is not None for role in ("loss", "val_loss"))
+    rows = [[_plain_number(cell) for cell in cells(line, mark)] for line in data[:_SAMPLE]]
+    if len(rows) < _FEWEST or not (loss or path.suffix.lower() in _TABLES):
+        return None
+    if any(value is None or len(row) != len(rows[0]) for row in rows[:-1] for value in row):
+        return None
+    names = [f"column_{index + 1}" for index in range(len(rows[0]))]
+    first = [row[0] or 0.0 for row in rows[:-1]]
+    counts = all(value == value // 1 for value in first) and all(b > a for a, b in pairwise(first))
+    if counts and len(names) > 1:
+        names[0] = "step"
+    if loss and not (counts and len(names) == 1):
+        names[int(counts)] = stem
+    return Layout(names, mark, above, named=False)
+
+
+def _plain_number(cell: str) -> float | None:
+    try:
+        return number(cell) if is_number(cell) else None
+    except TooLargeError:
+        return None
 
 
 def _mark(lines: list[str]) -> str | None:
@@ -285,7 +319,7 @@ def _sections(path: Path, table: Layout) -> list[_Section]:
     """
     start = head(path, _HEAD)
     found = [_Section(table)]
-    if encoding_of(start[:4096]) not in ("utf-8", "utf-8-sig") or not table.above:
+    if encoding_of(start[:4096]) not in ("utf-8", "utf-8-sig") or not (table.above and table.named):
         return found
     line = _ENDS.split(decoded(start))[table.above - 1].lstrip("\ufeff")
     mark = b"\n" + line[: line.find(table.mark) + 1].encode()

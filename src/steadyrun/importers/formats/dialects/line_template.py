@@ -22,7 +22,7 @@ from steadyrun.importers.formats.dialects.printed_names import (
     name_of,
 )
 from steadyrun.importers.number_text import NUMBER
-from steadyrun.importers.series_roles import HELD_OUT, TRAIN
+from steadyrun.importers.series_roles import HELD_OUT, RUN_COUNTERS, TRAIN
 
 _SPECIAL = r"[-+]?(?:1\.#(?:qnan|snan|ind|inf)\d*+|(?:nan|inf(?:inity)?)(?=(?:m?s)?(?!\w)))"
 TOKEN = re.compile(rf"(?:(?<= ) )?(?<![\w.@])(?<![A-Za-z][-])({_SPECIAL}|{NUMBER})", re.I)
@@ -65,6 +65,7 @@ class Template:
     bar: bool = False
     held_out: bool = False  # the whole line is about an evaluation
     heading: bool = False  # it may say where the lines below it stand
+    above: tuple[str, int] | None = None  # what counts the runs, `Fold 1`, and its number
     rank: str | int | None = None
 
     @property
@@ -180,6 +181,10 @@ class _Learner:
         phrase = name_of(front)
         if self.tainted:
             phrase, self.tainted = f"nan {phrase}", False
+        above = phrase.lower().rpartition(" ")[2]
+        if above in RUN_COUNTERS and self.of.whole(first):
+            self.said.above = self.said.above or (above, first)
+            return
         word = count_word(phrase) if separator != "," else None
         if word is None and phrase.lower() in TRAIN and after.lstrip(" ]").startswith("[") and self.said.epoch is None:
             word = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`, Swin: `Train: [0/300][10/1251]`

@@ -19,7 +19,7 @@ from steadyrun.importers.formats.dialects.printed_names import has_loss, is_noun
 from steadyrun.importers.formats.jsonfile import parsed, row_of
 from steadyrun.importers.log_rows import WIDEST, Anomalies, Log, Row
 from steadyrun.importers.number_text import ANY
-from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, TRAIN
+from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, STARTS, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
@@ -29,9 +29,14 @@ _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", r
 _TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
-    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis ",
+    r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
+    r"\b(?:fold|seed|trial|run|repeat|stage)\b",
     re.I,
 )
+_BANNER = re.compile(  # `=== Training Loss (Fri May 28 15:43:51 2021) ===`: printed once by every start of a program
+    rf"^\s*+(?P<rule>[=*#~-])(?P=rule){{2,}}+(?![^\n]{{0,200}}?\b(?:{'|'.join(sorted(HELD_OUT))})\b)"
+    r"(?=[^\n]{0,200}?\b(?:19|20)\d\d\b)(?=[^\n]{0,200}?\d\d:\d\d)[^\n]{0,200}?(?P=rule){3}\s*+$", re.I
+)  # fmt: skip
 _FLAG = re.compile(r"[=:] ?(?:None|True|False)\b")
 
 _WEIGHTS = frozenset({"weight", "weights", "coef", "coefficient", "lambda", "multiplier", "smoothing", "factor"})
@@ -40,7 +45,7 @@ _INNER, _TOTAL, _LOOSE = "\0inner", "\0total", "\0loose"
 """Columns that do not leave this file: the length of an epoch beside a place in brackets; what stands behind `/` of a
 count with a word; and whether a row has no place of its own."""
 _OWN = (_INNER, _TOTAL, _LOOSE)
-_AXIS = ("epoch", "step", *_OWN)
+_AXIS = ("epoch", "step", RUN_COUNT, STARTS, *_OWN)
 
 
 @dataclass
@@ -55,6 +60,8 @@ class _Reader:
     titled: bool = False  # the line above was the title of an evaluation
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
+    above: dict[str, str] = field(default_factory=dict)  # fold, seed and so on, as they were printed last
+    begun: dict[str, float] = field(default_factory=dict)  # how often that changed, how often the program started
 
     def rows(self, number: int, line: str) -> Iterator[Row]:
         """The rows that are whole after this line."""
@@ -69,14 +76,25 @@ class _Reader:
             if any(has_loss(name) for name in row):
                 yield row
             return
+        if _BANNER.match(line):
+            self.begun[STARTS] = self.begun.get(STARTS, 0.0) + 1
+            return
         plain = normal(line)
         parts = TOKEN.split(plain)
         if len(parts) == 1:
             self.titled = bool(_TITLE.match(line))
             return
         said = self._template(plain, parts)
+        if said.above is not None:
+            self._counted_above(said.above[0], parts[1::2][said.above[1]])
         if said.values or said.heading:
             yield from self._row(said, parts[1::2], number)
+
+    def _counted_above(self, word: str, text: str) -> None:
+        """Another fold or seed, or the same one."""
+        if self.above.get(word) != text:
+            self.above[word] = text
+            self.begun[RUN_COUNT] = self.begun.get(RUN_COUNT, 0.0) + 1
 
     def _template(self, line: str, parts: list[str]) -> Template:
         shape = "\0".join(parts[::2])
@@ -113,7 +131,7 @@ class _Reader:
             placed[_LOOSE] = 1.0
         elif losses and "step" in where:  # lines below it stand here
             self.heading = {name: value for name, value in self.heading.items() if name == "epoch"}
-        yield from self._drawn(said, {**placed, **row})
+        yield from self._drawn(said, {**self.begun, **placed, **row})
 
     def _where(self, said: Template, texts: list[str], number: int) -> dict[str, float]:
         """Epoch and step of a line."""
@@ -157,7 +175,7 @@ class _Reader:
     def ended(self) -> Iterator[Row]:
         """What is left when a block, or the log, ends."""
         if self.block:
-            yield {**self.heading, **self.block}
+            yield {**self.begun, **self.heading, **self.block}
             self.block = {}
         if self.bar:
             yield self.bar[1]
