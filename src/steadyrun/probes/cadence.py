@@ -43,6 +43,16 @@ class Cadence:
             return _NOTHING
         return frozenset(probe for probe, every in self.every.items() if every and (early or step % every == 0))
 
+    def parts(self, probe: str, step: int, count: int) -> list[int]:
+        """Which of the `count` parts of a probe measure at `step`: each at its own step of a period, early all."""
+        every = self.every[probe]
+        if not every or not count:
+            return []
+        if step - self.first_step in EARLY:
+            return list(range(count))
+        turn = step % every
+        return [part for part in range(count) if part * every // count == turn]
+
     @cached_property
     def _common(self) -> int:
         """Only multiples of this can be a multiple of any cadence."""
