@@ -7,6 +7,7 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
+from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain_projections, module_heads
 from steadyrun.probes.copies import CopyFinder
 from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
 from steadyrun.probes.evaluation_mode import is_initial
@@ -66,6 +67,7 @@ class ForwardSample:
     entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
     own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
     low_shares: dict[str, Tensor] = field(default_factory=dict)
+    attentions: int = 0  # of the pass, of which some may not have been looked at
     future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
     on_padding: list[Tensor] = field(default_factory=list)  # share of attention on padded keys, by attention
     saturated: dict[str, Tensor] = field(default_factory=dict)  # share of a layer's values at the end of its range
@@ -113,6 +115,9 @@ class ForwardProbe:
         self._parts: set[int] = set()  # modules that were called by themselves, not by the model
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
+        self._rotation = Rotation()
+        self._numbers: Counter[str] = Counter()  # of the attentions of this pass, by block
+        self._attending = ""  # the name of the attention that is looked at
         self._handles: list[RemovableHandle] = []
         self._sample = ForwardSample()
         self._inside: list[str] = []
@@ -127,7 +132,9 @@ class ForwardProbe:
     def arm(self, wanted: frozenset[str]) -> None:
         """Listen to the next training forward pass for the `wanted` probes."""
         self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
-        self._inside = []
+        self._inside, self._numbers = [], Counter()
+        if "attention" in wanted:
+            self._rotation.begin()
         self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
         self._differentiated = False
@@ -211,7 +218,7 @@ class ForwardProbe:
                     self._inside.pop()
             if (tap := self._units.get(key)) is not None and not tap.input:
                 self._count_dead(tap, output)
-            if key in self._attention_modules:
+            if key in self._attention_modules and self._attention_due(True):
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
@@ -273,7 +280,8 @@ class ForwardProbe:
         if "modes" in self._wanted:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())
         if "attention" in self._wanted and self._mode is None:
-            self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
+            report = self._problems.report
+            self._mode = AttentionMode(self._attention, lambda problem: report("attention", problem), self._attention_due)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _part_begins(self, module: nn.Module, args: object) -> None:
@@ -332,18 +340,21 @@ class ForwardProbe:
                 self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
                 self._sample.saturated[tap.name] = saturated(tensor)
 
-    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[Tensor], None]:
-        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
+    def _attention_due(self, fused: bool) -> bool:
+        """Whether the attention that runs now is looked at; gives it its name."""
         if self._passes or "attention" not in self._wanted:
-            return lambda _: None
+            return False
         if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
-            return lambda _: None
-        sample = self._sample
+            return False
         base = self._inside[-1] if self._inside else "attention"
-        name, number = base, 1
-        while name in sample.entropies:
-            number += 1
-            name = f"{base}#{number}"
+        self._numbers[base] += 1
+        self._attending = base if self._numbers[base] == 1 else f"{base}#{self._numbers[base]}"
+        self._sample.attentions += 1
+        return self._rotation.due()
+
+    def _attention(self, heads: Heads, _fused: bool = True) -> Callable[[Tensor], None]:
+        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
+        sample, name = self._sample, self._attending
         sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
         if heads.own is not None:
             sample.own_entropies[name] = heads.own
@@ -366,7 +377,8 @@ def same_direction(output: object) -> Tensor | None:
     if rows is None or rows.dim() < 2 or rows.shape[0] < _FEWEST_ROWS or rows[0].numel() < _FEWEST_ROWS:
         return None
     with torch.no_grad():
-        flat = torch.nn.functional.normalize(rows.detach()[:_MOST_ROWS].flatten(1).float(), dim=1)
+        flat = rows.detach()[:_MOST_ROWS].flatten(1)
+        flat = torch.nn.functional.normalize(flat[:, :: -(-flat.numel() // _MOST_COMPARED)].float(), dim=1)
         length: Tensor = torch.linalg.vector_norm(flat.mean(0))
         return length
 

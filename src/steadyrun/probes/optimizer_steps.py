@@ -324,13 +324,16 @@ def _chosen(group: ParamGroup) -> Tensor | None:
 def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: ParamGroup) -> Tensor:
     wide = torch.float64 if before.device.type in {"cpu", "cuda"} else torch.float32
     beta1, beta2 = group["betas"]
-    count = torch.as_tensor(state["step"], device=before.device).to(wide)
+    step = state["step"]
+    here = isinstance(step, Tensor) and step.device == before.device
+    count: Any = step.to(wide) if here else float(step)  # a number is no wait; nor is a tensor on the CPU
     first, second = state["exp_avg"].to(wide), state["exp_avg_sq"].to(wide)
     spread = (second / (1 - beta2**count)).sqrt()
     direction = first / (1 - beta1**count) / (spread + group["eps"])
     reached = spread > 0  # rows of a table without a gradient so far have no part in it
     epsilon = (group["eps"] / (spread + group["eps"]) * reached).sum() / reached.sum()
-    rate = torch.as_tensor(group["lr"], device=before.device).to(wide)
+    lr = group["lr"]
+    rate = lr.detach().to(before.device, wide) if isinstance(lr, Tensor) else before.new_full((), lr, dtype=wide)
     rows = torch.stack([(before.to(wide) - after.to(wide)).flatten(), direction.flatten(), before.to(wide).flatten()])
     return torch.cat([(rows @ rows.T).flatten(), rate.reshape(1), epsilon.reshape(1)])
 
