@@ -281,7 +281,9 @@ class ForwardProbe:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())
         if "attention" in self._wanted and self._mode is None:
             report = self._problems.report
-            self._mode = AttentionMode(self._attention, lambda problem: report("attention", problem), self._attention_due)
+            self._mode = AttentionMode(
+                self._attention, lambda problem: report("attention", problem), self._attention_due
+            )
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _part_begins(self, module: nn.Module, args: object) -> None:

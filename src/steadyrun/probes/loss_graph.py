@@ -120,7 +120,9 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Const
             if graph.broadcast is None:
                 graph.broadcast = _broadcast(node)
             if (pair := compared(node, outputs)) is not None:
-                limits = bounds(pair.predictions, pair.source) if constants is None else constants.of(len(graph.compared))
+                limits = (
+                    bounds(pair.predictions, pair.source) if constants is None else constants.of(len(graph.compared))
+                )
                 pair = replace(pair, bounds=limits, source=None)
                 graph.compared.append(pair)
                 _weigh(node, pair.weight, pair.targets.numel())

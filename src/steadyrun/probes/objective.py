@@ -93,7 +93,8 @@ class ObjectiveProbe:
             for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
         facts = _made_of(backward.graphs)
-        if any([self._contrasts(graph) for graph in backward.graphs]):
+        contrastive = [self._contrasts(graph) for graph in backward.graphs]
+        if any(contrastive):
             facts["contrastive"] = True
         if backward.complete:
             facts["sides"] = backward.sides

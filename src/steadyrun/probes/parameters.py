@@ -58,7 +58,7 @@ class ParameterProbe:
             row.put("stalled", _stalled(before, after))
             moved: dict[int, Tensor] = {}
             for kind, now in zip(before, after, strict=True):
-                moves = (now - kind.values).split([parts[index].numel() for index in kind.indices])
+                moves = torch.split(now - kind.values, [parts[index].numel() for index in kind.indices])
                 moved |= dict(zip(kind.indices, norms(moves).unbind(), strict=True))
             shares = [parameter.numel() / part.numel() for parameter, part in zip(self.parameters, parts, strict=True)]
             steps = torch.stack([moved[index].to(sizes.device) for index in range(len(parts))])
@@ -78,8 +78,7 @@ class ParameterProbe:
         if not any(part is not None for part in known):
             return None
         filled = [
-            torch.zeros_like(parts[index]) if part is None else part
-            for index, part in zip(indices, known, strict=True)
+            torch.zeros_like(parts[index]) if part is None else part for index, part in zip(indices, known, strict=True)
         ]
         return torch.cat(filled) != 0
 

@@ -108,8 +108,9 @@ class _Stack:
         small = np.zeros((len(self.names), steps, steps + 1))
         places = np.arange(steps)
         small[:, places, places], small[:, places, places + 1] = diagonals, beside
-        sound = np.isfinite(small).all((1, 2))
-        values = np.linalg.svd(np.where(sound[:, None, None], small, 0.0), compute_uv=False)[:, 0]
+        sound = np.isfinite(small.sum((1, 2)))
+        small[~sound] = 0.0
+        values = np.linalg.svd(small, compute_uv=False)[:, 0]
         if not sound.all():  # what comes after it begins without a vector
             self._samples = 0
         return dict(zip((f"spectral_norm/{name}" for name in self.names), np.where(sound, values, np.nan), strict=True))
@@ -129,7 +130,7 @@ class _Map:
     def back(self, images: Tensor) -> Tensor:
         if len(self._rows) == 1:
             return self._rows[0].float().mT @ images
-        parts = images.split([rows.shape[1] for rows in self._rows], 1)
+        parts = torch.split(images, [rows.shape[1] for rows in self._rows], 1)
         return torch.stack([rows.float().mT @ part for rows, part in zip(self._rows, parts, strict=True)]).sum(0)
 
 
@@ -137,7 +138,7 @@ def _slices(matrix: Tensor) -> list[Tensor]:
     """The rows of one matrix, as many at a time as may be copied into float32."""
     if matrix.dtype == torch.float32:
         return [matrix.unsqueeze(0)]
-    return [rows.unsqueeze(0) for rows in matrix.split(max(1, _AT_ONCE // matrix.shape[1]))]
+    return [rows.unsqueeze(0) for rows in torch.split(matrix, max(1, _AT_ONCE // matrix.shape[1]))]
 
 
 def _bidiagonal(map_: _Map, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -159,7 +160,7 @@ def _bidiagonal(map_: _Map, start: Tensor, steps: int) -> tuple[Tensor, Tensor]:
 
 def _most_stretched(entries: Tensor, basis: Tensor) -> Tensor:
     """The vector in the span of `basis` that is stretched most: squaring the small matrix leaves its largest."""
-    diagonals, beside = entries.unflatten(1, (-1, 2)).unbind(-1)
+    diagonals, beside = entries[:, ::2], entries[:, 1::2]
     small = torch.diag_embed(diagonals) + torch.diag_embed(beside[:, :-1], 1)
     gram = small.mT @ small
     for _ in range(_SQUARINGS):
@@ -167,8 +168,9 @@ def _most_stretched(entries: Tensor, basis: Tensor) -> Tensor:
         gram = gram @ gram
     weights = gram.sum(2, keepdim=True)
     weights = weights / (torch.linalg.vector_norm(weights, dim=1, keepdim=True) + _TINY)
-    vector = basis @ weights
-    return vector / (torch.linalg.vector_norm(vector, dim=1, keepdim=True) + _TINY)
+    vector: Tensor = basis @ weights
+    unit: Tensor = vector / (torch.linalg.vector_norm(vector, dim=1, keepdim=True) + _TINY)
+    return unit
 
 
 def _stacks(matrices: list[tuple[str, Tensor]]) -> list[_Stack]:
