@@ -36,7 +36,7 @@ _SAME = 1e-3
 
 # Gradients with fewer elements are gone through twice in less time than it takes to see that they did not change.
 _MANY = 2**18
-_COMPARED, _ELEMENTS = 4, 64  # tensors, and elements of each, that tell whether a gradient changed
+_COMPARED, _ELEMENTS = 2, 64  # tensors, and elements of each, that tell whether a gradient changed
 _COMPARED_STEPS = 20  # at the start, in which all gradients are gone through twice
 
 
