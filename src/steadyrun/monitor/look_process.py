@@ -33,6 +33,7 @@ serve()
 """
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]?(\.exe)?", re.IGNORECASE)  # not a program that embeds Python
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_OURS = Path(__file__).resolve().parents[1] / "__init__.py"
 _PIECE = 65_536
 _PAUSE = 0.002  # seconds between two looks for an answer, when there is nothing else to do
 _GOODBYE = 1.0  # seconds to wait for a process that was killed
@@ -181,13 +182,11 @@ def _command() -> list[str]:
     import numpy
     import pyarrow
 
-    import steadyrun
-
     options = ["-I", *(["-B"] if sys.dont_write_bytecode else [])]
     if sys.pycache_prefix is not None:
         options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
     packages = [Path(str(module.__file__)).resolve().parents[1] for module in (numpy, pyarrow)]
-    return [sys.executable, *options, "-c", _SERVE, str(steadyrun.__file__), *dict.fromkeys(map(str, packages))]
+    return [sys.executable, *options, "-c", _SERVE, str(_OURS), *dict.fromkeys(map(str, packages))]
 
 
 def _pipe(descriptors: list[int]) -> tuple[int, int]:
