@@ -115,7 +115,12 @@ class Table:
         for name in columns:
             self._index.setdefault(name, len(self._index))
         filled = [columns[name] if name in columns else pa.nulls(len(steps), pa.float64()) for name in self._index]
-        self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
+        try:
+            self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
+        except Exception:
+            self._give_up_segment()
+            self.lost_rows += len(steps)
+            raise
 
     def close(self) -> None:
         """End the last segment. From now on the files may be compacted, so nobody misses them."""
