@@ -1,7 +1,7 @@
 """A sampled step asks no tensor for its value: on an accelerator the host would wait for the device.
 
-On the CPU a row asks at once (`ProbeRow.put`), as nothing is waited for there; everything else is counted here. Making a
-tensor of Python numbers is counted, too: on an accelerator its copy is a wait.
+On the CPU a row asks at once (`ProbeRow.put`), as nothing is waited for there; everything else is counted here. To make
+a tensor of Python numbers also counts: on an accelerator its copy is a wait.
 """
 
 import traceback
