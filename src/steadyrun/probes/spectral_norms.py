@@ -77,6 +77,7 @@ class _Stack:
     names: list[str]
     matrices: list[Tensor]
     _kept: Tensor | None = None
+    _fresh: Tensor = field(default_factory=lambda: torch.zeros(()))
     _samples: int = field(default=0)
 
     @property
@@ -95,11 +96,12 @@ class _Stack:
 
     def _start(self, map_: _Map) -> Tensor:
         """The kept vectors, and fixed ones for those matrices that have none or were not finite."""
-        fresh = _fixed(map_.width).to(map_.device).expand(len(self.matrices), -1).unsqueeze(-1)
         if self._kept is None or self._kept.device != map_.device:
-            return fresh
+            vector = _fixed(map_.width).to(map_.device)  # once: it is a wait
+            self._fresh = self._kept = vector.expand(len(self.matrices), -1).unsqueeze(-1)
+            return self._fresh
         sound = torch.isfinite(self._kept).all(1, keepdim=True) & (self._kept != 0).any(1, keepdim=True)
-        return torch.where(sound, self._kept, fresh)
+        return torch.where(sound, self._kept, self._fresh)
 
     def _largest(self, entries: HostArray) -> Values:
         """On the host: the largest singular value of each small matrix."""
