@@ -137,7 +137,8 @@ class Capture:
         storages = pack(inputs, copy=False).storages
         if not storages <= kept_step.batch.storages:  # the model got something else than parts of the batch
             kept_step.input_hash = input_hash(inputs)
-        self._finder.learn(call_site.training_frame(), batch)
+        if not self._finder.knows:
+            self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:
             on_cpu = not kept_step.batch.tensors or not self._devices

@@ -331,14 +331,17 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     dtype = np.dtype(np.int64 if kind == pa.int64() else np.float64)
     if isinstance(values, np.ndarray) and values.dtype == dtype:
         return _from_numpy(np.ascontiguousarray(values), None, kind)
-    if not _NUMBERS.issuperset(map(type, values)):
+    if not _are_exact(values):
         return pa.array(values, type=kind)
     missing = np.fromiter((value is None for value in values), np.bool_, len(values)) if None in values else None
     filled = [0.0 if value is None else value for value in values] if missing is not None else values
     return _from_numpy(np.array(filled, dtype), missing, kind)
 
 
-_NUMBERS = frozenset({int, float, type(None)})
+def _are_exact(values: Sequence[Any]) -> bool:
+    """Whether numpy makes of them what Arrow would, which refuses a whole number that a float cannot hold."""
+    kinds = set(map(type, values)) - {float, type(None)}
+    return not kinds or (kinds == {int} and all(type(v) is not int or -(2**53) <= v <= 2**53 for v in values))
 
 
 def _from_numpy(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
