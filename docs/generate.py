@@ -61,7 +61,7 @@ def series_page() -> str:
         "## How often",
         "",
         f"Each sampled probe measures at these intervals, and at steps {early} of every attempt.",
-        "Of a large model the spectral norms are spread over the steps of an interval; after five samples, attention is",
+        "The spectral norms of a large model are spread over the steps of an interval. After five samples attention is",
         "looked at in four blocks at a time.",
         '`steadyrun.record(…, every={"activations": 10})` changes one, `every=10` all, 0 switches a probe off.',
         "",
