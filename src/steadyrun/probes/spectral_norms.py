@@ -21,11 +21,11 @@ from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 SMALLEST_SIDE = 16
 SMALLEST_SIZE = 2_048
 _MOST_MATRICES = 96
-_STEPS_FIRST, _STEPS = 12, 4  # of the bidiagonalisation, without and with a vector from earlier samples
+_STEPS_FIRST, _STEPS = 16, 4  # of the bidiagonalisation, without and with a vector from earlier samples
 _MOVED = 0.02  # relative change since the last sample after which the next one begins as without a vector
 _AT_ONCE = 2**22  # elements measured in one step of training, unless a single matrix has more: 16 MiB in float32
 _STACKED = 2**18  # elements; on the CPU a larger matrix gains less from company than its copy costs
-_SQUARINGS = 4  # of the small matrix: its 16th power leaves the largest eigenvector, and does not underflow
+_SQUARINGS = 4  # of the small matrix: its 16th power leaves the largest eigenvector, and overflows nowhere
 _TINY = 1e-30
 
 
