@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain_projections, module_heads
 from steadyrun.probes.copies import CopyFinder
-from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
+from steadyrun.probes.dead_units import UnitsTap, saturated, silence
 from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
 from steadyrun.probes.model_inputs import statistics
@@ -338,8 +338,9 @@ class ForwardProbe:
         tensor = first_float(hidden)
         if tensor is not None and tensor.dim() >= 2:
             with torch.no_grad():
-                self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
-                self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
+                quiet = silence(tensor, channels_first=tap.channels_first)
+                self._sample.dead_units[tap.name] = quiet.dead(), quiet.units
+                self._sample.silent[tap.name] = quiet.rows()
                 self._sample.saturated[tap.name] = saturated(tensor)
 
     def _attention_due(self, fused: bool) -> bool:

@@ -13,8 +13,8 @@ from steadyrun.probes.norms import norms
 from steadyrun.probes.row_queue import HostArray, ProbeRow, Unpack, Values
 
 _MOST_ELEMENTS = 65_536  # of a larger tensor, evenly spaced elements stand for the whole
-_MOST_TOGETHER = 2**22  # of all tensors, unless they are thousands: 16 MiB in float32
-_FEWEST_ELEMENTS = 1_024
+_MOST_TOGETHER = 2**19  # of all tensors, unless they are hundreds: 2 MiB in float32
+_FEWEST_ELEMENTS = 4_096
 
 
 @dataclass(frozen=True)
