@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,35 @@ def build(name: str, *, compiled: bool = False) -> Any:
     return Tutor() if name == "tutor" else Small() if name == "small" else Gpt(name, compiled=compiled)
 
 
+class Clock:
+    """How long each step took, from the end of the step before."""
+
+    def __init__(self) -> None:
+        self.marks: list[Any] = []
+        self.tick()
+
+    def tick(self) -> None:
+        self.marks.append(time.perf_counter())
+
+    def times(self) -> list[float]:
+        return [now - before for before, now in pairwise(self.marks)]
+
+
+class DeviceClock(Clock):
+    """The same on the device, by events that nothing waits for: the host may be some steps ahead."""
+
+    def tick(self) -> None:
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self.marks.append(event)
+
+    def times(self) -> list[float]:
+        self.marks[-1].synchronize()
+        return [before.elapsed_time(now) / 1e3 for before, now in pairwise(self.marks)]
+
+
 def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool) -> dict[str, Any]:
     """Train one copy in this process and time it."""
     import torch
@@ -188,18 +218,15 @@ def one(name: str, way: str, steps: int, threads: int | None, *, compiled: bool)
         elif way == "wandb":
             after = _wandb(program, folder)
         starting = time.perf_counter() - began
-        times = []
+        clock = DeviceClock() if cuda else Clock()
         for number in range(steps):
             if cuda and number == _FIRST:
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
-            before = time.perf_counter()
             loss = program.step(run)
             after(number, loss)
-            times.append(time.perf_counter() - before)
-        if cuda:
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - before - times.pop())
+            clock.tick()
+        times = clock.times()
         trained = time.perf_counter()
         if run is not None:
             run.close()

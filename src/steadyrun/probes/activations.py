@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain_projections, module_heads
+from steadyrun.probes.comparisons import MOST_COMPARED
 from steadyrun.probes.copies import CopyFinder
 from steadyrun.probes.dead_units import UnitsTap, saturated, silence
 from steadyrun.probes.evaluation_mode import is_initial
@@ -52,7 +54,7 @@ def magnitude_counts(values: Tensor) -> Tensor:
     return counts / flat.numel()
 
 
-_MOST_COMPARED, _MOST_PASSES = 2**20, 4  # elements of an output, and passes of a step, that are compared
+_MOST_PASSES = 4  # of a step, whose outputs are compared
 _FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
 
 
@@ -122,10 +124,10 @@ class ForwardProbe:
         self._sample = ForwardSample()
         self._inside: list[str] = []
         self._wanted: frozenset[str] = frozenset()
-        self._flowing: dict[int, tuple[str, Tensor]] = {}
+        self._flowing: dict[int, tuple[str, ref[Tensor]]] = {}  # outputs of blocks; nothing is kept alive
         self._passes = 0
         self._differentiated = False
-        self.outputs: list[Tensor] = []  # of the model in this step, until the step ends
+        self.outputs: list[Tensor] = []  # of the model, small enough to be compared with targets, until the step ends
         self._whole: list[Tensor] = []  # the first output of each pass of the whole model, before backward
         self.copies = CopyFinder(model)
 
@@ -206,7 +208,7 @@ class ForwardProbe:
                 self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)
                 self._sample.alike = same_direction(output)
-                self.outputs += floats_in(output)
+                self._keep_outputs(output)
                 self._compare_passes(output)
                 self._follow_padding(output)
             if key in self._inputs:
@@ -226,12 +228,7 @@ class ForwardProbe:
     def _compare_passes(self, output: object) -> None:
         """Whether a pass gives again what an earlier pass of this step gave."""
         scores = first_float(output)
-        if (
-            self._differentiated
-            or scores is None
-            or scores.numel() > _MOST_COMPARED
-            or len(self._whole) == _MOST_PASSES
-        ):
+        if self._differentiated or scores is None or scores.numel() > MOST_COMPARED or len(self._whole) == _MOST_PASSES:
             return
         scores = scores.detach()
         for earlier in self._whole:
@@ -299,7 +296,7 @@ class ForwardProbe:
         """The last part that gives scores gives those of the model."""
         self._leave_mode()
         if "objective" in self._wanted:
-            self.outputs += floats_in(output)
+            self._keep_outputs(output)
         if not self._passes and (width := output_width(output)) is not None:
             self._sample.output_width = width
             if "objective" in self._wanted:
@@ -312,12 +309,17 @@ class ForwardProbe:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _note_flow(self, name: str, taken: object, given: object) -> None:
-        """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
-        source = self._flowing.get(id(first_float(taken)))
-        if source is not None:
+        """Whose output a block takes, by the tensor's identity."""
+        received = first_float(taken)
+        source = self._flowing.get(id(received))
+        if received is not None and source is not None and source[1]() is received:
             self._sample.follows.setdefault(name, source[0])
         if (tensor := first_float(given)) is not None:
-            self._flowing[id(tensor)] = (name, tensor)
+            self._flowing[id(tensor)] = (name, ref(tensor))
+
+    def _keep_outputs(self, output: object) -> None:
+        """Logits of a language model take gigabytes, which the training may free before backward."""
+        self.outputs += (tensor for tensor in floats_in(output) if tensor.numel() <= MOST_COMPARED)
 
     # -- measurements -----------------------------------------------------------------------------
 
@@ -381,7 +383,7 @@ def same_direction(output: object) -> Tensor | None:
         return None
     with torch.no_grad():
         flat = rows.detach()[:_MOST_ROWS].flatten(1)
-        flat = torch.nn.functional.normalize(flat[:, :: -(-flat.numel() // _MOST_COMPARED)].float(), dim=1)
+        flat = torch.nn.functional.normalize(flat[:, :: -(-flat.numel() // MOST_COMPARED)].float(), dim=1)
         length: Tensor = torch.linalg.vector_norm(flat.mean(0))
         return length
 

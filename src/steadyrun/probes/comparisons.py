@@ -24,7 +24,7 @@ _KINDS = {
     "BinaryCrossEntropy": "binary",
 }
 _BY_HAND = {"Pow": "squared", "Abs": "absolute"}
-_MOST_ELEMENTS = 2**20
+MOST_COMPARED = 2**20
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:
 def _of_saved(kind: str, predictions: object, targets: object) -> Compared | None:
     if not isinstance(predictions, Tensor) or not isinstance(targets, Tensor) or targets.requires_grad:
         return None
-    if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.numel() > _MOST_ELEMENTS:
+    if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.numel() > MOST_COMPARED:
         return None
     return Compared(kind, predictions.detach(), targets.detach())
 
