@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyrun
+from steadyrun.probes.cadence import EARLY
 from steadyrun.program.torch_compat import TorchDispatchMode
 from steadyrun.tutor.model import MiniGPT, ModelConfig, init_weights
 
@@ -69,7 +70,7 @@ def test_sampled_steps_wait_for_nothing(program: Any, tmp_path: Path) -> None:
     with steadyrun.record(tmp_path, config={"pad_id": 0, "eos_id": 1}, every=10) as run:
         run.watch(model, optimizer, monitor=False)
         for step in range(80):
-            closely = step in (0, 1, 2, 5, 10, 20) or run._attachment.watcher._objective._is_rare
+            closely = step in EARLY or run._attachment.watcher._objective._is_rare
             if not closely and step >= 30:
                 waits.__enter__()
             loss = loss_of(model)

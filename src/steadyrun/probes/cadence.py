@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, int] = {
 }
 
 # The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
-EARLY = frozenset({0, 1, 2, 5, 10, 20})
+EARLY = frozenset({0, 1, 2, 5, 10, 19})
 
 _NOTHING: frozenset[str] = frozenset()
 
