@@ -20,7 +20,7 @@ _SHARE = 0.005  # of the training time that copying may take
 _FREE = 0.002  # seconds that one copy may take in any case
 _OF_MEMORY = 0.25  # of what is available that a copy may take
 _WARMING = 20  # steps at the start that are slow anyway: memory is pinned as fast as it can be
-_AT_ONCE = 2**28  # bytes that are pinned before the first step: about 0.4 s
+_AT_ONCE = 2**28  # bytes that are pinned before the first step: about 0.1 s
 _MEMORY_SPEED, _BUS_SPEED = 4e9, 25e9  # bytes a second, until it is measured: a copy in memory, and from a device
 # A copy from a device is hidden behind forward and backward pass, which take two thirds of a step or more. One that
 # takes as long as a step makes that step a third longer.
@@ -99,7 +99,7 @@ class Checkpointing:
         return state, beside
 
     def _make(self, staging: Staging, wanted: list[Wanted]) -> None:
-        """In the writing thread. It may hold up what the training sends to the device, so it counts as if it did."""
+        """In the writing thread. Pinning holds up what the training sends to the device: it has a share of time."""
         took = staging.make(wanted)
         self._not_before = time.perf_counter() + (took / _SHARE if self._steps > _WARMING else 0.0)
 
