@@ -78,7 +78,7 @@ def _timing(action: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
 def _count_writing(worker: Any, spent: list[float]) -> None:
     original = worker.do
 
-    def do(job: Callable[[], None]) -> None:
+    def do(job: Callable[[], None], **given: bool) -> None:
         def counted() -> None:
             began = time.thread_time()
             try:
@@ -86,7 +86,7 @@ def _count_writing(worker: Any, spent: list[float]) -> None:
             finally:
                 spent.append(time.thread_time() - began)
 
-        original(counted)
+        original(counted, **given)
 
     worker.do = do
 

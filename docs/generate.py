@@ -61,6 +61,8 @@ def series_page() -> str:
         "## How often",
         "",
         f"Each sampled probe measures at these intervals, and at steps {early} of every attempt.",
+        "The spectral norms of a large model are spread over the steps of an interval. After five samples attention is",
+        "looked at in four blocks at a time.",
         '`steadyrun.record(…, every={"activations": 10})` changes one, `every=10` all, 0 switches a probe off.',
         "",
         "| probe | every |",

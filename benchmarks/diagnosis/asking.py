@@ -13,7 +13,7 @@ from diagnosis.fleets import cause_of
 from steadyrun.questions.aliases import outcome_of
 from steadyrun.report.kept_answers import as_data
 from steadyrun.store.jsonio import jsonable
-from steadyrun.store.layout import read_manifest, write_manifest
+from steadyrun.store.layout import ManifestText, read_manifest
 
 ALERTS = ("fault", "warning")
 
@@ -34,7 +34,7 @@ def _forget(folder: Path) -> None:
     """A run that is asked again is asked without what was found the last time."""
     manifest = read_manifest(folder)
     if manifest.pop("preflight", None) is not None:
-        write_manifest(folder, manifest)
+        ManifestText().write(folder, manifest)
     for replayed in folder.glob("incidents/*/replay.json"):
         replayed.unlink()
 
@@ -84,7 +84,7 @@ def _keep(folder: Path, report: steadyrun.Report) -> None:
     """What preflight found, kept with the run as `run.watch(…, preflight=True)` keeps it."""
     answers = [as_data(asked) for asked in report.walk.path]
     kept = jsonable({"verdict": report.verdict, "walk": answers})
-    write_manifest(folder, read_manifest(folder) | {"preflight": kept})
+    ManifestText().write(folder, read_manifest(folder) | {"preflight": kept})
 
 
 def _has_a_loader(case: Case, config: dict[str, Any]) -> bool:

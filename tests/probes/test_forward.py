@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import steadyrun
 from steadyrun.probes.activations import NAMES, magnitude_counts
 from steadyrun.probes.attention import fused_scores, head_entropies
-from steadyrun.probes.dead_units import dead_units, find_units, silent_rows
+from steadyrun.probes.dead_units import find_units, silence
 from steadyrun.program.model_parts import find_blocks
 
 
@@ -413,10 +413,10 @@ def test_dead_units_against_the_obvious_loop() -> None:
     hidden[..., 3] = 0
     rows = hidden.reshape(-1, 30)
     slow = sum(sum(abs(float(x)) < 1e-6 for x in rows[:, unit]) > 0.99 * len(rows) for unit in range(30))
-    dead, total = dead_units(hidden)
+    dead, total = silence(hidden).dead(), silence(hidden).units
     assert (int(dead), total) == (slow, 30)
     images = hidden.movedim(-1, 1).unsqueeze(-1)
-    assert int(dead_units(images, channels_first=True)[0]) == slow
+    assert int(silence(images, channels_first=True).dead()) == slow
 
 
 @pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
@@ -449,11 +449,11 @@ def test_a_sparse_layer_is_not_a_silent_one() -> None:
     """Of a thousand units one is active on each input: by the count all are dead, and yet every input has its unit."""
     sparse = torch.zeros(200, 1000)
     sparse[torch.arange(200), torch.arange(200) * 5] = 1.0
-    assert int(dead_units(sparse)[0]) == 1000
-    assert float(silent_rows(sparse)) == 0
-    assert float(silent_rows(torch.zeros(200, 1000))) == 1
-    assert float(silent_rows(sparse.repeat(1, 2)[:, None, :].movedim(-1, 1), channels_first=True)) == 0
-    assert float(silent_rows(torch.zeros(0, 4))) == 0
+    assert int(silence(sparse).dead()) == 1000
+    assert float(silence(sparse).rows()) == 0
+    assert float(silence(torch.zeros(200, 1000)).rows()) == 1
+    assert float(silence(sparse.repeat(1, 2)[:, None, :].movedim(-1, 1), channels_first=True).rows()) == 0
+    assert float(silence(torch.zeros(0, 4)).rows()) == 0
 
 
 def test_units_of_gated_and_functional_networks() -> None:

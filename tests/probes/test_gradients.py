@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_programs import batch_of, loss_of, mlp, true_norm, values
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_  # imported before any recording starts, as users do
 
 import steadyrun
+from steadyrun.probes import gradients
 
 CLIP = 0.2
 STEPS = 6
@@ -352,3 +354,43 @@ def test_torch_is_as_it_was_after_the_run(tmp_path: Path) -> None:
     assert not module._has_any_global_hook()
     assert not optimizer._global_optimizer_pre_hooks
     assert not optimizer._global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("by_data", [False, True])
+def test_a_large_gradient_is_not_gone_through_twice_until_it_is_clipped_by_hand(
+    tmp_path: Path, by_data: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(600, 600)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    counted: list[int] = []
+    real = gradients.global_norm
+    monkeypatch.setattr(gradients, "global_norm", lambda tensors: counted.append(1) or real(tensors))
+    norms, per_step = [], []
+    with steadyrun.record(tmp_path / "run", every=0, flush_steps=1) as run:
+        run.watch(model, optimizer, monitor=False)
+        for step in range(40):
+            before = len(counted)
+            loss = model(torch.randn(4, 600)).square().mean()
+            loss.backward()
+            norms.append(float(torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in model.parameters()]))))
+            if step >= 30:
+                for parameter in model.parameters():
+                    (parameter.grad.data if by_data else parameter.grad).mul_(0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)
+            per_step.append(len(counted) - before)
+    assert per_step[:30] == [2] * 20 + [1] * 10
+    view = steadyrun.open_run(tmp_path / "run")
+    assert view.series("grad_norm").values.tolist() == pytest.approx(norms, rel=1e-4)
+    applied, clipped = (
+        dict(zip(series.steps.tolist(), series.values, strict=True))
+        for series in (view.series("grad_norm_applied"), view.series("clipped"))
+    )
+    for step, norm in enumerate(norms):
+        if step in applied and np.isfinite(applied[step]):
+            assert applied[step] == pytest.approx(norm * (0.5 if step >= 30 else 1), rel=1e-4)
+            assert clipped[step] == float(step >= 30)
+    assert np.isfinite([applied[step] for step in range(40 if not by_data else 30)]).all()
+    assert np.isfinite(applied[39]), "once it was seen, all gradients are gone through again"

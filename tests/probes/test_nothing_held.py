@@ -247,3 +247,21 @@ def test_the_trainer_that_calls_is_found() -> None:
     callback = object()
     trainer = Trainer(callback)
     assert trainer.train(callback) is trainer
+
+
+def test_large_outputs_are_free_before_backward(tmp_path: Path) -> None:
+    """Logits in half precision may be freed once they are copied to full precision: sampled steps hold no others."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2**11))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with steadyrun.record(tmp_path / "run") as run:
+        run.watch(model, optimizer, monitor=False)
+        for step in range(3):  # all of them are sampled
+            output = model(torch.randn(2**10, 4))
+            held = weakref.ref(output)
+            loss = output.double().square().mean()
+            del output
+            assert held() is None, step
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step(loss)

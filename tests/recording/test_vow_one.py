@@ -132,7 +132,7 @@ def test_a_model_can_be_copied_and_pickled_at_any_moment(tmp_path: Path) -> None
 
 def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     from steadyrun.probes import activations, batch_hashes, gradients, optimizer_steps, parameters, system
-    from steadyrun.probes import parameters as spectral
+    from steadyrun.probes import spectral_norms as spectral
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")
@@ -140,7 +140,7 @@ def break_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in [
         (activations.ForwardProbe, "_measure"), (gradients, "global_norm"), (gradients, "norms"),
         (optimizer_steps.OptimizerProbe, "moments"), (optimizer_steps, "_rate"), (parameters.ParameterProbe, "fill"),
-        (parameters.ParameterProbe, "snapshot"), (spectral.SpectralProbe, "measure"),
+        (parameters.ParameterProbe, "snapshot"), (spectral.SpectralProbe, "fill"),
         (system.SystemProbe, "measure"), (batch_hashes, "arrays_of"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, broken)

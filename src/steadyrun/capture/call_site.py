@@ -85,9 +85,14 @@ class BatchFinder:
         self._variable: tuple[CodeType, str] | None = None
         self._together: tuple[CodeType, list[str], type] | None = None
 
+    @property
+    def knows(self) -> bool:
+        """Whether the name of the batch is known: then no frame needs to be looked for."""
+        return self._variable is not None or self._together is not None
+
     def learn(self, frame: FrameType | None, batch: Any) -> None:
         """Remember the name under which the training loop holds its batch."""
-        if self._variable is None and self._together is None and frame is not None:
+        if not self.knows and frame is not None:
             namespace = variables(frame)
             for name, value in namespace.items():
                 if value is batch:

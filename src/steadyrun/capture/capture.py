@@ -16,10 +16,10 @@ from typing import Any
 from steadyrun.capture import batch_tokens, call_site, incident_folder
 from steadyrun.capture.batch_ring import KeptStep, Ring
 from steadyrun.capture.capture_options import Settings
+from steadyrun.capture.checkpoint_pace import Checkpointing
 from steadyrun.capture.checkpoints import (
     FOLDER,
     Checkpoint,
-    Checkpointing,
     Returns,
     Rollback,
     Rolling,
@@ -28,6 +28,7 @@ from steadyrun.capture.checkpoints import (
     threads_and_flags,
 )
 from steadyrun.capture.incident_log import IncidentLog, Triggers
+from steadyrun.capture.staging import Overlap
 from steadyrun.capture.step_boundary import Boundary
 from steadyrun.capture.writer_thread import Job, Worker
 from steadyrun.probes.batch_hashes import input_hash
@@ -42,6 +43,9 @@ from steadyrun.store.writer import RunWriter
 
 Watched = Callable[[], training.Objects]
 
+_SMALL = 2**26  # bytes of a state that is written when a run ends well: a tenth of a second
+_LEAVING = 0.5  # seconds that a run that ended well waits for a checkpoint that is being written
+
 
 class Capture:
     """The capture of one run. It is shown the program's objects, every step, and every fault that is found."""
@@ -55,6 +59,7 @@ class Capture:
         self._rolling = Rolling(writer.root / incident_folder.INCIDENTS / FOLDER, writer.attempt)
         self._worker = Worker(lambda problem: problems.report("an incident", problem))
         self._checkpointing = Checkpointing(settings, problems)
+        self._overlap = Overlap()
         self._counts = batch_tokens.TokenCounts(tokenizer) if tokenizer is not None else None
         self._accounts = IncidentLog(writer, settings, self._worker, self._rolling, self._counts)
         self._finder = call_site.BatchFinder(loss_fn)
@@ -98,6 +103,7 @@ class Capture:
     def pause(self) -> None:
         """Let go of the model, and have everything on disk."""
         self.unwatch()
+        self._overlap.settle()
         self._worker.wait()
 
     def go_on(self) -> None:
@@ -111,6 +117,7 @@ class Capture:
         self._next = row.step + 1
         self._resumes_at(row.step)
         self._steps += 1
+        self._checkpointing.beside(self._overlap.step_ended())
         crossed = self._boundary is not None and not self._boundary.disarm()
         kept_step = KeptStep(row.step, self._random or take(), self._forward, values=row.values)
         if batch is not None:
@@ -130,7 +137,8 @@ class Capture:
         storages = pack(inputs, copy=False).storages
         if not storages <= kept_step.batch.storages:  # the model got something else than parts of the batch
             kept_step.input_hash = input_hash(inputs)
-        self._finder.learn(call_site.training_frame(), batch)
+        if not self._finder.knows:
+            self._finder.learn(call_site.training_frame(), batch)
         self._last_batch = call_site.references(batch)
         if self._counts is not None:
             on_cpu = not kept_step.batch.tensors or not self._devices
@@ -153,6 +161,7 @@ class Capture:
 
     def raised(self, failure: BaseException) -> None:
         """The training loop ended with an exception; the step it was in was never handed over."""
+        self._overlap.settle()
         batch = self._finder.find(failure.__traceback__)
         begun = self._forward is not None  # since the last step that was handed over
         if batch is not None and (begun or not call_site.is_made_of(batch, self._last_batch)):
@@ -205,21 +214,27 @@ class Capture:
         return done
 
     def close(self, *, failed: bool) -> None:
-        """Write what is open. After a failure all rolling checkpoints stay, else the state of now, or the last good."""
+        """Write what is open. After a failure all rolling checkpoints stay, else the last good one.
+
+        That is the state of now if it is small. Nothing large is written for a run that ended well.
+        """
         self.unwatch()
+        self._overlap.settle()
         for kind, step, why, severity in self._spotter.spikes():
             self.open(kind, why, step, severity=severity)
         self._accounts.passed(None, self._ring)
-        self._worker.finish()
-        if not failed:
-            if self._watched is not None and self._steps:
-                self._copy_state(take(self._random, self._devices), lambda job: job())
+        if not self._worker.finish(None if failed or self._worker.owes else _LEAVING):
+            self._rolling.abandon()
+        elif not failed:
+            if self._watched is not None and self._steps and training.refer(self._watched()).nbytes <= _SMALL:
+                self._copy_state(take(self._random, self._devices), lambda job: job(), last=True)
             self._rolling.clear(keep=1)
 
     # -- going back --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Everything that is known so far becomes what it will be, and is on disk."""
+        self._overlap.settle()
         for kind, step, why, severity in self._spotter.spikes():
             self.open(kind, why, step, severity=severity)
         self._accounts.passed(None, self._ring)
@@ -257,6 +272,7 @@ class Capture:
 
     def _begin_anew(self) -> None:
         """The program went back to an earlier step, or has other objects: what was kept does not lead to what comes."""
+        self._overlap.settle()
         self._accounts.passed(None, self._ring)
         self._ring.clear()
         self._checkpointing.restart()
@@ -282,19 +298,24 @@ class Capture:
     def _take_checkpoint(self, random: RandomState) -> None:
         if self._watched is None or self._worker.busy or not self._checkpointing.due(self._next, self._ring):
             return
-        self._copy_state(random, self._worker.do)
+        self._copy_state(random, lambda job: self._worker.do(job, owed=False))
 
-    def _copy_state(self, random: RandomState, write: Callable[[Job], None]) -> None:
+    def _copy_state(self, random: RandomState, write: Callable[[Job], None], *, last: bool = False) -> None:
         assert self._watched is not None
         step, objects = self._next, self._watched()
-        state = self._checkpointing.take(step, objects)
-        if state is not None:
+        taken = self._checkpointing.take(step, objects, None if last else self._ring, write)
+        if taken is not None:
+            state, beside = taken
             autocast, flags = autocast_in_force(objects.model), threads_and_flags()
             facts = {"position": {"batches": step}, "autocast": autocast, "flags": flags}
-            write(lambda: self._write_checkpoint(step, state, random, facts))
+            self._overlap.begin(beside, lambda: write(lambda: self._write_checkpoint(step, state, random, facts)))
+            if last:
+                self._overlap.settle()
 
     def _write_checkpoint(self, step: int, state: Packed, random: RandomState, facts: dict[str, Any]) -> None:
         try:
             self._rolling.write(step, state, random, facts)
         except OSError as problem:
+            if self._rolling.abandoned:
+                return
             self._problems.report("a rolling checkpoint", problem, "could not be written; replay does without it")

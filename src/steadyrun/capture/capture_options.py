@@ -8,6 +8,7 @@ from typing import Any
 from steadyrun.errors import UsageError
 
 _MIB = 2**20
+LARGEST = 8_192 * _MIB  # bytes of a state that is captured without being asked for: on disk it is there three times
 
 
 @dataclass(frozen=True)
@@ -16,14 +17,20 @@ class Settings:
 
     `every`: steps between two rolling checkpoints. `batch_bytes`: memory for the last batches; where they do not reach
     back to the checkpoint before the last, checkpoints come more often. `checkpoint_bytes`: a state larger than this is
-    not captured. `incidents`: how many incident folders a run may leave; besides them half as many for mere spikes, and
-    twice as many for those that `run.incident` asks for.
+    not captured; if it is given, a smaller one is captured even if a step waits for it. `incidents`: how many incident
+    folders a run may leave; besides them half as many for mere spikes, and twice as many for those that `run.incident`
+    asks for.
     """
 
     every: int = 200
     batch_bytes: int = 256 * _MIB
-    checkpoint_bytes: int = 8_192 * _MIB
+    checkpoint_bytes: int | None = None
     incidents: int = 4
+
+    @property
+    def largest(self) -> int:
+        """Bytes of a state that is still captured."""
+        return LARGEST if self.checkpoint_bytes is None else self.checkpoint_bytes
 
     @property
     def asked(self) -> int:

@@ -13,9 +13,9 @@ class Worker:
     """Takes jobs and does them one after the other; a job that fails is reported and the next one is done."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Job, bool] | None] = queue.SimpleQueue()
         self._failed = failed
-        self._open = 0
+        self._open = self._owed = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -23,13 +23,19 @@ class Worker:
     def busy(self) -> bool:
         return self._open > 0
 
-    def do(self, job: Job) -> None:
+    @property
+    def owes(self) -> bool:
+        """Whether something is open that must be done, however long it takes."""
+        return self._owed > 0
+
+    def do(self, job: Job, *, owed: bool = True) -> None:
         with self._lock:
             self._open += 1
+            self._owed += owed
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="steadyrun-incidents", daemon=True)
             self._thread.start()
-        self._jobs.put(job)
+        self._jobs.put((job, owed))
 
     def wait(self) -> None:
         """Until everything that was handed in is done."""
@@ -38,15 +44,19 @@ class Worker:
             self.do(done.set)
             done.wait()
 
-    def finish(self) -> None:
-        """Wait for everything that was handed in, and end the thread."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
+    def finish(self, seconds: float | None = None) -> bool:
+        """End the thread when everything that was handed in is done, and wait for it; False if that takes longer."""
+        if self._thread is None:
+            return True
+        self._jobs.put(None)
+        self._thread.join(seconds)
+        done = not self._thread.is_alive()
+        self._thread = None
+        return done
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (entry := self._jobs.get()) is not None:
+            job, owed = entry
             try:
                 job()
             except Exception as problem:
@@ -54,3 +64,4 @@ class Worker:
             finally:
                 with self._lock:
                     self._open -= 1
+                    self._owed -= owed

@@ -7,8 +7,10 @@ and pickled along with the model (an EMA copy, `torch.save(model)`) and would co
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +18,10 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from steadyrun.probes.attention import AttentionMode, Heads, has_plain_projections, module_heads
+from steadyrun.probes.attention import AttentionMode, Heads, Rotation, has_plain_projections, module_heads
+from steadyrun.probes.comparisons import MOST_COMPARED
 from steadyrun.probes.copies import CopyFinder
-from steadyrun.probes.dead_units import UnitsTap, dead_units, saturated, silent_rows
+from steadyrun.probes.dead_units import UnitsTap, saturated, silence
 from steadyrun.probes.evaluation_mode import is_initial
 from steadyrun.probes.float_tensors import first_float, floats_in, thinned
 from steadyrun.probes.model_inputs import statistics
@@ -51,7 +54,7 @@ def magnitude_counts(values: Tensor) -> Tensor:
     return counts / flat.numel()
 
 
-_MOST_COMPARED, _MOST_PASSES = 2**20, 4  # elements of an output, and passes of a step, that are compared
+_MOST_PASSES = 4  # of a step, whose outputs are compared
 _FEWEST_ROWS, _MOST_ROWS = 4, 64  # whose directions are compared
 
 
@@ -66,6 +69,7 @@ class ForwardSample:
     entropies: dict[str, Tensor] = field(default_factory=dict)  # name -> per head
     own_entropies: dict[str, Tensor] = field(default_factory=dict)  # of queries and keys alone, where they are known
     low_shares: dict[str, Tensor] = field(default_factory=dict)
+    attentions: int = 0  # of the pass, of which some may not have been looked at
     future: dict[str, Tensor] = field(default_factory=dict)  # share of attention on later keys
     on_padding: list[Tensor] = field(default_factory=list)  # share of attention on padded keys, by attention
     saturated: dict[str, Tensor] = field(default_factory=dict)  # share of a layer's values at the end of its range
@@ -113,21 +117,26 @@ class ForwardProbe:
         self._parts: set[int] = set()  # modules that were called by themselves, not by the model
         self._attention_modules = {id(m) for m in model.modules() if has_plain_projections(m)}
         self._mode: AttentionMode | None = None
+        self._rotation = Rotation()
+        self._numbers: Counter[str] = Counter()  # of the attentions of this pass, by block
+        self._attending = ""  # the name of the attention that is looked at
         self._handles: list[RemovableHandle] = []
         self._sample = ForwardSample()
         self._inside: list[str] = []
         self._wanted: frozenset[str] = frozenset()
-        self._flowing: dict[int, tuple[str, Tensor]] = {}
+        self._flowing: dict[int, tuple[str, ref[Tensor]]] = {}  # outputs of blocks; nothing is kept alive
         self._passes = 0
         self._differentiated = False
-        self.outputs: list[Tensor] = []  # of the model in this step, until the step ends
+        self.outputs: list[Tensor] = []  # of the model, small enough to be compared with targets, until the step ends
         self._whole: list[Tensor] = []  # the first output of each pass of the whole model, before backward
         self.copies = CopyFinder(model)
 
     def arm(self, wanted: frozenset[str]) -> None:
         """Listen to the next training forward pass for the `wanted` probes."""
         self._wanted, self._sample, self._passes = wanted, ForwardSample(), 0
-        self._inside = []
+        self._inside, self._numbers = [], Counter()
+        if "attention" in wanted:
+            self._rotation.begin()
         self._flowing, self._padding = {}, []
         self._open, self._parts = 0, set()
         self._differentiated = False
@@ -199,7 +208,7 @@ class ForwardProbe:
                 self._sample.passed.take_in(PassCalls(given=tensors_in(args, kwargs)))
                 self._sample.log_z = log_normaliser(output)
                 self._sample.alike = same_direction(output)
-                self.outputs += floats_in(output)
+                self._keep_outputs(output)
                 self._compare_passes(output)
                 self._follow_padding(output)
             if key in self._inputs:
@@ -211,7 +220,7 @@ class ForwardProbe:
                     self._inside.pop()
             if (tap := self._units.get(key)) is not None and not tap.input:
                 self._count_dead(tap, output)
-            if key in self._attention_modules:
+            if key in self._attention_modules and self._attention_due(True):
                 self._attention(module_heads(module, args, kwargs))  # type: ignore[arg-type]
         except Exception as problem:
             self._problems.report("forward probe", problem)
@@ -219,12 +228,7 @@ class ForwardProbe:
     def _compare_passes(self, output: object) -> None:
         """Whether a pass gives again what an earlier pass of this step gave."""
         scores = first_float(output)
-        if (
-            self._differentiated
-            or scores is None
-            or scores.numel() > _MOST_COMPARED
-            or len(self._whole) == _MOST_PASSES
-        ):
+        if self._differentiated or scores is None or scores.numel() > MOST_COMPARED or len(self._whole) == _MOST_PASSES:
             return
         scores = scores.detach()
         for earlier in self._whole:
@@ -273,7 +277,10 @@ class ForwardProbe:
         if "modes" in self._wanted:
             sample.modules_in_eval = sum(not module.training for module in self._model.modules())
         if "attention" in self._wanted and self._mode is None:
-            self._mode = AttentionMode(self._attention, lambda problem: self._problems.report("attention", problem))
+            report = self._problems.report
+            self._mode = AttentionMode(
+                self._attention, lambda problem: report("attention", problem), self._attention_due
+            )
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _part_begins(self, module: nn.Module, args: object) -> None:
@@ -289,7 +296,7 @@ class ForwardProbe:
         """The last part that gives scores gives those of the model."""
         self._leave_mode()
         if "objective" in self._wanted:
-            self.outputs += floats_in(output)
+            self._keep_outputs(output)
         if not self._passes and (width := output_width(output)) is not None:
             self._sample.output_width = width
             if "objective" in self._wanted:
@@ -302,12 +309,17 @@ class ForwardProbe:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _note_flow(self, name: str, taken: object, given: object) -> None:
-        """Whose output a block takes: told by the tensor itself, which is kept until the pass is over."""
-        source = self._flowing.get(id(first_float(taken)))
-        if source is not None:
+        """Whose output a block takes, by the tensor's identity."""
+        received = first_float(taken)
+        source = self._flowing.get(id(received))
+        if received is not None and source is not None and source[1]() is received:
             self._sample.follows.setdefault(name, source[0])
         if (tensor := first_float(given)) is not None:
-            self._flowing[id(tensor)] = (name, tensor)
+            self._flowing[id(tensor)] = (name, ref(tensor))
+
+    def _keep_outputs(self, output: object) -> None:
+        """Logits of a language model take gigabytes, which the training may free before backward."""
+        self.outputs += (tensor for tensor in floats_in(output) if tensor.numel() <= MOST_COMPARED)
 
     # -- measurements -----------------------------------------------------------------------------
 
@@ -328,22 +340,26 @@ class ForwardProbe:
         tensor = first_float(hidden)
         if tensor is not None and tensor.dim() >= 2:
             with torch.no_grad():
-                self._sample.dead_units[tap.name] = dead_units(tensor, channels_first=tap.channels_first)
-                self._sample.silent[tap.name] = silent_rows(tensor, channels_first=tap.channels_first)
+                quiet = silence(tensor, channels_first=tap.channels_first)
+                self._sample.dead_units[tap.name] = quiet.dead(), quiet.units
+                self._sample.silent[tap.name] = quiet.rows()
                 self._sample.saturated[tap.name] = saturated(tensor)
 
-    def _attention(self, heads: Heads, fused: bool = True) -> Callable[[Tensor], None]:
-        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
+    def _attention_due(self, fused: bool) -> bool:
+        """Whether the attention that runs now is looked at; gives it its name."""
         if self._passes or "attention" not in self._wanted:
-            return lambda _: None
+            return False
         if not fused and not self._inside:  # a softmax outside every block may be anything, such as a pixel's classes
-            return lambda _: None
-        sample = self._sample
+            return False
         base = self._inside[-1] if self._inside else "attention"
-        name, number = base, 1
-        while name in sample.entropies:
-            number += 1
-            name = f"{base}#{number}"
+        self._numbers[base] += 1
+        self._attending = base if self._numbers[base] == 1 else f"{base}#{self._numbers[base]}"
+        self._sample.attentions += 1
+        return self._rotation.due()
+
+    def _attention(self, heads: Heads, _fused: bool = True) -> Callable[[Tensor], None]:
+        """Keep what an attention shows; returns how to hand in later how far it looks ahead."""
+        sample, name = self._sample, self._attending
         sample.entropies[name], sample.low_shares[name] = heads.entropy, heads.low_share
         if heads.own is not None:
             sample.own_entropies[name] = heads.own
@@ -366,7 +382,8 @@ def same_direction(output: object) -> Tensor | None:
     if rows is None or rows.dim() < 2 or rows.shape[0] < _FEWEST_ROWS or rows[0].numel() < _FEWEST_ROWS:
         return None
     with torch.no_grad():
-        flat = torch.nn.functional.normalize(rows.detach()[:_MOST_ROWS].flatten(1).float(), dim=1)
+        flat = rows.detach()[:_MOST_ROWS].flatten(1)
+        flat = torch.nn.functional.normalize(flat[:, :: -(-flat.numel() // MOST_COMPARED)].float(), dim=1)
         length: Tensor = torch.linalg.vector_norm(flat.mean(0))
         return length
 

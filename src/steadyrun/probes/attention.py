@@ -11,6 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -111,12 +112,13 @@ class Heads:
         `padding` marks the padded positions of each row of the batch. Where queries and keys are as many, a padded
         query is left out: what it looks at does not matter.
         """
-        rows = _spread(padding.shape[0], _BATCH_ROWS)
+        rows = _places(padding.shape[0], _BATCH_ROWS, padding.device)
         if self.scores is None or self.scores.shape[-1] != padding.shape[1] or self.scores.shape[0] != len(rows):
             return None
-        scores, padded = self.scores.float(), padding[rows]
-        queries = _spread(padding.shape[1], _QUERIES)
-        real = ~padded[:, queries] if len(queries) == scores.shape[2] else torch.ones_like(padded[:, :1])
+        scores, padded = self.scores.float(), padding.index_select(0, rows)
+        queries = _places(padding.shape[1], _QUERIES, padding.device)
+        whole = len(queries) == scores.shape[2]
+        real = ~padded.index_select(1, queries) if whole else torch.ones_like(padded[:, :1])
         largest = scores.amax(-1, keepdim=True)
         counted = (real & padded.any(1, keepdim=True))[:, None, :] & (largest[..., 0] > -_NOTHING)
         weights = torch.nan_to_num(torch.softmax(scores.masked_fill(scores <= largest - _MASKED, -math.inf), -1))
@@ -125,16 +127,43 @@ class Heads:
         return mean
 
 
+_WHOLE_SAMPLES = 5  # at the start, in which every attention is looked at
+_AT_A_TIME = 4  # attentions of a sample later on, the next ones in the next sample
+
+
+class Rotation:
+    """Which attentions of a forward pass are looked at: first all of them, later a few at a time."""
+
+    def __init__(self) -> None:
+        self._samples = self._all = self.seen = 0
+
+    def begin(self) -> None:
+        """Another forward pass will be looked at."""
+        self._samples += 1
+        self._all, self.seen = max(self._all, self.seen), 0
+
+    def due(self) -> bool:
+        """Whether the attention that comes now is looked at."""
+        number, self.seen = self.seen, self.seen + 1
+        if self._samples <= _WHOLE_SAMPLES or self._all <= _AT_A_TIME:
+            return True
+        first = (self._samples - _WHOLE_SAMPLES - 1) * _AT_A_TIME
+        return (number - first) % self._all < _AT_A_TIME
+
+
 Receive = Callable[[Heads, bool], Callable[[Tensor], None]]
 """Takes an attention, and whether it was a fused one; returns how to hand in later how far it looks ahead."""
 
 
 class AttentionMode(TorchFunctionMode):
-    """Shows every attention in a forward pass to `receive`."""
+    """Shows the attentions in a forward pass to `receive`, but those that are not `due`: asked once for each."""
 
-    def __init__(self, receive: Receive, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, receive: Receive, failed: Callable[[Exception], None], due: Callable[[bool], bool] = lambda _fused: True
+    ) -> None:
         super().__init__()
         self._receive = receive
+        self._due = due
         self._failed = failed
         self._weights: Callable[[], Tensor | None] = lambda: None  # of the last softmax, as far as they still live
         self._confirm: Callable[[Tensor], None] = lambda _: None
@@ -144,9 +173,11 @@ class AttentionMode(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         try:
             if func is F.scaled_dot_product_attention:
-                self._see_fused(*args, **(kwargs or {}))
+                if self._due(True):
+                    self._see_fused(*args, **(kwargs or {}))
             elif func in _SOFTMAXES and _looks_like_attention(result, *args, **(kwargs or {})):
-                self._see_softmax(args[0], result)
+                if self._due(False):
+                    self._see_softmax(args[0], result)
             elif (weights := self._weights()) is not None and any(argument is weights for argument in _flat(args)):
                 self._follow(getattr(func, "__name__", ""), args, result)
         except Exception as problem:
@@ -179,7 +210,10 @@ class AttentionMode(TorchFunctionMode):
 def fused_heads(query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> Heads:
     """What a `scaled_dot_product_attention` call shows."""
     scores = fused_scores(query, key, *args, **kwargs)
-    own = fused_scores(query, key, *args, **{**kwargs, "added": False})
+    mask = args[1] if len(args) > 1 else kwargs.get("attn_mask")
+    own = scores  # unless a float mask adds to them
+    if mask is not None and mask.dtype != torch.bool:
+        own = fused_scores(query, key, *args, **{**kwargs, "added": False})
     return _heads(scores, own, query.shape[-2] if query.shape[-2] == key.shape[-2] else None)
 
 
@@ -195,9 +229,10 @@ def module_heads(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: d
 
 
 def _heads(scores: Tensor, own: Tensor | None, positions: int | None) -> Heads:
-    alone = None if own is None else head_entropies(own)[0]
+    entropies, low = head_entropies(scores)
+    alone = entropies if own is scores else None if own is None else head_entropies(own)[0]
     ahead = None if positions is None else looks_ahead(scores, positions)
-    return Heads(*head_entropies(scores), alone, ahead, scores)
+    return Heads(entropies, low, alone, ahead, scores)
 
 
 def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
@@ -209,7 +244,7 @@ def looks_ahead(scores: Tensor, positions: int) -> Tensor | None:
     if positions < 2:
         return None
     scores = scores.float()
-    queries = torch.tensor(_spread(positions, _QUERIES), device=scores.device)
+    queries = _places(positions, _QUERIES, scores.device)
     later = torch.arange(scores.shape[-1], device=scores.device) > queries[:, None]
     largest = scores.amax(-1, keepdim=True)
     counted = ((largest[..., 0] > -_NOTHING) & later.any(-1)).float()
@@ -255,16 +290,18 @@ def fused_scores(
         query, key = query.unsqueeze(0), key.unsqueeze(0)
     if query.dim() > 4:
         query, key = query.flatten(0, -4), key.flatten(0, -4)
-    rows, queries = _spread(query.shape[0], _BATCH_ROWS), _spread(query.shape[2], _QUERIES)
-    chosen, keys = query[rows][:, :, queries].float(), key[rows].float()
+    rows = _places(query.shape[0], _BATCH_ROWS, query.device)
+    queries = _places(query.shape[2], _QUERIES, query.device)
+    chosen = query.index_select(0, rows).index_select(2, queries).float()
+    keys = key.index_select(0, rows).float()
     if enable_gqa or keys.shape[1] != chosen.shape[1]:
         keys = keys.repeat_interleave(chosen.shape[1] // keys.shape[1], 1)
     scores = chosen @ keys.transpose(-1, -2) * (scale if scale is not None else query.shape[-1] ** -0.5)
     if is_causal:
-        query_index = torch.tensor(queries, device=scores.device)[:, None]
-        scores = scores.masked_fill(torch.arange(keys.shape[2], device=scores.device) > query_index, -math.inf)
+        later = torch.arange(keys.shape[2], device=scores.device) > queries[:, None]
+        scores = scores.masked_fill(later, -math.inf)
     if attn_mask is not None:
-        scores = _masked(scores, attn_mask.detach(), query.shape, rows, queries, added=added)
+        scores = _masked(scores, attn_mask.detach(), rows, queries, added=added)
     return scores
 
 
@@ -292,7 +329,7 @@ def module_scores(
     scores = fused_scores(q, k, k, attn_mask=mask, is_causal=causal)
     padding = arguments.get("key_padding_mask")
     if padding is not None and padding.dim() == 2:
-        hidden = padding[_spread(padding.shape[0], _BATCH_ROWS)][:, None, None, :]
+        hidden = padding.index_select(0, _places(padding.shape[0], _BATCH_ROWS, padding.device))[:, None, None, :]
         whole = hidden.dtype == torch.bool  # torch's own layers hand over what is to be added instead
         scores = scores.masked_fill(hidden, -math.inf) if whole else scores + hidden
     return scores, arguments["query"], arguments["key"]
@@ -317,11 +354,13 @@ def _projections(module: nn.MultiheadAttention) -> tuple[Tensor, Tensor, Tensor 
     return joint[:width], joint[width : 2 * width], q_bias, k_bias
 
 
-def _masked(
-    scores: Tensor, mask: Tensor, shape: torch.Size, rows: list[int], queries: list[int], *, added: bool
-) -> Tensor:
-    wide = mask.expand(*shape[:3], mask.shape[-1]) if mask.dim() <= 4 else mask.flatten(0, -4)
-    part = wide[rows][:, :, queries]
+def _masked(scores: Tensor, mask: Tensor, rows: Tensor, queries: Tensor, *, added: bool) -> Tensor:
+    """A mask that is the same for all rows, heads or queries is stretched by the operation itself."""
+    part = mask.flatten(0, -4) if mask.dim() > 4 else mask
+    while part.dim() < 4:
+        part = part.unsqueeze(0)
+    part = part.index_select(2, queries) if part.shape[2] > 1 else part
+    part = part.index_select(0, rows) if part.shape[0] > 1 else part
     if part.dtype == torch.bool:
         return scores.masked_fill(~part, -math.inf)
     return scores + part.float() if added else scores.masked_fill(part < -_NOTHING, -math.inf)
@@ -338,10 +377,13 @@ def _flat(args: Iterable[object]) -> list[object]:
 
 
 def _sampled(scores: Tensor) -> Tensor:
-    return scores[_spread(scores.shape[0], _BATCH_ROWS)][:, :, _spread(scores.shape[2], _QUERIES)]
+    rows = _places(scores.shape[0], _BATCH_ROWS, scores.device)
+    return scores.index_select(0, rows).index_select(2, _places(scores.shape[2], _QUERIES, scores.device))
 
 
-def _spread(size: int, most: int) -> list[int]:
-    """At most `most` places out of `size`, evenly spaced, the last among them."""
+@lru_cache(maxsize=256)
+def _places(size: int, most: int, device: torch.device) -> Tensor:
+    """At most `most` places out of `size`, evenly spaced, the last among them; kept, since to make them is a wait."""
     count = min(size, most)
-    return [size - 1 - round(index * (size - 1) / max(1, count - 1)) for index in range(count)][::-1]
+    places = [size - 1 - round(index * (size - 1) / max(1, count - 1)) for index in range(count)][::-1]
+    return torch.tensor(places, device=device)

@@ -61,8 +61,12 @@ def example_sums(arrays: Sequence[Array], pad_id: int | None = None) -> list[tup
     parts = [_bits(array, sizes[0]) for array in kept]
     if pad_id is not None:
         parts = [rows * ((rows != pad_id) & (rows != _IGNORED_LABEL)) for rows in parts]
-    sums = [(rows * _weights(index, rows.shape[1], rows)).sum(1) for index, rows in enumerate(parts)]
+    sums = [_weighted(rows, _weights(index, rows.shape[1], rows)) for index, rows in enumerate(parts)]
     return list(zip(kept, sums, strict=True))
+
+
+def _weighted(rows: Array, weights: Array) -> Array:
+    return rows.dot(weights) if isinstance(rows, np.ndarray) else (rows * weights).sum(1)
 
 
 def inputs_and_targets(summed: list[tuple[Array, Array]]) -> tuple[Array, Array] | None:
@@ -230,7 +234,7 @@ def _drawn_weights(index: int, width: int, device: torch.device | None) -> Array
 # Batch hashes per step, and a bounded sample of example hashes from training and validation.
 
 
-_SMALL_BYTES = 16_384
+_SMALL_BYTES = 65_536  # of an array whose copy costs less than to look at it between two training steps
 _MOST_BATCHES, _MOST_BYTES, _MOST_SECONDS = 10_000, 8 * 2**30, 60.0  # that are read of one validation
 
 
@@ -326,8 +330,10 @@ class ExampleProbe:
     def flush(self) -> None:
         """Hand the newly kept hashes to the store."""
         for split, sample in self._kept.items():
-            for value, step in sample.take_new():
-                self._writer.append("examples", step, {f"example_hash/{split}": value}, time.time())
+            hashes, steps = sample.take_new().T
+            if len(hashes):  # as one batch: row by row they cost more than all other rows together
+                times = np.full(len(hashes), time.time())
+                self._writer.write("examples", steps.astype(np.int64), times, {f"example_hash/{split}": hashes})
 
     def _keep(self, split: str, array: HostArray, step: int) -> Values:
         self._kept[split].add(array.astype(np.int64), step)

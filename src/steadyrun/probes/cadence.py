@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, int] = {
 }
 
 # The first steps of an attempt tell the most (a bad start, a bad resume) and are few.
-EARLY = frozenset({0, 1, 2, 5, 10, 20})
+EARLY = frozenset({0, 1, 2, 5, 10, 19})
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -42,6 +42,16 @@ class Cadence:
         if not early and (self._common == 0 or step % self._common):
             return _NOTHING
         return frozenset(probe for probe, every in self.every.items() if every and (early or step % every == 0))
+
+    def parts(self, probe: str, step: int, count: int) -> list[int]:
+        """Which of the `count` parts of a probe measure at `step`: each at its own step of a period, early all."""
+        every = self.every[probe]
+        if not every or not count:
+            return []
+        if step - self.first_step in EARLY:
+            return list(range(count))
+        turn = step % every
+        return [part for part in range(count) if part * every // count == turn]
 
     @cached_property
     def _common(self) -> int:

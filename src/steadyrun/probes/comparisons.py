@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from steadyrun.probes.output_bounds import Bounds, bounds
+from steadyrun.probes.output_bounds import Bounds
 from steadyrun.program.torch_compat import saved
 
 _KINDS = {
@@ -24,7 +24,7 @@ _KINDS = {
     "BinaryCrossEntropy": "binary",
 }
 _BY_HAND = {"Pow": "squared", "Abs": "absolute"}
-_MOST_ELEMENTS = 2**20
+MOST_COMPARED = 2**20
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Compared:
     predictions: Tensor
     targets: Tensor
     bounds: Bounds | None = None  # of the predictions, if an operation bounds them
+    source: Any = None  # the node that made the predictions, while the graph is read
     positive_weight: Tensor | None = None  # how much more positive targets count, if it was given
     weight: list[Tensor] = field(default_factory=list)  # how much it counts in the loss; filled by backward
 
@@ -50,7 +51,7 @@ def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:
                 return None
             given = saved(node, "pos_weight")
             positive = given.detach() if isinstance(given, Tensor) else None
-            return replace(found, bounds=bounds(found.predictions, source), positive_weight=positive)
+            return replace(found, source=source, positive_weight=positive)
     for start, kind in _BY_HAND.items():
         if name.startswith(start):
             return _by_hand(kind, node, outputs)
@@ -60,7 +61,7 @@ def compared(node: Any, outputs: Iterable[Tensor]) -> Compared | None:
 def _of_saved(kind: str, predictions: object, targets: object) -> Compared | None:
     if not isinstance(predictions, Tensor) or not isinstance(targets, Tensor) or targets.requires_grad:
         return None
-    if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.numel() > _MOST_ELEMENTS:
+    if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.numel() > MOST_COMPARED:
         return None
     return Compared(kind, predictions.detach(), targets.detach())
 
@@ -80,5 +81,5 @@ def _by_hand(kind: str, node: Any, outputs: Iterable[Tensor]) -> Compared | None
         if output.grad_fn in sources and output.shape == difference.shape:
             sign = 1 if sources[0] is output.grad_fn else -1
             found = _of_saved(kind, output, (output - sign * difference).detach())
-            return None if found is None else replace(found, bounds=bounds(found.predictions, output.grad_fn))
+            return None if found is None else replace(found, source=output.grad_fn)
     return None

@@ -56,17 +56,27 @@ def find_units(model: nn.Module, blocks: Sequence[Block]) -> list[UnitsTap]:
     return _distinct(acting or layers[1:])
 
 
-def dead_units(hidden: Tensor, *, channels_first: bool = False) -> tuple[Tensor, int]:
-    """How many units are silent on more than 99% of the batch, and how many there are."""
-    rows = _rows(hidden, channels_first)
-    silent = (rows.abs() < SILENT_BELOW).sum(0)
-    return (silent > SILENT_SHARE * rows.shape[0]).sum(), rows.shape[1]
+@dataclass(frozen=True)
+class Silence:
+    """Which units are silent on which rows of the batch."""
+
+    silent: Tensor  # rows x units
+
+    @property
+    def units(self) -> int:
+        return self.silent.shape[1]
+
+    def dead(self) -> Tensor:
+        """How many units are silent on more than 99% of the batch."""
+        return (self.silent.sum(0) > SILENT_SHARE * self.silent.shape[0]).sum()
+
+    def rows(self) -> Tensor:
+        """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
+        return self.silent.all(1).sum() / max(1, self.silent.shape[0])
 
 
-def silent_rows(hidden: Tensor, *, channels_first: bool = False) -> Tensor:
-    """The share of the batch on which not one unit is active: a sparse layer has none, a dead layer all."""
-    rows = _rows(hidden, channels_first)
-    return (rows.abs() < SILENT_BELOW).all(1).sum() / max(1, rows.shape[0])
+def silence(hidden: Tensor, *, channels_first: bool = False) -> Silence:
+    return Silence(_rows(hidden, channels_first).abs() < SILENT_BELOW)
 
 
 def saturated(hidden: Tensor) -> Tensor:
@@ -76,7 +86,8 @@ def saturated(hidden: Tensor) -> Tensor:
     """
     values = hidden.detach().flatten()
     values = values[:: max(1, -(-values.numel() // _MOST_ELEMENTS))].float()
-    sizes, largest = values.abs(), values.abs().amax()
+    sizes = values.abs()
+    largest = sizes.amax()
     at_zero = (values > 0) & (values <= NEAR_THE_END) & (values.amin() >= 0)
     share = ((sizes >= 1 - NEAR_THE_END) | at_zero).float().mean()
     return share * ((largest <= 1) & (largest >= 1 - NEAR_THE_END))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -69,8 +70,8 @@ def describe_weights(model: nn.Module) -> list[dict[str, Any]]:
     """Statistics of every parameter as it is now: mean, deviation, smallest, largest, fan-in."""
     kinds = {clean(path): type(module).__name__ for path, module in model.named_modules()}
     weights = []
-    for name, parameter in named_parameters(model):
-        numbers = _statistics(parameter)
+    named = named_parameters(model)
+    for (name, parameter), numbers in zip(named, _statistics([each for _, each in named]), strict=True):
         holder = name.rpartition(".")[0]
         weights.append(
             {
@@ -135,15 +136,25 @@ def dtype_name(dtype: torch.dtype) -> str:
     return short.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def _statistics(parameter: Tensor) -> list[float]:
-    local = getattr(parameter, "to_local", lambda: parameter)()
-    values = local.detach()
-    if not values.numel() or values.device.type == "meta":
-        return [float("nan")] * 4
+def _statistics(parameters: Sequence[Tensor]) -> list[list[float]]:
+    """Mean, deviation, smallest and largest of each; one copy to the host for all."""
+    unknown = torch.full((4,), torch.nan)
+    rows = [unknown if (values := _values(each)) is None else _four(values) for each in parameters]
+    devices = {row.device for row in rows}
+    known = {device: torch.stack([row for row in rows if row.device == device]).tolist() for device in devices}
+    order = {device: iter(lists) for device, lists in known.items()}
+    return [next(order[row.device]) for row in rows]
+
+
+def _values(parameter: Tensor) -> Tensor | None:
+    values: Tensor = getattr(parameter, "to_local", lambda: parameter)().detach()
+    return None if not values.numel() or values.device.type == "meta" else values
+
+
+def _four(values: Tensor) -> Tensor:
     values = values.float()
     low, high = torch.aminmax(values)
-    numbers: list[float] = torch.stack([values.mean(), values.std(correction=0), low, high]).tolist()
-    return numbers
+    return torch.stack([values.mean(), values.std(correction=0), low, high])
 
 
 def _fan_in(parameter: Tensor, kind: str) -> int | None:

@@ -27,7 +27,7 @@ def put_forward(row: ProbeRow, sample: ForwardSample) -> None:
         row.put(f"dead_units/{name}", dead)
         row.put(f"silent_inputs/{name}", sample.silent[name])
         row.put(f"saturated/{name}", sample.saturated[name])
-    heads = sum(share.numel() for share in sample.low_shares.values())
+    heads = sample.attentions * max((share.numel() for share in sample.low_shares.values()), default=0)
     for name, share in sample.low_shares.items():
         row.put_many(share, _heads(name, every=heads <= _MOST_HEADS))
         row.put(f"attention_entropy/{name}", sample.entropies[name].mean())

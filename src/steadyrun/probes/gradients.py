@@ -5,7 +5,9 @@ Gradients must be seen between the end of backward and the optimizer's step; `ru
 
 - torch's `clip_grad_norm_` was called on all gradients: it has computed the norm, nothing is added;
 - otherwise the norm is taken when backward ends and again when the optimizer steps, and the two compared.
-  That is right for clipping by hand, in any order, and for no clipping.
+  That is right for clipping by hand, in any order, and for no clipping. While no clipping by hand was ever seen, large
+  gradients that nothing has changed in between, as far as their versions and a few of their elements tell, are not
+  gone through twice.
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ from steadyrun.program.torch_compat import after_backward, backward_id
 # Two norms of the same gradients differ by rounding only; a clip that changes less than this changes nothing.
 _SAME = 1e-3
 
+# Gradients with fewer elements are gone through twice in less time than it takes to see that they did not change.
+_MANY = 2**18
+_COMPARED, _ELEMENTS = 2, 64  # tensors, and elements of each, that tell whether a gradient changed
+_COMPARED_STEPS = 20  # at the start, in which all gradients are gone through twice
+
 
 @dataclass(frozen=True)
 class SampledNorms:
@@ -56,6 +63,7 @@ class GradientFacts:
     clip_norm: Tensor | None = None  # the same, unscaled
     clip_tells: bool = False  # it saw every gradient, with the Euclidean norm
     clip_came_late: bool = False
+    unchanged: Tensor | None = None  # 1 if elements are at the step as they were when backward ended: so is the norm
     per_optimizer: list[Tensor] = field(default_factory=list)  # where several optimizers share the parameters
     stepped: bool = False
 
@@ -79,6 +87,13 @@ class GradientProbe:
         self._handles: dict[int, RemovableHandle] = {}
         self._order: list[int] | None = []  # who got a gradient, in order; None once that is known
         self._keep: set[int] = set()
+        self._clips_by_hand = False
+        self._steps = 0
+        self._ended: tuple[int, Tensor] | None = None  # the versions of all gradients, and a few of their elements
+        plain = all(type(p) is nn.Parameter and p.layout == torch.strided for p in parameters)
+        many = sum(parameter.numel() for parameter in parameters) >= _MANY
+        largest = sorted(parameters, key=lambda parameter: -parameter.numel())
+        self._compared = largest[:_COMPARED] if plain and many else []
 
     def attach(self) -> None:
         for index in range(len(self._parameters)):
@@ -129,6 +144,7 @@ class GradientProbe:
                 facts.at_backward = torch.linalg.vector_norm(facts.sampled.norms) if facts.sampled else None
             elif not self.several_optimizers and (self._in_step or not self._clip_tells):
                 facts.at_backward = self._scaler.unscaled(global_norm(self._gradients()))
+                self._ended = self._glimpse()
             if self.when_ended is not None:
                 self.when_ended()
         except Exception as problem:
@@ -191,10 +207,33 @@ class GradientProbe:
             self._note_own_gradients(optimizer)
             return
         self._clip_tells = facts.clip_tells
-        if not facts.clip_tells:
+        if not facts.clip_tells and not self._is_unchanged():
             norm = global_norm(self._gradients())
             still_scaled = getattr(optimizer, "grad_scale", None) is not None
             facts.at_step = self._scaler.unscaled(norm) if still_scaled else norm
+
+    def _glimpse(self) -> tuple[int, Tensor] | None:
+        """What shows whether gradients are changed in place; None if they are to be gone through in any case."""
+        if not self._compared or self._clips_by_hand or self._steps < _COMPARED_STEPS or self._scaler.active:
+            return None
+        gradients = [parameter.grad for parameter in self._compared]
+        if any(gradient is None or gradient.layout != torch.strided for gradient in gradients):
+            return None
+        parts = [g.detach().reshape(-1)[:: max(1, g.numel() // _ELEMENTS)] for g in gradients if g is not None]
+        device = parts[0].device
+        return sum(g._version for g in self._gradients()), torch.cat([part.to(device) for part in parts])
+
+    def _is_unchanged(self) -> bool:
+        """Whether the norm at the end of backward is that of the step; what elements tell is known later."""
+        ended, self._ended = self._ended, None
+        now = None if ended is None else self._glimpse()
+        if ended is None or now is None or self._facts.backwards != 1:
+            return False
+        if now[0] != ended[0] or now[1].shape != ended[1].shape:
+            return False
+        self._facts.at_step = self._facts.at_backward
+        self._facts.unchanged = ((now[1] == ended[1]) | ended[1].isnan()).all()
+        return True
 
     def _note_own_gradients(self, optimizer: OptimizerLike) -> None:
         """With several optimizers each one's gradients count when it steps; the others' may be stale."""
@@ -216,11 +255,12 @@ class GradientProbe:
 
     def forget(self) -> None:
         """A step was given up: the next one begins anew."""
-        self._facts, self._root, self._in_step = GradientFacts(), None, False
+        self._facts, self._root, self._in_step, self._ended = GradientFacts(), None, False, None
 
     def take(self) -> GradientFacts:
         """What was seen since the last `run.step`; the next one begins anew."""
         facts, self._facts = self._facts, GradientFacts()
+        self._ended, self._steps = None, self._steps + 1
         if facts.backwards == 0:
             self._relearn()
         else:
@@ -244,7 +284,25 @@ class GradientProbe:
         else:
             row.put("grad_norm", facts.at_step if facts.at_backward is None else facts.at_backward)
             row.put("grad_norm_applied", facts.at_step)
-            row.work.append(_finish_comparison(declared_clip if facts.clip is None else facts.clip.max_norm))
+            row.put("_unchanged", facts.unchanged)
+            row.work.append(self._finish_comparison(declared_clip if facts.clip is None else facts.clip.max_norm))
+
+    def _finish_comparison(self, threshold: float | None) -> Callable[[Values], None]:
+        def finish(values: Values) -> None:
+            if threshold is not None:
+                values["clip_threshold"] = threshold
+            if (
+                values.pop("_unchanged", 1.0) == 0
+            ):  # from now on all gradients are gone through; of this step it is late
+                self._clips_by_hand = True
+                values.pop("grad_norm_applied", None)
+            before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
+            if before is not None and applied is not None:
+                clipped = applied < before * (1 - _SAME)
+                self._clips_by_hand = self._clips_by_hand or clipped
+                values["clipped"] = float(clipped)
+
+        return finish
 
     def _relearn(self) -> None:
         """No backward was seen: other parameters may be in use now. Listen to all of them once more."""
@@ -285,16 +343,5 @@ def _finish_clip_call(max_norm: float) -> Callable[[Values], None]:
             clipped = compared > max_norm
             values["clipped"] = float(clipped)
             values["grad_norm_applied"] = norm * max_norm / (compared + 1e-6) if clipped else norm
-
-    return finish
-
-
-def _finish_comparison(threshold: float | None) -> Callable[[Values], None]:
-    def finish(values: Values) -> None:
-        before, applied = values.get("grad_norm"), values.get("grad_norm_applied")
-        if threshold is not None:
-            values["clip_threshold"] = threshold
-        if before is not None and applied is not None:
-            values["clipped"] = float(applied < before * (1 - _SAME))
 
     return finish

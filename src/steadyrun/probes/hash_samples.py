@@ -25,19 +25,22 @@ class HashSample:
     def __init__(self) -> None:
         self._modulus = 1
         self._hashes: set[int] = set()
-        self._new: list[tuple[float, int]] = []
+        self._new: list[tuple[npt.NDArray[np.float64], int]] = []
 
     def add(self, hashes: npt.NDArray[np.int64], step: int) -> None:
         fresh = set(hashes[hashes % self._modulus == 0].tolist()) - self._hashes
         self._hashes |= fresh
-        self._new += [(float(value), step) for value in sorted(fresh)]
+        if fresh:
+            self._new.append((np.array(sorted(fresh), np.float64), step))
         while len(self._hashes) > _MOST_KEPT:
             self._modulus *= 2
             self._hashes = {value for value in self._hashes if value % self._modulus == 0}
 
-    def take_new(self) -> list[tuple[float, int]]:
+    def take_new(self) -> npt.NDArray[np.float64]:
+        """What was kept since the last call: rows of a hash and its step."""
         taken, self._new = self._new, []
-        return taken
+        rows = [np.column_stack([hashes, np.full(len(hashes), float(step))]) for hashes, step in taken]
+        return np.concatenate(rows) if rows else np.empty((0, 2))
 
 
 class TargetMemory:

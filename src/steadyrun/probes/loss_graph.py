@@ -9,7 +9,7 @@ compiled graph is opaque: nothing is found in it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.autograd.graph import Node
 
 from steadyrun.probes.attention import VIEWS
 from steadyrun.probes.comparisons import Compared, compared
+from steadyrun.probes.output_bounds import Bounds, bounds
 from steadyrun.program.torch_compat import saved
 
 MOST_NODES = 200_000
@@ -26,6 +27,7 @@ _CLOSE = 0.01
 _OFF = 0.05  # of 1: probabilities that add up to more or less were not normalised together; bf16 rounds by less
 _NEAR = 80  # nodes from the loss within which comparisons with targets are made
 _SAME_SCORES = (*VIEWS, "Slice", "Select", "Index", "As", "Copy", "Permute", "MaskedSelect", "Cat", "Split", "Unbind")
+_MOST_SUMMED = 2**20  # elements of the scores, evenly spaced items, that are added up to see whether they make 1
 _COMPARISONS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss", "BinaryCrossEntropy", "KlDiv", "SoftMargin")
 
 
@@ -50,6 +52,19 @@ class Broadcast:
     compared: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Constants:
+    """What takes the values of tensors to know, for which the host waits; it stays while the operations stay."""
+
+    probabilities: bool = False
+    wrong_axis: tuple[int, ...] | None = None
+    advantages: bool = False
+    bounds: tuple[Bounds | None, ...] = ()  # of what is compared
+
+    def of(self, comparison: int) -> Bounds | None:
+        return self.bounds[comparison] if comparison < len(self.bounds) else None
+
+
 @dataclass
 class LossGraph:
     """What was found."""
@@ -66,13 +81,25 @@ class LossGraph:
     advantages: bool = False  # log-probabilities or their ratios are weighted by numbers of both signs
     tokens: list[Tensor] = field(default_factory=list)  # rows of ids that went through an embedding, each its own
     complete: bool = True  # False where a part of the graph is compiled or was too large to walk
+    signature: int = 0  # of the operations, in order
+    looked: bool = True  # at values; False where the constants of an equal graph were taken
+
+    @property
+    def constants(self) -> Constants:
+        return Constants(self.probabilities, self.wrong_axis, self.advantages, tuple(c.bounds for c in self.compared))
 
 
-def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
-    """Read a loss that was computed and not yet differentiated; `outputs` are what the model gave."""
-    graph = LossGraph()
-    for index, node in enumerate(_nodes(loss.grad_fn)):
-        name = node.name()
+def read(loss: Tensor, outputs: Sequence[Tensor] = (), known: Mapping[int, Constants] | None = None) -> LossGraph:
+    """Read a loss that was computed and not yet differentiated; `outputs` are what the model gave.
+
+    `known` has the constants of graphs that were looked at before, by signature: for these, nothing waits.
+    """
+    nodes = list(_nodes(loss.grad_fn))
+    names = [node.name() for node in nodes]
+    graph = LossGraph(signature=hash(tuple(names)))
+    constants = (known or {}).get(graph.signature)
+    graph.looked = constants is None
+    for index, (node, name) in enumerate(zip(nodes, names, strict=True)):
         if "AccumulateGrad" in name:
             graph.leaves.append(node.variable)
         elif name.startswith("CompiledFunction") or index >= MOST_NODES:
@@ -81,7 +108,7 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
             _take_tokens(node, graph)
         elif name.startswith("NllLoss"):
             _take_labels(loss.grad_fn, node, graph)
-        elif name.startswith("SubBackward0") and not graph.probabilities:
+        elif name.startswith("SubBackward0") and graph.looked and not graph.probabilities:
             graph.probabilities = _is_divergence_of_probabilities(node)
         elif name.startswith("LogSoftmax") and not graph.squashed:
             graph.squashed = _squashed(node, ("Softmax",))
@@ -93,9 +120,17 @@ def read(loss: Tensor, outputs: Sequence[Tensor] = ()) -> LossGraph:
             if graph.broadcast is None:
                 graph.broadcast = _broadcast(node)
             if (pair := compared(node, outputs)) is not None:
+                limits = (
+                    bounds(pair.predictions, pair.source) if constants is None else constants.of(len(graph.compared))
+                )
+                pair = replace(pair, bounds=limits, source=None)
                 graph.compared.append(pair)
                 _weigh(node, pair.weight, pair.targets.numel())
-    graph.advantages = _both_signs(_weights(loss.grad_fn))
+    if constants is None:
+        graph.advantages = _both_signs(_weights(loss.grad_fn))
+    else:
+        graph.probabilities, graph.wrong_axis = constants.probabilities, constants.wrong_axis
+        graph.advantages = constants.advantages
     graph.plain = loss.grad_fn is not None and len(graph.labels) == 1 and _is_plain(loss.grad_fn, graph.labels[0])
     return graph
 
@@ -264,7 +299,7 @@ def _take_labels(root: Node | None, node: Any, graph: LossGraph) -> None:
     _weigh(node, labels.weight, labels.targets.numel())
     source = _through(_inputs(node), _SAME_SCORES)
     graph.probabilities |= source is not None and source.name().startswith("Softmax")
-    if source is not None and _is_other_axis(source, scores):
+    if graph.looked and source is not None and _is_other_axis(source, scores):
         graph.wrong_axis = tuple(scores.shape)
 
 
@@ -297,10 +332,14 @@ def _is_other_axis(source: Any, scores: Tensor) -> bool:
         source = _through(_inputs(source), _SAME_SCORES)
     if source is None or not source.name().startswith(("LogSoftmax", "Softmax")):
         return False
-    result = saved(source, "result")
+    result, classes = saved(source, "result"), 1 if scores.dim() > 1 else 0
     if not isinstance(result, Tensor) or result.numel() != scores.numel():  # some classes were selected
         return False
-    sums = scores.detach().float().exp().sum(1 if scores.dim() > 1 else 0)
+    axis = saved(source, "dim")
+    if result.shape == scores.shape and isinstance(axis, int) and _signed(axis) % max(1, scores.dim()) == classes:
+        return False
+    items = scores.detach()[:: -(-scores.numel() // _MOST_SUMMED)] if classes else scores.detach()
+    sums = items.float().exp().sum(classes)
     return bool(((sums - 1).abs() > _OFF).float().mean() > 1 / 2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from steadyrun.probes.fit import FitProbe
 from steadyrun.probes.forward_sample import by_names
 from steadyrun.probes.gradient_reach import Reach
-from steadyrun.probes.loss_graph import LossGraph, read
+from steadyrun.probes.loss_graph import Constants, LossGraph, read
 from steadyrun.probes.optimizer_steps import OptimizerLike
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.targets import (
@@ -25,7 +26,9 @@ from steadyrun.probes.targets import (
     supervised,
 )
 
-_DENSELY = 8  # samples at the start in which whom the gradient reaches is looked at, and every so many later
+_LOOKS = 5  # samples in which a graph is looked at closely; those of an attempt's start, with the default cadence
+_RARELY = 8  # and every so many samples after them: an equal graph stays what it is
+_MOST_GRAPHS = 100  # that are remembered; a graph that always changes is looked at always
 
 
 @dataclass
@@ -64,12 +67,19 @@ class ObjectiveProbe:
         self._backward = _BackwardRoots()
         self._facts: dict[str, object] = {}
         self._samples = 0
+        self._known: dict[int, Constants] = {}  # by the signature of a graph
+        self._contrastive: dict[int, bool] = {}
+        self._looks: Counter[int] = Counter()  # by signature, and by what the gradient reached
         self._reached: dict[str, object] = {}
         self._fit = FitProbe()
 
     def backward_begins(self, root: Tensor | None, outputs: Sequence[Tensor]) -> None:
         if self.sample and root is not None and root.requires_grad:
-            self._backward.graphs.append(read(root, outputs))
+            self._backward.graphs.append(read(root, outputs, {} if self._is_rare else self._known))
+
+    @property
+    def _is_rare(self) -> bool:
+        return self._samples % _RARELY == 0
 
     def forget(self) -> None:
         self._backward = _BackwardRoots()
@@ -83,16 +93,35 @@ class ObjectiveProbe:
             for graph in backward.graphs[:1]:
                 self._put_targets(row, graph)
         facts = _made_of(backward.graphs)
+        contrastive = [self._contrasts(graph) for graph in backward.graphs]
+        if any(contrastive):
+            facts["contrastive"] = True
         if backward.complete:
             facts["sides"] = backward.sides
+            reached = backward.reached
+            if self._is_rare or self._looks_again(hash(frozenset(reached))):  # milliseconds: whom a loss reaches stays
+                self._reached = self._reach.facts(reached, order)
             self._samples += 1
-            if self._samples <= _DENSELY or self._samples % _DENSELY == 0:  # milliseconds: whom a loss reaches stays
-                self._reached = self._reach.facts(backward.reached, order)
             facts |= self._reached
         news = facts != {key: value for key, value in self._facts.items() if key != "samples"}
         if news or self._samples & (self._samples - 1) == 0:
             self._facts = facts | {"samples": self._samples}
             self._learned(objective=self._facts)
+
+    def _looks_again(self, key: int) -> bool:
+        """Whether what has this key was looked at less often than it should be; counts this time."""
+        if len(self._looks) > _MOST_GRAPHS:
+            self._looks, self._known, self._contrastive = Counter(), {}, {}
+        self._looks[key] += 1
+        return self._looks[key] <= _LOOKS
+
+    def _contrasts(self, graph: LossGraph) -> bool:
+        """Whether the targets of a graph say who is who; remembers the constants of one that was looked at enough."""
+        if graph.looked:
+            self._contrastive[graph.signature] = bool(graph.labels) and contrasts(graph.labels[0])
+            if not self._looks_again(graph.signature):
+                self._known[graph.signature] = graph.constants
+        return self._contrastive.get(graph.signature, False)
 
     def _put_targets(self, row: ProbeRow, graph: LossGraph) -> None:
         for name, pair in (self._fit.measure(graph.compared) | self._fit.classes(graph.labels)).items():
@@ -139,8 +168,6 @@ def _made_of(graphs: list[LossGraph]) -> dict[str, object]:
             facts["broadcast"] = [list(graph.broadcast.predictions), list(graph.broadcast.compared)]
         for labels in graph.labels[:1]:
             facts.setdefault("classes", labels.classes)
-            if contrasts(labels):
-                facts["contrastive"] = True
             facts.setdefault("reduction", labels.reduction)
             if labels.smoothing:
                 facts["smoothing"] = round(labels.smoothing, 6)

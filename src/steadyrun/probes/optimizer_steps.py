@@ -276,6 +276,7 @@ def _most_alike(optimizer: OptimizerLike, watched: list[OptimizerLike]) -> int:
 
 
 _SMALLEST, _LARGEST = 16, 65_536  # elements of the tensor that is looked at
+_FITTED = 16_384  # of them, evenly spaced, to which the update is fitted
 _ROUNDING = 20 * float(np.finfo(np.float32).eps)
 
 
@@ -324,14 +325,19 @@ def _chosen(group: ParamGroup) -> Tensor | None:
 def _products(before: Tensor, after: Tensor, state: dict[str, Any], group: ParamGroup) -> Tensor:
     wide = torch.float64 if before.device.type in {"cpu", "cuda"} else torch.float32
     beta1, beta2 = group["betas"]
-    count = torch.as_tensor(state["step"], device=before.device).to(wide)
-    first, second = state["exp_avg"].to(wide), state["exp_avg_sq"].to(wide)
+    every = -(-before.numel() // _FITTED)
+    before, after = before.flatten()[::every].to(wide), after.flatten()[::every].to(wide)
+    step = state["step"]
+    here = isinstance(step, Tensor) and step.device == before.device
+    count: Any = step.to(wide) if here else float(step)  # a number is no wait; nor is a tensor on the CPU
+    first, second = (state[name].flatten()[::every].to(wide) for name in ("exp_avg", "exp_avg_sq"))
     spread = (second / (1 - beta2**count)).sqrt()
     direction = first / (1 - beta1**count) / (spread + group["eps"])
     reached = spread > 0  # rows of a table without a gradient so far have no part in it
     epsilon = (group["eps"] / (spread + group["eps"]) * reached).sum() / reached.sum()
-    rate = torch.as_tensor(group["lr"], device=before.device).to(wide)
-    rows = torch.stack([(before.to(wide) - after.to(wide)).flatten(), direction.flatten(), before.to(wide).flatten()])
+    lr = group["lr"]
+    rate = lr.detach().to(before.device, wide) if isinstance(lr, Tensor) else before.new_full((), lr, dtype=wide)
+    rows = torch.stack([before - after, direction, before])
     return torch.cat([(rows @ rows.T).flatten(), rate.reshape(1), epsilon.reshape(1)])
 
 

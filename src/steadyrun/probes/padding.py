@@ -65,7 +65,8 @@ def when_differentiated(output: Tensor, padding: Padding, take: Callable[[Tensor
 
     def note(gradient: Tensor) -> None:
         try:
-            counted = gradient.detach().reshape(*positions, -1).ne(0).any(-1)
+            # The largest size, not `ne(0).any(-1)`: that needs as much memory as the scores.
+            counted = torch.linalg.vector_norm(gradient.detach().reshape(*positions, -1), torch.inf, -1) != 0
             take((counted & padding.mask).sum() / counted.sum().clamp(min=1))
         except Exception:  # nothing that goes wrong here may reach the backward pass: the number is missing
             return

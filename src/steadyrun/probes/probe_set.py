@@ -18,11 +18,12 @@ from steadyrun.probes.gradients import GradientFacts, GradientProbe
 from steadyrun.probes.loss_scale import ScalerLike, ScalerView
 from steadyrun.probes.objective import ObjectiveProbe
 from steadyrun.probes.optimizer_steps import OptimizerFacts, OptimizerLike, OptimizerProbe, UpdateProbe
-from steadyrun.probes.parameters import ParameterProbe, SpectralProbe, large_matrices
+from steadyrun.probes.parameters import ParameterProbe
 from steadyrun.probes.pass_calls import PassCalls, beside
 from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scheduler_dry_run import SchedulerLike, steps_taken
+from steadyrun.probes.spectral_norms import SpectralProbe, large_matrices
 from steadyrun.probes.stale_gradients import LeftoverProbe
 from steadyrun.probes.system import SystemProbe
 from steadyrun.program.model_parts import find_blocks, groups_of
@@ -88,6 +89,7 @@ class Watcher:
         self._missed = 0
         self._armed: frozenset[str] = frozenset()
         self._sampling: frozenset[str] = frozenset()
+        self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
 
     @property
@@ -154,7 +156,8 @@ class Watcher:
         due = self._cadence.due(step)
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
-        self._sampling = due
+        self._sampling = due - {"spectral"}
+        self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
         if not self._compiled and not something_was_compiled():  # a global hook makes torch.compile warn
             self._evaluation.arm()
         self._gradients.sample = "blocks" in due
@@ -203,7 +206,7 @@ class Watcher:
             row.work.append(lambda _values: self._describe(row, gradients, stepped))
         else:
             self._describe(row, gradients, stepped)
-        if not self._sampling:
+        if not self._sampling and not self._spectral_parts:
             return []
         samples = ProbeRow("samples", row.step, row.at)
         self._order = []
@@ -232,8 +235,8 @@ class Watcher:
         if "moments" in due:
             self._contained("moments", self._optimizer.moments, row)
             self._contained("update", self._updates.fill, row)
-        if "spectral" in due and self.matrices:
-            self._contained("spectral norms", self._put_spectral, row)
+        if self._spectral_parts:
+            self._contained("spectral norms", self._spectral.fill, row, self._spectral_parts)
         if "system" in due:
             self._contained("system", lambda target: target.values.update(self._system.measure()), row)
         if "histograms" in due:
@@ -251,10 +254,6 @@ class Watcher:
         if copy is not None and not self._sharded:
             names = [f"copy/{name}" for name in ("distance", "size", "model_size")]
             row.put_many(sizes(copy, self._forward.copies.model), by_names(names))
-
-    def _put_spectral(self, row: ProbeRow) -> None:
-        names = [f"spectral_norm/{name}" for name, _ in self.matrices]
-        row.put_many(self._spectral.measure(), by_names(names))
 
     def _count_gradients(self) -> None:
         self._gradient_counts = {

@@ -47,11 +47,9 @@ def begin_watching(
     optimizers = _checked(model, optimizer, scheduler, loss_fn, scaler, blocks)
     compiled = description.is_compiled(model)
     model = unwrapped(model)
-    inferred: dict[str, object] = dict(writer.manifest.get("inferred", {}))
 
     def learned(**facts: object) -> None:
-        inferred.update(facts)
-        writer.save_manifest(inferred=inferred)
+        writer.save_manifest_soon(inferred={**writer.manifest.get("inferred", {}), **facts})
 
     try:
         watcher = Watcher(
@@ -75,9 +73,7 @@ def begin_watching(
         return None
     with problems.contained("manifest"):
         _describe(writer, watcher, model, optimizers, tokenizer, problems, fresh=fresh)
-        writer.manifest["model"]["compiled"] = compiled
-        inferred.update(_inferred(model, optimizers, scheduler, config))
-        learned()
+        learned(**_inferred(model, optimizers, scheduler, config))
     _tell_of_memory(writer)
     return watcher
 
@@ -127,7 +123,7 @@ def _describe(
     fresh: bool,
 ) -> None:
     facts: dict[str, object] = {
-        "model": description.describe_model(model),
+        "model": description.describe_model(model) | {"compiled": watcher.compiled},
         "param_groups": description.describe_groups(optimizers, model),
         "blocks": [{"name": block.name, "role": block.role} for block in watcher.blocks],
     }

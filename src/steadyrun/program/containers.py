@@ -25,7 +25,10 @@ def parts(container: object) -> Iterator[tuple[str, Any]]:
 
 def leaves(container: Any, depth: int = DEEPEST) -> Iterator[Any]:
     """Everything in nested containers that is no container itself."""
-    if not is_container(container):
+    if type(container) in (tuple, list):  # nearly all of them: in every step, so it has a way of its own
+        for part in container if depth else ():
+            yield from leaves(part, depth - 1)
+    elif not is_container(container):
         yield container
     elif depth:
         for _, part in parts(container):

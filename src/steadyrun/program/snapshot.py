@@ -66,15 +66,32 @@ class Pool:
 
 def take(objects: Objects, pool: Pool | None = None) -> Packed:
     """A copy of everything that a step reads and writes, except random generators and data."""
-    packed = pack(_state(objects), copy=False)
+    packed = refer(objects)
     with torch.no_grad():
         packed.tensors = (pool or Pool()).copies(packed.tensors)
     return packed
 
 
-def state_bytes(objects: Objects) -> int:
-    """How much memory a copy takes."""
-    return pack(_state(objects), copy=False).nbytes
+def refer(objects: Objects) -> Packed:
+    """The state with the program's own tensors, not copied yet."""
+    return pack(_state(objects), copy=False)
+
+
+def bytes_to_come(objects: Objects) -> int:
+    """How much optimizers that have not taken a step yet will add to the state: moments as large as the parameters."""
+    return sum(
+        _moments(optimizer) * parameter.nbytes
+        for optimizer in objects.optimizers
+        if not getattr(optimizer, "state", True)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.requires_grad
+    )
+
+
+def _moments(optimizer: Any) -> int:
+    usual = getattr(optimizer, "defaults", {})
+    return 2 if "betas" in usual else 1 if usual.get("momentum") else 0
 
 
 def restore(objects: Objects, tree: Any, tensors: Mapping[str, Tensor]) -> None:

@@ -64,9 +64,9 @@ class Flusher:
         if look_due or self._unflushed >= self._flush_steps or now - self._flushed_at >= self._flush_seconds:
             self._pending.start()
             self._write()
-        if look_due and self._monitor is not None:
+        if self._monitor is not None and (look_due or self._monitor.waiting):
             with self._problems.contained("monitor", "failed"):
-                self._monitor.look(step, turn)
+                self._monitor.look(step, turn) if look_due else self._monitor.hear()
 
     def flush(self) -> None:
         """Write everything; waits for the device."""
@@ -93,6 +93,8 @@ class Flusher:
         )
 
     def stop_monitor(self) -> None:
+        if self._monitor is not None:
+            self._monitor.close()
         self._monitor = None
 
     def start_forwarding(self, forwarding: Forwarding | None, config: dict[str, Any]) -> None:
@@ -116,7 +118,8 @@ class Flusher:
 
     def let_go(self) -> None:
         """After the end: keep nothing of the program alive."""
-        self._monitor = self.capture = self._forwarding = None
+        self.stop_monitor()
+        self.capture = self._forwarding = None
 
     def _store(self, row: ProbeRow) -> None:
         if not row.shown:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from steadyrun.errors import UsageError
-from steadyrun.preflight import PROBES
 from steadyrun.questions.aliases import OWN, code_of
 from steadyrun.questions.form import Question
 from steadyrun.trees import QUESTIONS
@@ -21,12 +20,19 @@ from steadyrun.trees import QUESTIONS
 
 def everything() -> dict[str, Question]:
     """Every question by its code: those of the trees, then the probes of what no record shows."""
-    return {**QUESTIONS, **{code: probe for code, probe in PROBES.items() if code not in QUESTIONS}}
+    return {**QUESTIONS, **{code: probe for code, probe in _probes().items() if code not in QUESTIONS}}
 
 
 def probe_for(question: Question) -> Question | None:
     """The probe of preflight that tries what this question of the trees sees in a record; None if there is none."""
-    return None if question.tried else PROBES.get(question.code)
+    return None if question.tried else _probes().get(question.code)
+
+
+def _probes() -> Mapping[str, Question]:
+    """Imported when they are asked for: a check of a run that changes no threshold needs none of them."""
+    from steadyrun.preflight import PROBES
+
+    return PROBES
 
 
 def question_named(code: str) -> Question:
@@ -79,7 +85,7 @@ def changes(given: Mapping[str, float], folder: Path, *, tried: bool = False) ->
     `given` has full names such as `"C3.1.high"` and goes before the files. Of these the nearest folder counts,
     from `folder` upwards, that has such a section.
     """
-    asked = PROBES if tried else QUESTIONS
+    asked = _probes() if tried else QUESTIONS
     changed: dict[str, dict[str, float]] = {}
     for where, values in [*_nearest_files(folder), ("the given thresholds", given)]:
         for full_name, value in values.items():

@@ -20,7 +20,7 @@ from steadyrun.store import compaction
 from steadyrun.store.compaction import REPLACES
 from steadyrun.store.jsonio import loads, regular_size
 from steadyrun.store.layout import parse_parquet, parse_segment
-from steadyrun.store.segment import STEP, TIME, SegmentReader
+from steadyrun.store.segment import STEP, TIME, SegmentReader, is_present, to_numpy
 
 _Result = TypeVar("_Result")
 _MOST_ROWS, _MOST_CELLS = 20_000_000, 1_000_000_000  # of one table that are read
@@ -194,10 +194,10 @@ def read_on(
 def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> ColumnPoints:
     steps, times, values = [], [], []
     for step, at, value in rows:
-        present = slice(None) if value.null_count == 0 else np.asarray(value.is_valid())
-        steps.append(np.asarray(step)[present])
-        times.append(np.asarray(at)[present])
-        values.append(value.to_numpy(zero_copy_only=False)[present])
+        present = slice(None) if value.null_count == 0 else is_present(value)
+        steps.append(to_numpy(step)[present])
+        times.append(to_numpy(at)[present])
+        values.append(to_numpy(value)[present])
     return ColumnPoints(
         file.attempt,
         np.concatenate([*steps, np.empty(0, np.int64)]).astype(np.int64, copy=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,31 @@ def last_attempt(root: Path, rank: int) -> int:
 # manifest.json: what the run declared, what was inferred, where it ran and how it ended.
 
 
-def write_manifest(root: Path, manifest: dict[str, Any]) -> None:
-    """Replace the manifest by rename."""
-    replace_file(root / MANIFEST, dumps({"schema": SCHEMA, **manifest}, indent=1) + "\n")
+class ManifestText:
+    """Writes a manifest as JSON; what is the same object as at the last time is not encoded again.
+
+    Descriptions of a large model and of its weights take a hundred times as long as the few facts that change. So
+    whoever changes an entry replaces it, and what lies in `inferred` by itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[Any, str]] = {}
+
+    def write(self, root: Path, manifest: dict[str, Any]) -> None:
+        """Replace the manifest by rename."""
+        replace_file(root / MANIFEST, self._object({"schema": SCHEMA, **manifest}, ()) + "\n")
+
+    def _object(self, entries: Mapping[str, Any], path: tuple[str, ...]) -> str:
+        lines = [f"{dumps(str(key))}: {self._value(value, (*path, str(key)))}" for key, value in entries.items()]
+        return "{\n " + ",\n ".join(line.replace("\n", "\n ") for line in lines) + "\n}" if lines else "{}"
+
+    def _value(self, value: Any, path: tuple[str, ...]) -> str:
+        if path == ("inferred",) and isinstance(value, Mapping):
+            return self._object(value, path)
+        known = self._known.get(path)
+        if known is None or known[0] is not value:
+            known = self._known[path] = (value, dumps(value, indent=1))
+        return known[1]
 
 
 def read_manifest(root: Path) -> dict[str, Any]:

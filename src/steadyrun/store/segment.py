@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from steadyrun.records import Dropped
@@ -325,9 +326,53 @@ class SegmentReader:
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     """Values as an array that begins at its buffers' beginning: checksums are over buffers."""
-    if not isinstance(values, pa.Array):
+    if isinstance(values, pa.Array):
+        return values if values.offset == 0 else pa.concat_arrays([values])
+    dtype = np.dtype(np.int64 if kind == pa.int64() else np.float64)
+    if isinstance(values, np.ndarray) and values.dtype == dtype:
+        return _from_numpy(np.ascontiguousarray(values), None, kind)
+    if not _are_exact(values, dtype):
         return pa.array(values, type=kind)
-    return values if values.offset == 0 else pa.concat_arrays([values])
+    missing = np.fromiter((value is None for value in values), np.bool_, len(values)) if None in values else None
+    filled = [0.0 if value is None else value for value in values] if missing is not None else values
+    return _from_numpy(np.array(filled, dtype), missing, kind)
+
+
+def _are_exact(values: Sequence[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether numpy makes of them what Arrow would, which refuses a whole number that a float cannot hold."""
+    kinds = set(map(type, values)) - {type(None)}
+    whole = {kind for kind in kinds if kind is int}
+    numbers = kinds - whole if dtype == np.float64 else set()
+    if kinds - whole - {kind for kind in numbers if issubclass(kind, float | np.floating)}:
+        return False
+    return not whole or all(type(value) is not int or -(2**53) <= value <= 2**53 for value in values)
+
+
+def _from_numpy(values: Any, missing: Any, kind: pa.DataType) -> pa.Array:
+    """From its buffers: `pa.array` imports pandas if it is installed, which takes as long as a thousand flushes."""
+    validity = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
+
+
+def to_numpy(array: pa.Array) -> Any:
+    """The values of an array, NaN where it has none; without pandas, as above."""
+    if array.type not in (pa.int64(), pa.float64()) or (array.null_count and array.type == pa.int64()):
+        return array.to_numpy(zero_copy_only=False)
+    dtype = np.dtype(np.int64 if array.type == pa.int64() else np.float64)
+    data = array.buffers()[1]
+    if data is None:
+        return np.full(len(array), np.nan)
+    values = np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+    return np.where(is_present(array), values, np.nan) if array.null_count else values
+
+
+def is_present(array: pa.Array) -> Any:
+    """Which elements of an array have a value."""
+    validity = array.buffers()[0]
+    if validity is None or not array.null_count:
+        return np.ones(len(array), np.bool_)
+    bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
 
 
 def _sound(column: pa.Array, rows: int) -> bool:

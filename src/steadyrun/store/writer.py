@@ -16,6 +16,7 @@ from steadyrun.store.events import EventLog
 from steadyrun.store.jsonio import encoded
 from steadyrun.store.layout import (
     MANIFEST,
+    ManifestText,
     claim_attempt,
     claim_file,
     events_file,
@@ -23,7 +24,6 @@ from steadyrun.store.layout import (
     read_manifest,
     remove_stale,
     segment_name,
-    write_manifest,
 )
 from steadyrun.store.segment import STEP, TIME, SegmentWriter
 
@@ -115,7 +115,12 @@ class Table:
         for name in columns:
             self._index.setdefault(name, len(self._index))
         filled = [columns[name] if name in columns else pa.nulls(len(steps), pa.float64()) for name in self._index]
-        self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
+        try:
+            self._segment_for(tuple(column_name(name) for name in self._index)).write([steps, times, *filled])
+        except Exception:
+            self._give_up_segment()
+            self.lost_rows += len(steps)
+            raise
 
     def close(self) -> None:
         """End the last segment. From now on the files may be compacted, so nobody misses them."""
@@ -208,6 +213,8 @@ class RunWriter:
         self._folder = metrics_folder(root, rank)
         self._events_file = events_file(root, rank)
         self._given_up = False  # another run has begun in this place
+        self._manifest_text, self._manifest_lock = ManifestText(), threading.Lock()
+        self._soon = _Soon(self._write_manifest, lambda problem: self._on_problem("the manifest", problem))
         try:
             self.attempt = claim_attempt(root, rank)
             self._events = EventLog(self._events_file)
@@ -252,7 +259,18 @@ class RunWriter:
             self._restore()
             self.manifest.update(self.clean(changes))
             if self.rank == 0 and not self._given_up:
-                self._try("the manifest", lambda: write_manifest(self.root, self.manifest))
+                self._try("the manifest", self._write_manifest)
+
+    def save_manifest_soon(self, **changes: Any) -> None:
+        """The same in the middle of training, if anything changes: a thread of its own writes, and nobody waits."""
+        with self._lock:
+            self._restore()
+            changes = self.clean(changes)
+            if all(name in self.manifest and self.manifest[name] == value for name, value in changes.items()):
+                return
+            self.manifest.update(changes)
+            if self.rank == 0 and not self._given_up:
+                self._soon.ask()
 
     def flush(self) -> None:
         """Write every pending row."""
@@ -265,6 +283,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Write what is pending, end the segments and compact them to Parquet."""
+        self._soon.wait()
         with self._lock:
             self.flush()
             if self._given_up:
@@ -303,13 +322,17 @@ class RunWriter:
         self._events = EventLog(self._events_file)
         rows = {name: lost for name, table in self._tables.items() if (lost := table.forget_deleted())}
         if self.rank == 0 and self.manifest:
-            write_manifest(self.root, self.manifest)
+            self._write_manifest()
         if whole and not rows:
             return
         gone = ([f"{sum(rows.values())} rows"] if rows else []) + ([] if whole else ["the events so far"])
         why = f"files in {self.root} were deleted or moved while the run was recording: {' and '.join(gone)} are gone"
         self._events.write("rows-lost", None, time.time(), self.clean({"rows": rows, "why": why}))
         raise RunDirectoryError(f"{why}. What comes is kept; leave the folder alone until the run has ended.")
+
+    def _write_manifest(self) -> None:
+        with self._manifest_lock:
+            self._manifest_text.write(self.root, dict(self.manifest))
 
     def _is_anothers(self) -> bool:
         """Whether the manifest is that of another process, which began after ours was deleted."""
@@ -332,6 +355,40 @@ class RunWriter:
             action()
         except Exception as problem:
             self._on_problem(what, problem)
+
+
+class _Soon:
+    """Does one thing in a thread that lives while it is asked for: once for all who asked meanwhile."""
+
+    def __init__(self, action: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        self._action, self._failed = action, failed
+        self._lock = threading.Lock()
+        self._asked = False
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        with self._lock:
+            self._asked = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="steadyrun-manifest", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Until what was asked for is done."""
+        if (thread := self._thread) is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._asked:
+                    self._thread = None
+                    return
+                self._asked = False
+            try:
+                self._action()
+            except Exception as problem:
+                self._failed(problem)
 
 
 def _as_it_is(fields: Any) -> Any:
