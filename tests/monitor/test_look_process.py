@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ PROGRAM = f"""
 import sys; sys.path.insert(0, {str(SOURCES)!r})
 import os, time
 from pathlib import Path
+from typing import Any
 import steadyrun
 from steadyrun.monitor import monitor
 monitor.OLD_ENOUGH = 0.0
