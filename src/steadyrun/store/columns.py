@@ -194,7 +194,7 @@ def read_on(
 def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> ColumnPoints:
     steps, times, values = [], [], []
     for step, at, value in rows:
-        present = slice(None) if value.null_count == 0 else np.asarray(value.is_valid())
+        present = slice(None) if value.null_count == 0 else _present(value)
         steps.append(np.asarray(step)[present])
         times.append(np.asarray(at)[present])
         values.append(value.to_numpy(zero_copy_only=False)[present])
@@ -204,6 +204,12 @@ def _points(file: DataFile, rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]])
         np.concatenate([*values, np.empty(0)]),
         np.concatenate([*times, np.empty(0)]),
     )
+
+
+def _present(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values are there. Arrow's own way would load its 300 compute functions, which takes 30 ms."""
+    bits = np.unpackbits(np.frombuffer(values.buffers()[0], np.uint8), bitorder="little")
+    return bits[values.offset : values.offset + len(values)].astype(bool)
 
 
 def _segment_rows(reader: SegmentReader, name: str, start: int) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
@@ -250,7 +256,8 @@ def _opened(path: Path) -> pa.OSFile:
 def _whole(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
     """A column in one piece, as float64 or as `kind`; most are so already."""
     whole = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return whole.cast(kind or pa.float64(), safe=kind is not None)
+    wanted = kind or pa.float64()
+    return whole if whole.type == wanted else whole.cast(wanted, safe=kind is not None)
 
 
 def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:
