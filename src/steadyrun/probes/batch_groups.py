@@ -62,7 +62,8 @@ def facts_of(batches: Sequence[Sequence[HostArray]], pad_id: int | None) -> list
 
 
 def _hashes(rows: HostArray) -> HostArray:
-    return single.folded([(rows * single.weights(0, rows.shape[1], rows)).sum(1)])
+    together: HostArray = single.folded([(rows * single.weights(0, rows.shape[1], rows)).sum(1)])
+    return together
 
 
 def _is_integer(stack: HostArray) -> bool:
@@ -103,7 +104,8 @@ def _nonfinite(stacks: list[HostArray]) -> HostArray | None:
     with np.errstate(all="ignore"):  # a sum that is finite has finite terms: one quick pass for nearly every batch
         if all(np.isfinite(stack.sum(1)).all() for stack in floats):
             return np.zeros(len(floats[0]))
-    return sum(stack.shape[1] - np.isfinite(stack).sum(1) for stack in floats) / size
+    share: HostArray = sum(stack.shape[1] - np.isfinite(stack).sum(1) for stack in floats) / size
+    return share
 
 
 def _labels(stacks: list[HostArray]) -> HostArray | None:

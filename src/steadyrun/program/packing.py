@@ -101,7 +101,9 @@ def _pack_value(value: Any, packed: Packed, path: str, copy: bool, depth: int) -
         items = [_pack_value(item, packed, f"{path}.{index}", copy, depth + 1) for index, item in enumerate(value)]
         return {"tuple" if type(value) is tuple else "list": items}
     if type(value) is dict and depth <= _DEEPEST and all(type(key) is str for key in value):
-        return {"dict": [[key, _pack_value(item, packed, f"{path}.{key}", copy, depth + 1)] for key, item in value.items()]}
+        return {
+            "dict": [[key, _pack_value(item, packed, f"{path}.{key}", copy, depth + 1)] for key, item in value.items()]
+        }
     if isinstance(value, _PLAIN):
         return value if type(value) in _PLAIN else _plain(value)
     if isinstance(value, float):
@@ -186,7 +188,7 @@ def _layout(values: Tensor) -> dict[str, Any]:
 
 
 def _is_dense(sizes: Sequence[int], strides: list[int]) -> bool:
-    """Whether every element of its piece of memory belongs to a tensor, once: then torch's operations keep the order."""
+    """Whether a tensor fills its piece of memory, each place once: then torch's operations keep the order."""
     expected = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, sizes, strict=True) if size > 1):
         if stride != expected:

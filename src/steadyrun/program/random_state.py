@@ -26,7 +26,7 @@ Mark = Any
 """What shows whether a generator has moved; None where that cannot be told."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class RandomState:
     """All generators at one moment. Equal parts of two moments are one object."""
 
@@ -40,15 +40,17 @@ class RandomState:
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
     marks = (_python_mark(), _numpy_mark())
-    earlier = (None, None) if before is None else before.marks
-    same = [mark is not None and mark == other for mark, other in zip(marks, earlier, strict=True)]
-    if before is not None and before.numpy[_HAS_GAUSS]:  # the number it holds back may be gone without a trace
-        same[1] = False
+    python: Any = None
+    numpy: Any = None
+    if before is not None:  # twice a step: nothing here is more than it has to be
+        python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
+        held_back = before.numpy[_HAS_GAUSS]  # a number that may be gone without a trace
+        numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
     return RandomState(
         torch.get_rng_state(),
-        before.python if same[0] and before is not None else _compact(random.getstate()),
-        before.numpy if same[1] and before is not None else np.random.get_state(legacy=True),  # type: ignore[arg-type]
-        {device: torch.cuda.get_rng_state(device) for device in devices},
+        _compact(random.getstate()) if python is None else python,
+        np.random.get_state(legacy=True) if numpy is None else numpy,  # type: ignore[arg-type]
+        {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
         marks,
     )
 
@@ -110,9 +112,9 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
     return unique, [indices[id(part)] for part in parts]
 
 
-# Reading a generator's state makes hundreds of Python numbers, twice a step. A few of its raw words, compared with those
-# seen before, show that it has not moved: a draw moves the place, and after 624 draws every word is another. They are
-# never used for more than that.
+# Reading a generator's state makes hundreds of Python numbers, twice a step. A few of its raw words, compared with
+# those seen before, show that it has not moved: a draw moves the place, and after 624 draws every word is another.
+# They are never used for more than that.
 
 
 def _numpy_mark() -> Mark:
@@ -139,10 +141,10 @@ def _words_of(generator: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _python_memory() -> Any:
-    """The place and the words of Python's generator; None unless they lie behind the head of the object, as in CPython."""
+    """The place and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
         return None
-    memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)  # type: ignore[attr-defined]
+    memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)
     position, *words = list(memory)
     return memory if [*words, position] == list(random.getstate()[1]) else None
 
