@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ PROGRAM = f"""
 import sys; sys.path.insert(0, {str(SOURCES)!r})
 import os, time
 from pathlib import Path
+from typing import Any
 import steadyrun
 from steadyrun.monitor import monitor
 monitor.OLD_ENOUGH = 0.0
@@ -199,6 +201,22 @@ def test_a_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pyt
         run.monitor()
         run._flusher._monitor.look(0, 0)  # type: ignore[union-attr]
         run.step(1.0)
+    assert steadyrun.open_run(tmp_path / "run").events("verdict")
+
+
+@pytest.mark.parametrize(("given", "looks"), [({}, 0), ({"on_fault": print}, 1), ({"on_suspect": print}, 1)])
+def test_a_short_run_is_looked_at_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], looks: int
+) -> None:
+    monkeypatch.setattr("steadyrun.monitor.look_process._command", lambda: pytest.fail("it started a process"))
+    seen: list[int] = []
+    look_here = Monitor._look_here
+    monkeypatch.setattr(Monitor, "_look_here", lambda self, *at: (seen.append(at[0]), look_here(self, *at)))
+    with steadyrun.record(tmp_path / "run") as run:
+        run.monitor(**given)
+        for _ in range(99):
+            run.step(1.0)
+        assert len(seen) == looks
     assert steadyrun.open_run(tmp_path / "run").events("verdict")
 
 

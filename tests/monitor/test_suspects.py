@@ -43,7 +43,8 @@ def test_a_suspect_is_announced_once_while_it_runs(tmp_path: Path, capfd: pytest
     assert report.headline.question.code == "V1.1", "what was announced is in the report"
 
 
-def test_a_suspect_ends_nothing_unless_asked(tmp_path: Path) -> None:
+def test_a_suspect_ends_nothing_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steadyrun.monitor.monitor.SHARE", 1e3)  # however long a look takes on this machine
     with steadyrun.record(tmp_path / "run") as run:
         climb(run, on_fault="stop")
     with pytest.raises(steadyrun.FaultFound), steadyrun.record(tmp_path / "stopped") as run:

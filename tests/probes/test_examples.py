@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from small_programs import values
 
 import steadyrun
-from steadyrun.probes import batch_hashes as examples
+from steadyrun.probes import examples
 from steadyrun.probes.batch_hashes import arrays_of, batch_hash, count_tokens, example_hashes
 
 
@@ -183,3 +184,47 @@ def test_batches_that_cannot_be_read_do_not_cost_the_loss(tmp_path: Path, batche
     with steadyrun.record(tmp_path) as run:
         run.val(0.5, batches=batches)
     assert values(tmp_path, "val_loss") == [0.5]
+
+
+def one_by_one(batches: list[Any], pad_id: int | None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record batches; with `shape_of` set aside every one is looked at by itself."""
+    monkeypatch.setattr(examples, "shape_of", lambda _arrays: None)
+    record_batches(batches, pad_id, root)
+    monkeypatch.undo()
+
+
+def record_batches(batches: list[Any], pad_id: int | None, root: Path) -> None:
+    with steadyrun.record(root, config={} if pad_id is None else {"pad_id": pad_id}) as run:
+        for batch in batches:
+            run.step(1.0, batch=batch)
+
+
+@pytest.mark.parametrize("pad_id", [None, 0])
+def test_batches_looked_at_together_have_the_numbers_they_have_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pad_id: int | None
+) -> None:
+    drawn = torch.Generator().manual_seed(0)
+
+    def tokens(length: int) -> torch.Tensor:
+        return torch.randint(0, 4, (6, length), generator=drawn)
+
+    images = torch.rand(6, 3, 4, generator=drawn)
+    broken = images.clone()
+    broken[2, 1] = float("nan")
+    labels = torch.tensor([1, 2, 3, -100, 1, 0])
+    batches: list[Any] = [
+        {"tokens": tokens(length), "targets": tokens(length), "flag": torch.arange(6) > step}
+        for step, length in enumerate([5, 7, 5, 1, 7, 5])
+    ]
+    batches += [(images, labels), (broken, labels.flip(0)), (images, labels + 1), (images * 1e38, labels)]
+    batches += [(images.bfloat16(), labels), (images.bfloat16() + 1, labels), images, images + 1, (images.numpy(), 3)]
+    batches += [[(images, labels), (broken, labels)], torch.tensor(3.0), torch.rand(1, 4), torch.zeros(0, 3)]
+    one_by_one(batches, pad_id, tmp_path / "alone", monkeypatch)
+    record_batches(batches, pad_id, tmp_path / "together")
+    alone, together = (steadyrun.open_run(tmp_path / name) for name in ("alone", "together"))
+    names = {name for name in alone.names() if not name.startswith(("step_time", "time"))}
+    assert {"batch_hash", "target_hash", "label_hash", "batch_nonfinite", "ignored_labels", "tokens"} <= names
+    for name in names:
+        mine, other = alone.series(name), together.series(name)
+        np.testing.assert_array_equal(mine.steps, other.steps, err_msg=name)
+        np.testing.assert_array_equal(mine.values, other.values, err_msg=name)

@@ -115,3 +115,19 @@ def test_a_large_model_is_measured_part_by_part(monkeypatch: pytest.MonkeyPatch)
     assert sorted(seen) == sorted(f"spectral_norm/{name}" for name, _ in named), "each once in a hundred steps"
     assert cadence.parts("spectral", 2, probe.parts) == [0, 1, 2, 3, 4], "early, all of them"
     assert Cadence({"spectral": 0}).parts("spectral", 0, 5) == []
+
+
+def test_another_vector_becomes_the_most_stretched_between_two_samples() -> None:
+    """The kept vector has no part of the new one: only what is added to it leads there."""
+    generator = torch.Generator().manual_seed(0)
+    left, _, right = torch.linalg.svd(torch.randn(96, 64, generator=generator), full_matrices=False)
+    spectrum = torch.linspace(1.0, 0.1, 64)
+    matrix = torch.nn.Parameter(left @ torch.diag(spectrum) @ right)
+    probe = SpectralProbe([("w", matrix)])
+    for _ in range(4):
+        probe.fill(ProbeRow("samples", 0, 0.0), [0])
+    spectrum[40] = 1.3
+    matrix.data = left @ torch.diag(spectrum) @ right
+    row = ProbeRow("samples", 1, 0.0)
+    probe.fill(row, [0])
+    assert row.values["spectral_norm/w"] == pytest.approx(1.3, rel=0.01)

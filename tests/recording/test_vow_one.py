@@ -100,10 +100,13 @@ def test_a_validation_loader_draws_nothing(tmp_path: Path) -> None:
 
 
 def test_one_bad_row_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from steadyrun.probes import batch_hashes
+    from steadyrun.probes import batch_hashes, examples
 
-    real = batch_hashes.batch_hash
-    monkeypatch.setattr(batch_hashes, "batch_hash", lambda hashes: real(hashes) if hashes.shape[0] != 3 else 1 / 0)
+    real = batch_hashes.example_sums
+    for module in (batch_hashes, examples):  # together with others of its shape, and by itself
+        monkeypatch.setattr(
+            module, "example_sums", lambda arrays, pad: real(arrays, pad) if len(arrays[0]) != 3 else 1 / 0
+        )
     with steadyrun.record(tmp_path) as run:
         for rows in (2, 3, 4):
             run.step(float(rows), batch=torch.ones(rows, 2))

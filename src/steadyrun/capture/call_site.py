@@ -11,6 +11,8 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from torch import Tensor
+
 from steadyrun.program.frames import callers, raised_through, variable, variables
 
 _OURS = str(Path(__file__).resolve().parents[1])
@@ -50,6 +52,10 @@ def fingerprint(file: str) -> str | None:
 
 def references(batch: Any) -> list[weakref.ref[Any]]:
     """References to what a batch holds, to know it again: an id is given to another object when the batch is gone."""
+    if type(batch) in (tuple, list, dict):  # of tensors, as nearly all of them are
+        parts = list(batch.values() if type(batch) is dict else batch)
+        if all(type(part) is Tensor for part in parts):
+            return list(map(weakref.ref, parts))
     refs = []
     for part in _parts(batch):
         with suppress(TypeError):  # a number, a string

@@ -36,7 +36,7 @@ from steadyrun.probes.problems import Problems
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.program import snapshot as training
 from steadyrun.program import tensor_files
-from steadyrun.program.packing import Packed, pack
+from steadyrun.program.packing import Packed, pack, storages
 from steadyrun.program.random_state import RandomState, take
 from steadyrun.records import Found
 from steadyrun.store.writer import RunWriter
@@ -110,8 +110,11 @@ class Capture:
         """After a pause, between two steps."""
         self._begin_step()
 
-    def step_ended(self, row: ProbeRow, batch: Any, token_losses: Any) -> None:
-        """Keep a step. Its numbers are read from `row` when they are written: some arrive later."""
+    def step_ended(self, row: ProbeRow, batch: Any, token_losses: Any) -> Packed | None:
+        """Keep a step, and return its batch as it is kept.
+
+        Its numbers are read from `row` when they are written: some arrive later.
+        """
         if row.step < self._next:
             self._begin_anew()
         self._next = row.step + 1
@@ -131,11 +134,11 @@ class Capture:
             why, self._out_of_memory = self._out_of_memory, ""
             self.open("out-of-memory", why, row.step)
         self._begin_step()
+        return kept_step.batch
 
     def _keep_batch(self, kept_step: KeptStep, batch: Any, inputs: list[Any]) -> None:
         kept_step.batch = pack(batch)
-        storages = pack(inputs, copy=False).storages
-        if not storages <= kept_step.batch.storages:  # the model got something else than parts of the batch
+        if not storages(inputs) <= kept_step.batch.storages:  # the model got something else than parts of the batch
             kept_step.input_hash = input_hash(inputs)
         if not self._finder.knows:
             self._finder.learn(call_site.training_frame(), batch)

@@ -1,9 +1,10 @@
 """Walks the trees over the run directory while it grows; announces faults when they are certain, and suspects.
 
-The first looks of a run on the CPU are taken here: together they cost a tenth of a second, and to start a process costs
-more. All others are taken by a process at low priority (`look_process`), so that no step waits for one. It is asked
-when a look is due. Its answer is heard after one of the next steps, in the training thread: there the events are
-written, the lines printed and the callbacks called.
+Looks are taken by a process at low priority (`look_process`), so that no step waits for one. It is asked when a look is
+due. Its answer is heard after one of the next steps, in the training thread: there the events are written, the lines
+printed and the callbacks called. To start it costs a quarter of a second, so a run of a few seconds is looked at once,
+when it ends. Only a loss that is not finite, or a callback that waits for findings, has the first looks of a run on the
+CPU taken here.
 """
 
 from __future__ import annotations
@@ -112,14 +113,14 @@ class Monitor:
     def due(self, now: float, turn: int) -> bool:
         if self._asked is not None:
             return False
-        if self._alarm or (self._pace.due(now, turn) and self._looks_here()):
+        if self._alarm or (self._looks_here() and self._pace.due(now, turn)):
             return True
         return self._its_pace.due(now, turn) and self._may_start
 
     def look(self, step: int, turn: int) -> None:
         """Look at what is on disk, or have it looked at; record, print and hand over what is new."""
         alarm, self._alarm = self._alarm, False
-        if self._looks_here() and (alarm or self._pace.due(time.perf_counter(), turn)):
+        if self._looks_here(alarm) and (alarm or self._pace.due(time.perf_counter(), turn)):
             self._look_here(step, turn)
         else:
             self._ask(step, turn)
@@ -167,9 +168,15 @@ class Monitor:
     def _may_start(self) -> bool:
         return self._processes < _MOST_PROCESSES
 
-    def _looks_here(self) -> bool:
-        """On the CPU until a process is needed. A step that waits lets an accelerator idle, and every other rank."""
-        return not self._may_start or (self._process is None and not _accelerated())
+    def _looks_here(self, alarm: bool = False) -> bool:
+        """On the CPU until there is a process, if someone waits for what is found; always if none can be started.
+
+        A step that waits lets an accelerator idle, and every other rank.
+        """
+        if not self._may_start:
+            return True
+        urgent = alarm or self.on_fault is not None or self.on_suspect is not None
+        return urgent and self._process is None and not _accelerated()
 
     def _look_here(self, step: int, turn: int) -> None:
         began = time.perf_counter()

@@ -9,35 +9,30 @@ accelerator the hash is a reduction that moves to the host with everything else.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steadyrun.probes.hash_samples import HashSample, TargetMemory
-from steadyrun.probes.problems import Problems, say
-from steadyrun.probes.row_queue import HostArray, ProbeRow, Values
-from steadyrun.probes.scalars import is_tensor, untouched_random_states
+from steadyrun.probes.row_queue import HostArray
+from steadyrun.probes.scalars import is_tensor
 from steadyrun.program.containers import leaves
-from steadyrun.store.writer import RunWriter
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    Array = Any  # a numpy array or a torch tensor
+Array = Any  # a numpy array or a torch tensor
 
 HASH_BITS = 52
 SAMPLED_ELEMENTS = 1_024  # of a larger example, evenly spaced elements stand for the whole
-_IGNORED_LABEL = -100  # what torch's losses skip by default
+IGNORED_LABEL = -100  # what torch's losses skip by default
 
 
 def arrays_of(batch: object) -> list[Array]:
     """Every array in a batch, in tuples, lists and mappings: on the CPU as numpy, elsewhere as torch tensors."""
-    arrays = [_from_tensor(leaf.detach()) if is_tensor(leaf) else _plain(leaf) for leaf in leaves(batch)]
+    arrays = [from_tensor(leaf.detach()) if is_tensor(leaf) else _plain(leaf) for leaf in leaves(batch)]
     return [array for array in arrays if array is not None]
 
 
@@ -51,7 +46,7 @@ def example_hashes(arrays: Sequence[Array], pad_id: int | None = None) -> Array 
     Where `pad_id` is known, an example keeps its hash however far it is padded.
     """
     sums = [total for _, total in example_sums(arrays, pad_id)]
-    return _fold(_added(sums)) if sums else None
+    return folded(sums) if sums else None
 
 
 def example_sums(arrays: Sequence[Array], pad_id: int | None = None) -> list[tuple[Array, Array]]:
@@ -60,8 +55,8 @@ def example_sums(arrays: Sequence[Array], pad_id: int | None = None) -> list[tup
     kept = [array for array, size in zip(arrays, sizes, strict=True) if size == sizes[0] and size]
     parts = [_bits(array, sizes[0]) for array in kept]
     if pad_id is not None:
-        parts = [rows * ((rows != pad_id) & (rows != _IGNORED_LABEL)) for rows in parts]
-    sums = [_weighted(rows, _weights(index, rows.shape[1], rows)) for index, rows in enumerate(parts)]
+        parts = [rows * ((rows != pad_id) & (rows != IGNORED_LABEL)) for rows in parts]
+    sums = [_weighted(rows, weights(index, rows.shape[1], rows)) for index, rows in enumerate(parts)]
     return list(zip(kept, sums, strict=True))
 
 
@@ -77,18 +72,18 @@ def inputs_and_targets(summed: list[tuple[Array, Array]]) -> tuple[Array, Array]
     last = len(summed) - 1
     if last < 1:
         return None
-    at = next((index for index in range(last, -1, -1) if _is_classes(summed[index][0])), last)
+    at = next((index for index in range(last, -1, -1) if is_classes(summed[index][0])), last)
     sums = [total for _, total in summed]
-    return _fold(_added(sums[:at] + sums[at + 1 :])), _fold(sums[at])
+    return folded(sums[:at] + sums[at + 1 :]), _fold(sums[at])
 
 
-def _is_classes(array: Array) -> bool:
+def is_classes(array: Array) -> bool:
     return bool(array.ndim == 1 and not _is_float(array) and array.dtype.itemsize > 1 and array.shape[0] > 1)
 
 
 def batch_hash(examples: Array) -> Array:
     """One hash for the batch, from the hashes of its examples and their order."""
-    return _fold((examples * _weights(0, examples.shape[0], examples)).sum())
+    return _fold((examples * weights(0, examples.shape[0], examples)).sum())
 
 
 def input_hash(inputs: object) -> Array | None:
@@ -129,7 +124,7 @@ def repeated_tokens(arrays: Sequence[Array], pad_id: int | None) -> float | Tens
 def label_hash(arrays: Sequence[Array]) -> Array | None:
     """A hash of the class labels alone: the order of examples shows in it, however their inputs are augmented."""
     for array in reversed(arrays):
-        if _is_classes(array):
+        if is_classes(array):
             wide = array.astype(np.int64) if isinstance(array, np.ndarray) else array.long()
             return batch_hash(wide)
     return None
@@ -139,7 +134,7 @@ def ignored_labels(arrays: Sequence[Array]) -> float | Tensor | None:
     """The share of labels that torch's losses skip, of the last array of integers; None where none is skipped."""
     for array in reversed(arrays):
         if not _is_float(array) and array.dtype.itemsize > 1 and array.ndim:
-            skipped = array == _IGNORED_LABEL
+            skipped = array == IGNORED_LABEL
             if isinstance(skipped, np.ndarray):
                 return float(skipped.mean()) if skipped.any() else None
             share: Tensor = skipped.float().mean()
@@ -167,11 +162,16 @@ def _count_nonfinite(array: HostArray) -> int:
         return 0 if np.isfinite(array.sum()) else int(array.size - np.isfinite(array).sum())
 
 
+def folded(sums: list[Array]) -> Array:
+    """Sums of equal length, added up and made hashes."""
+    return _fold(_added(sums))
+
+
 def _fold(total: Array) -> Array:
     return (total ^ (total >> 29)) & ((1 << HASH_BITS) - 1)
 
 
-def _from_tensor(tensor: Tensor) -> Array | None:
+def from_tensor(tensor: Tensor) -> Array | None:
     """A CPU tensor as numpy; bfloat16, which numpy lacks, as its bits; None for what has no plain elements."""
     if tensor.device.type != "cpu":
         return None if tensor.is_sparse or tensor.is_complex() else tensor
@@ -214,7 +214,7 @@ def _added(sums: list[Array]) -> Array:
     return sum(tensor.to(device) for tensor in tensors)
 
 
-def _weights(index: int, width: int, like: Array) -> Array:
+def weights(index: int, width: int, like: Array) -> Array:
     """Multipliers for the columns of one array of the batch; each array has its own, whatever the others' width."""
     return _drawn_weights(index, width, None if isinstance(like, np.ndarray) else like.device)
 
@@ -231,161 +231,9 @@ def _drawn_weights(index: int, width: int, device: torch.device | None) -> Array
     return torch.from_numpy(weights).to(device)
 
 
-# Batch hashes per step, and a bounded sample of example hashes from training and validation.
-
-
-_SMALL_BYTES = 65_536  # of an array whose copy costs less than to look at it between two training steps
-_MOST_BATCHES, _MOST_BYTES, _MOST_SECONDS = 10_000, 8 * 2**30, 60.0  # that are read of one validation
-
-
-class ExampleProbe:
-    """Looks at the batches handed to `run.step` and `run.val`."""
-
-    def __init__(self, writer: RunWriter, pad_id: int | None, problems: Problems) -> None:
-        self._writer = writer
-        self._problems = problems
-        self._pad_id = pad_id if isinstance(pad_id, int) else None
-        self._kept = {"train": HashSample(), "val": HashSample()}
-        self._targets = TargetMemory()
-
-    def training(self, batch: Any, row: ProbeRow) -> None:
-        """Put the hash and the sizes of a step's batch into its row; a list of micro-batches counts as one."""
-        parts = [arrays_of(part) for part in (batch if is_list_of_batches(batch) else [batch])]
-        arrays = [array for part in parts for array in part]
-        if any(not isinstance(array, np.ndarray) or array.nbytes > _SMALL_BYTES for array in arrays):
-            self._describe(parts, row)
-            return
-        # Looked at later; the training loop may reuse its buffers, so it is a copy that waits.
-        copies = [[array.copy() for array in part] for part in parts]
-        row.work.append(lambda _values: self._describe(copies, row))
-
-    def _describe(self, parts: list[list[Array]], row: ProbeRow) -> None:
-        summed = [sums for part in parts if (sums := example_sums(part, self._pad_id))]
-        per_part = [_fold(_added([total for _, total in sums])) for sums in summed]
-        if not per_part:
-            self._problems.unavailable("batch hash", "no tensors or arrays were found in the batch given to run.step")
-            return
-        examples = per_part[0] if len(per_part) == 1 else joined(per_part)
-        row.put("examples", float(examples.shape[0]))
-        row.put("tokens", _total([count_tokens(part, self._pad_id) for part in parts]))
-        row.put("repeated_tokens", repeated_tokens(parts[0], self._pad_id))
-        row.put("ignored_labels", ignored_labels(parts[0]))
-        row.put("batch_nonfinite", nonfinite_values([array for part in parts for array in part]))
-        labels = label_hash(parts[0])
-        row.put("label_hash", float(labels) if isinstance(labels, np.generic) else labels)
-        self._put_targets(summed[0], row)
-        if isinstance(examples, np.ndarray):
-            row.put("batch_hash", float(batch_hash(examples)))
-            self._keep("train", examples, row.step)
-        else:
-            row.put("batch_hash", batch_hash(examples))
-            row.put_many(examples, lambda array: self._keep("train", array, row.step))
-
-    def _put_targets(self, summed: list[tuple[Array, Array]], row: ProbeRow) -> None:
-        if (pair := inputs_and_targets(summed)) is not None:
-            together = batch_hash(pair[1])
-            row.put("target_hash", float(together) if isinstance(together, np.generic) else together)
-            self._targets.look(*pair, row)
-
-    def validation(self, batches: Any, step: int) -> dict[str, float]:
-        """Keep the example hashes of the validation batches, once per distinct example; what identifies the pass.
-
-        Inputs and class labels apart: the same labels in the same order over other inputs are the same examples,
-        changed. What is cut at a number of batches or bytes is cut alike in every pass; what took too long is not, so
-        it identifies nothing.
-        """
-        count, inputs, labels = 0, [], []
-        bound = _Bound()
-        with closing(_batches(batches)) as loader:
-            for batch in loader:
-                arrays = arrays_of(batch)
-                if not isinstance(batches, list | tuple) and bound.reached(arrays):
-                    self._say_cut(bound)
-                    break
-                hashes = example_hashes(arrays, self._pad_id)
-                if hashes is not None:
-                    self._keep("val", _on_host(hashes), step)
-                    count += int(hashes.shape[0])
-                    inputs.append(_on_host(example_hashes(arrays[:1])))
-                    if len(arrays) == 2 and arrays[1].ndim == 1 and (classes := _on_host(arrays[1])).dtype.kind in "iu":
-                        labels.append(classes)
-        facts = {"examples": float(count)}
-        if bound.too_slow:
-            return facts
-        if inputs:
-            facts["inputs_hash"] = float(batch_hash(np.concatenate(inputs)))
-        if labels:
-            joint = np.concatenate(labels).astype(np.int64)
-            counts = np.unique(joint, return_counts=True)[1]
-            facts["labels_hash"], facts["classes"] = float(batch_hash(joint)), float(len(counts))
-            facts["labels_entropy"] = float(-np.sum(counts / len(joint) * np.log(counts / len(joint))))
-        return facts
-
-    def _say_cut(self, bound: _Bound) -> None:
-        if not self._problems.failed("validation-cut"):
-            why = f"run.val has read {bound.why} of its batches and no more: give batches= a list of the first ones"
-            say(f"{why} (said once; training is not affected)")
-            self._problems.notice("validation-cut", why)
-
-    def flush(self) -> None:
-        """Hand the newly kept hashes to the store."""
-        for split, sample in self._kept.items():
-            hashes, steps = sample.take_new().T
-            if len(hashes):  # as one batch: row by row they cost more than all other rows together
-                times = np.full(len(hashes), time.time())
-                self._writer.write("examples", steps.astype(np.int64), times, {f"example_hash/{split}": hashes})
-
-    def _keep(self, split: str, array: HostArray, step: int) -> Values:
-        self._kept[split].add(array.astype(np.int64), step)
-        return {}
-
-
-class _Bound:
-    """Ends the reading of validation batches: a loader may be endless, or slower than the training it serves."""
-
-    def __init__(self) -> None:
-        self.why = ""
-        self.too_slow = False
-        self._batches = self._bytes = 0
-        self._began = time.monotonic()
-
-    def reached(self, arrays: list[Array]) -> bool:
-        """Whether this batch is one too many."""
-        self._batches += 1
-        self._bytes += sum(array.nbytes for array in arrays)
-        self.too_slow = time.monotonic() - self._began > _MOST_SECONDS
-        if self._batches > _MOST_BATCHES:
-            self.why = f"{_MOST_BATCHES:,}"
-        elif self._bytes > _MOST_BYTES:
-            self.why = f"{_MOST_BYTES / 2**30:g} GiB"
-        elif self.too_slow:
-            self.why = f"{_MOST_SECONDS:g} seconds"
-        return bool(self.why)
-
-
-def _batches(batches: Any) -> Generator[object, None, None]:
-    """The batches in a list, a loader or one bare batch. Iterating a loader draws random numbers: they are put back."""
-    if isinstance(batches, Mapping) or hasattr(batches, "shape") or _is_one_batch(batches):
-        yield batches
-    elif isinstance(batches, list | tuple):
-        yield from batches
-    else:
-        with untouched_random_states():
-            yield from batches
-
-
-def _is_one_batch(batch: object) -> bool:
-    return isinstance(batch, tuple) and bool(batch) and all(hasattr(part, "shape") for part in batch)
-
-
 def is_list_of_batches(batch: object) -> bool:
     """Whether this is a list of micro-batches (tuples, lists, mappings) rather than one batch of tensors."""
     return isinstance(batch, list | tuple) and bool(batch) and all(isinstance(p, list | tuple | dict) for p in batch)
-
-
-def _on_host(values: Array) -> HostArray:
-    array: HostArray = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-    return array
 
 
 def joined(hashes: list[Array]) -> Array:
@@ -394,7 +242,3 @@ def joined(hashes: list[Array]) -> Array:
     import torch
 
     return torch.cat([torch.as_tensor(part) for part in hashes])
-
-
-def _total(counts: list[Any]) -> Any:
-    return None if None in counts else sum(counts)

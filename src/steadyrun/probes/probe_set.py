@@ -88,6 +88,7 @@ class Watcher:
         self._forward_seen = False
         self._missed = 0
         self._armed: frozenset[str] = frozenset()
+        self._due: frozenset[str] | None = None  # what the step before measured; None: nothing is prepared yet
         self._sampling: frozenset[str] = frozenset()
         self._spectral_parts: list[int] = []  # that the coming step measures
         self._gradient_counts: dict[str, Tensor] = {}
@@ -133,6 +134,7 @@ class Watcher:
                 "not recorded; run a few eager steps to see them",
                 missing=list(FORWARD_PROBES[:3]),
             )
+        self._due = None
         self.prepare(step)
 
     def detach(self) -> None:
@@ -144,6 +146,7 @@ class Watcher:
 
     def forget(self, step: int) -> None:
         """Let go of what was seen of a step that is given up; `step` is the one that comes instead."""
+        self._due = None
         self._forward.disarm()
         self._gradients.forget()
         self._leftovers.forget()
@@ -153,13 +156,16 @@ class Watcher:
 
     def prepare(self, step: int) -> None:
         """Decide what the coming step will measure; called before its forward pass."""
-        due = self._cadence.due(step)
+        due, before = self._cadence.due(step), self._due
         if self._sharded:
             due -= _NEED_WHOLE_PARAMETERS
-        self._sampling = due - {"spectral"}
+        self._due = due
         self._spectral_parts = [] if self._sharded else self._cadence.parts("spectral", step, self._spectral.parts)
         if not self._compiled and not something_was_compiled():  # a global hook makes torch.compile warn
             self._evaluation.arm()
+        if not due and before is not None and not before:  # as for the step before, like nearly all of them
+            return
+        self._sampling = due - {"spectral"}
         self._gradients.sample = "blocks" in due
         self._leftovers.sample = "objective" in due and not self._sharded
         self._objective.sample = "objective" in due and not self._compiled

@@ -8,7 +8,7 @@ of these is left out, and named.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,9 @@ from torch import Tensor
 from steadyrun.errors import RunDirectoryError
 
 _PLAIN = (bool, int, str, type(None))
+_USUAL = frozenset(  # kinds of numbers that need no second look
+    {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
+)
 _DEEPEST = 50
 
 
@@ -41,6 +44,7 @@ class Packed:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     storages: set[int] = field(default_factory=set)  # of the tensors it was made from
+    plain: bool = True  # its tensors are those that lay in lists, tuples and mappings, all of them and as they were
 
     @property
     def nbytes(self) -> int:
@@ -72,9 +76,34 @@ def unpack(tree: Any, tensors: Mapping[str, Tensor], device: torch.device | None
         raise RunDirectoryError(f"the stored structure is damaged: {type(problem).__name__} {problem}") from problem
 
 
+def storages(structure: Any) -> set[int]:
+    """The addresses of the memory that the tensors in `structure` lie in."""
+    if type(structure) in (list, tuple) and all(_is_usual(part) for part in structure):
+        return {part.untyped_storage().data_ptr() for part in structure}
+    return pack(structure, copy=False).storages
+
+
+def _is_usual(value: Any) -> bool:
+    """Whether this is one of torch's own dense tensors on the CPU: nearly all are, in every step."""
+    return (
+        type(value) is Tensor
+        and value.is_cpu
+        and value.dtype in _USUAL
+        and value.layout is torch.strided
+        and not value.is_nested
+    )
+
+
 def _pack_value(value: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
     if isinstance(value, Tensor):
         return _tensor(value, packed, path, copy)
+    if type(value) in (list, tuple) and depth <= _DEEPEST:  # nearly all of them, in every step
+        items = [_pack_value(item, packed, f"{path}.{index}", copy, depth + 1) for index, item in enumerate(value)]
+        return {"tuple" if type(value) is tuple else "list": items}
+    if type(value) is dict and depth <= _DEEPEST and all(type(key) is str for key in value):
+        return {
+            "dict": [[key, _pack_value(item, packed, f"{path}.{key}", copy, depth + 1)] for key, item in value.items()]
+        }
     if isinstance(value, _PLAIN):
         return value if type(value) in _PLAIN else _plain(value)
     if isinstance(value, float):
@@ -104,6 +133,7 @@ def attributes(instance: Any) -> dict[str, Any]:
 def _container(container: Any, packed: Packed, path: str, copy: bool, depth: int) -> Any:
     if isinstance(container, Mapping) or (is_dataclass(container) and not isinstance(container, type)):
         kind = "dict" if isinstance(container, dict) else "mapping" if isinstance(container, Mapping) else "object"
+        packed.plain = packed.plain and kind != "object"
         pairs = container.items() if isinstance(container, Mapping) else attributes(container).items()
         return {
             kind: [
@@ -117,12 +147,19 @@ def _container(container: Any, packed: Packed, path: str, copy: bool, depth: int
     if not isinstance(container, list | tuple | set | frozenset):
         return _left_out(container, packed, path)
     items = [_pack_value(item, packed, f"{path}.{index}", copy, depth) for index, item in enumerate(container)]
+    packed.plain = packed.plain and isinstance(container, list | tuple)
     if isinstance(container, tuple) and hasattr(container, "_fields"):
         return {"named": [type(container).__name__, list(container._fields), items]}
     return {"tuple" if isinstance(container, tuple) else "list": items}
 
 
 def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
+    if _is_usual(tensor):
+        name = _free(packed, path)
+        packed.storages.add(tensor.untyped_storage().data_ptr())
+        values = tensor.detach()
+        packed.tensors[name] = values.clone(memory_format=torch.contiguous_format) if copy else values
+        return {"tensor": name, **_layout(values)}
     unusual = tensor.is_nested or tensor.is_quantized or tensor.is_meta or hasattr(tensor, "full_tensor")
     if tensor.layout != torch.strided or unusual:
         return _left_out(tensor, packed, path)
@@ -131,7 +168,9 @@ def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
     values, kind = tensor.detach(), "tensor"
     if values.is_complex():
         values, kind = torch.view_as_real(values.resolve_conj()), "complex"
+        packed.plain = False
     if values.device.type != "cpu":
+        packed.plain = False  # copies on their way
         cuda = values.device.type == "cuda"
         packed.tensors[name] = values.contiguous().to("cpu", non_blocking=cuda) if copy else values
         return {kind: name, "device": values.device.type}
@@ -141,11 +180,21 @@ def _tensor(tensor: Tensor, packed: Packed, path: str, copy: bool) -> Any:
 
 def _layout(values: Tensor) -> dict[str, Any]:
     """How a tensor lies in memory, if not like a new one of torch: some kernels choose the order of a sum by it."""
-    offset, strides = values.data_ptr() % 64, list(values.stride())
-    dense = values.is_contiguous() or list(torch.empty_like(values, device="meta").stride()) == strides
-    if not dense or (offset == 0 and values.is_contiguous()):
+    offset, contiguous = values.data_ptr() % 64, values.is_contiguous()
+    if contiguous and offset == 0:
         return {}
-    return {"layout": [offset, strides]}
+    strides = list(values.stride())
+    return {"layout": [offset, strides]} if contiguous or _is_dense(values.shape, strides) else {}
+
+
+def _is_dense(sizes: Sequence[int], strides: list[int]) -> bool:
+    """Whether a tensor fills its piece of memory, each place once: then torch's operations keep the order."""
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, sizes, strict=True) if size > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def laid_out(tensor: torch.Tensor, offset: int, strides: list[int]) -> torch.Tensor:
@@ -171,6 +220,7 @@ def _array(array: Any, packed: Packed, path: str, copy: bool) -> Any:
 
 def _left_out(value: Any, packed: Packed, path: str) -> Any:
     what = type(value).__name__
+    packed.plain = False
     packed.lost.append(f"{path.lstrip('.') or 'the batch'} ({what})")
     return {"lost": what}
 

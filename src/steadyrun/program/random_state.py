@@ -18,7 +18,7 @@ from torch import Tensor
 # The random generators of torch, Python and numpy: read without touching them, and put back.
 
 
-_MT_BYTES = 624 * 4 + 4  # of a Mersenne twister: its words and the place in them
+_MT_WORDS = 624 + 1  # of a Mersenne twister: its words and the place in them
 _HAS_GAUSS = 3  # the place in numpy's state that says whether it holds a Gaussian back
 _OBJECT_HEAD = 16  # bytes of a Python object before its own data
 
@@ -26,7 +26,7 @@ Mark = Any
 """What shows whether a generator has moved; None where that cannot be told."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class RandomState:
     """All generators at one moment. Equal parts of two moments are one object."""
 
@@ -40,15 +40,17 @@ class RandomState:
 def take(before: RandomState | None = None, devices: Sequence[int] = ()) -> RandomState:
     """The states now; what has not moved since `before` is shared with it. `devices` are those of CUDA."""
     marks = (_python_mark(), _numpy_mark())
-    earlier = (None, None) if before is None else before.marks
-    same = [mark is not None and mark == other for mark, other in zip(marks, earlier, strict=True)]
-    if before is not None and before.numpy[_HAS_GAUSS]:  # the number it holds back may be gone without a trace
-        same[1] = False
+    python: Any = None
+    numpy: Any = None
+    if before is not None:  # twice a step: nothing here is more than it has to be
+        python = before.python if marks[0] is not None and marks[0] == before.marks[0] else None
+        held_back = before.numpy[_HAS_GAUSS]  # a number that may be gone without a trace
+        numpy = before.numpy if marks[1] is not None and marks[1] == before.marks[1] and not held_back else None
     return RandomState(
         torch.get_rng_state(),
-        before.python if same[0] and before is not None else _compact(random.getstate()),
-        before.numpy if same[1] and before is not None else np.random.get_state(legacy=True),  # type: ignore[arg-type]
-        {device: torch.cuda.get_rng_state(device) for device in devices},
+        _compact(random.getstate()) if python is None else python,
+        np.random.get_state(legacy=True) if numpy is None else numpy,  # type: ignore[arg-type]
+        {device: torch.cuda.get_rng_state(device) for device in devices} if devices else {},
         marks,
     )
 
@@ -110,32 +112,41 @@ def _unique(parts: list[Any]) -> tuple[list[Any], list[int]]:
     return unique, [indices[id(part)] for part in parts]
 
 
-# Reading a generator's state makes hundreds of Python numbers, twice a step. Its raw words, compared with those seen
-# before, show that it has not moved; they are never used for more than that.
+# Reading a generator's state makes hundreds of Python numbers, twice a step. A few of its raw words, compared with
+# those seen before, show that it has not moved: a draw moves the place, and after 624 draws every word is another.
+# They are never used for more than that.
 
 
 def _numpy_mark() -> Mark:
     generator = np.random.mtrand._rand._bit_generator
-    if type(generator).__name__ != "MT19937":
-        return None
-    return ctypes.string_at(generator.ctypes.state_address, _MT_BYTES)
+    words = _words_of(generator) if type(generator).__name__ == "MT19937" else None
+    return None if words is None else (id(generator), words[0], words[1], words[312], words[623], words[624])
 
 
 def _python_mark() -> Mark:
-    generator: Any = random._inst
-    if not _words_are_where_expected():
+    if (words := _python_memory()) is None:
         return None
-    return ctypes.string_at(id(generator) + _OBJECT_HEAD, _MT_BYTES), generator.gauss_next
+    return words[0], words[1], words[2], words[312], words[624], random._inst.gauss_next  # type: ignore[attr-defined]
+
+
+_numpy_memory: list[Any] = [None, None]  # the generator that was looked at last, and its words
+
+
+def _words_of(generator: Any) -> Any:
+    if _numpy_memory[0] is not generator:
+        address = generator.ctypes.state_address
+        _numpy_memory[:] = [generator, (ctypes.c_uint32 * _MT_WORDS).from_address(address)]
+    return _numpy_memory[1]
 
 
 @lru_cache(maxsize=1)
-def _words_are_where_expected() -> bool:
-    """Whether this Python keeps the words of its generator behind the head of the object, as CPython does."""
+def _python_memory() -> Any:
+    """The place and the words of Python's generator; None unless they lie behind the object's head, as in CPython."""
     if sys.implementation.name != "cpython" or object.__basicsize__ != _OBJECT_HEAD:
-        return False
-    memory = ctypes.string_at(id(random._inst) + _OBJECT_HEAD, _MT_BYTES)
-    position, *words = np.frombuffer(memory, dtype=np.uint32).tolist()
-    return [*words, position] == list(random.getstate()[1])
+        return None
+    memory = (ctypes.c_uint32 * _MT_WORDS).from_address(id(random._inst) + _OBJECT_HEAD)
+    position, *words = list(memory)
+    return memory if [*words, position] == list(random.getstate()[1]) else None
 
 
 # A float64 holds every 32-bit word exactly, and the Gaussian that both generators may hold back.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steadyrun.errors import FaultFound
     from steadyrun.forwarding.forwarding import Forwarding
     from steadyrun.monitor.monitor import Monitor, OnFault
-    from steadyrun.probes.batch_hashes import ExampleProbe
+    from steadyrun.probes.examples import ExampleProbe
     from steadyrun.records import Found
 
 
@@ -38,7 +38,7 @@ class Flusher:
     def examples(self) -> ExampleProbe:
         """The probe that hashes examples; it exists once a batch was given."""
         if self._examples is None:
-            from steadyrun.probes.batch_hashes import ExampleProbe
+            from steadyrun.probes.examples import ExampleProbe
 
             self._examples = ExampleProbe(self._writer, self._pad_id, self._problems)
         return self._examples

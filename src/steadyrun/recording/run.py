@@ -342,16 +342,17 @@ class Run:
         self._stepped_at = now
         self._batches += 1
         self._put_losses(row, loss, class_losses)
-        if batch is not None and not self._problems.failed("batch"):
-            with self._problems.contained("batch"):
-                self._flusher.examples.training(batch, row)
         if self._attachment.watcher is not None:
             with self._problems.contained("watched objects"):
                 for sample in self._attachment.watcher.fill(row):
                     self._flusher.add(sample, last=False)
+        kept = None
         if self._flusher.capture is not None and not self._problems.failed("incident capture"):
             with self._problems.contained("incident capture"):
-                self._flusher.capture.step_ended(row, batch, token_losses)
+                kept = self._flusher.capture.step_ended(row, batch, token_losses)
+        if batch is not None and not self._problems.failed("batch"):
+            with self._problems.contained("batch"):
+                self._flusher.examples.training(batch, row, kept)
         self._flusher.add(row)
         self._steps.next = at + 1
         self._attachment.turn += 1

@@ -250,7 +250,8 @@ def _opened(path: Path) -> pa.OSFile:
 def _whole(column: pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
     """A column in one piece, as float64 or as `kind`; most are so already."""
     whole = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return whole.cast(kind or pa.float64(), safe=kind is not None)
+    wanted = kind or pa.float64()
+    return whole if whole.type == wanted else whole.cast(wanted, safe=kind is not None)
 
 
 def despite_compaction(read: Callable[[], _Result], before_again: Callable[[], None] | None = None) -> _Result:
