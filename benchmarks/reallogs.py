@@ -65,7 +65,9 @@ def found(folder: Path) -> Found:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         runs = sorted((path for path in Path(space).iterdir() if not path.name.startswith(".")), key=_number)
         if not runs:
-            return Found(folder.name, label, "not read", done.stderr.strip().splitlines()[0][:200], ("not read",))
+            why = done.stderr.strip().splitlines()[0][:200]
+            wrong = ("not read",) if label.get("runs", 1) else ()  # a program that ended before its first step
+            return Found(folder.name, label, "not read", why, wrong)
         reports = [steadyrun.check(run) for run in runs]
         report = min(reports, key=lambda each: WORST.index(each.verdict))
         return Found(folder.name, label, report.verdict, _answer(report), tuple(_misread(runs, label)))
