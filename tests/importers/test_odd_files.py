@@ -97,3 +97,18 @@ def test_a_number_in_a_list_of_its_own(best: str, tmp_path: Path) -> None:
     found = points(tmp_path / "catboost_training.json")
     assert found["loss" if best == "Min" else "learn"] == list(enumerate(CURVE))
     assert ("val_loss" in found) == (best == "Min")
+
+
+def table(count: int, first: int = 1) -> str:
+    return "step,loss\n" + "".join(f"{step},{2 / step:.3f}\n" for step in range(first, first + count))
+
+
+def test_a_header_that_comes_again_is_a_start_of_the_program(tmp_path: Path) -> None:
+    found = points_of_runs(tmp_path / "a.csv", table(30) + table(2) + table(0) + table(30))
+    assert found == [[("loss", count, 1, count)] for count in (30, 2, 30)]
+
+
+def test_a_header_before_rows_that_go_on_begins_no_run(tmp_path: Path) -> None:
+    assert points_of_runs(tmp_path / "a.csv", table(30) + table(10, 31)) == [[("loss", 40, 1, 40)]]
+    (resumed,) = points_of_runs(tmp_path / "b.csv", table(30) + table(20, 21))
+    assert resumed[0][2:] == (1, 40)

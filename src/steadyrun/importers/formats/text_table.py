@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
@@ -23,7 +24,7 @@ from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS, held_out_name
 from steadyrun.importers.log_rows import WIDEST, Anomalies, FileSample, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
-from steadyrun.importers.series_roles import name_of_file, rank
+from steadyrun.importers.series_roles import STARTS, name_of_file, rank
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
@@ -219,12 +220,26 @@ def rows(
     last: LogRows | None = None
     comma = table.mark == ";" and _decimal_comma(path)
     blocks_without_number: Counter[str] = Counter()
-    for block in blocks(path, table, anomalies):
+    starts = 0
+    for whole in blocks(path, table, anomalies):
         if last is not None:
             yield last
-        last = _numbers(keep(block), comma, blocks_without_number, anomalies)
+        block, begun = _without_headers(keep(whole), starts)
+        last = _numbers(block, comma, blocks_without_number, anomalies)
+        if begun is not None:
+            last = LogRows(last.count, {**last.columns, STARTS: pa.array(begun, pa.float64())})
+            starts = int(begun[-1]) if len(begun) else starts
     if last is not None:
         yield last if _ended(path) else _without_last_cell(last, table.names[-1], anomalies)
+
+
+def _without_headers(block: Block, starts: int) -> tuple[Block, np.ndarray | None]:
+    """The rows that are not the header again, and how often it came before each: a program prints it when it starts."""
+    name, column = next(iter(block.columns.items()), ("", pa.array([], pa.binary())))
+    headers = pc.equal(column, pa.scalar(name.encode(), column.type)).to_numpy(zero_copy_only=False)
+    if not np.any(headers):
+        return block, None
+    return block.filtered((~headers).tolist()), (starts + np.cumsum(headers))[~headers]
 
 
 def _numbers(block: Block, comma: bool, blocks_without_number: Counter[str], anomalies: Anomalies) -> LogRows:
