@@ -112,3 +112,16 @@ def test_a_header_before_rows_that_go_on_begins_no_run(tmp_path: Path) -> None:
     assert points_of_runs(tmp_path / "a.csv", table(30) + table(10, 31)) == [[("loss", 40, 1, 40)]]
     (resumed,) = points_of_runs(tmp_path / "b.csv", table(30) + table(20, 21))
     assert resumed[0][2:] == (1, 40)
+
+
+def test_the_mean_of_an_epoch_does_not_replace_its_last_step(tmp_path: Path) -> None:
+    text = "".join(
+        "".join(f"Epoch[{epoch}] Batch [{at}] accuracy=0.{at} lr=0.1\n" for at in (19, 39, 59))
+        + f"[Epoch {epoch}] training: accuracy=0.{300 + epoch}\n[Epoch {epoch}] validation: accuracy=0.{400 + epoch}\n"
+        for epoch in range(9)
+    )
+    (tmp_path / "a.log").write_text(text)
+    found = points(tmp_path / "a.log")
+    assert [value for _, value in found["accuracy"]] == [0.19, 0.39, 0.59] * 9
+    assert [value for _, value in found["epoch_accuracy"]] == [round(0.3 + epoch / 1000, 3) for epoch in range(9)]
+    assert len(found["val_accuracy"]) == 9

@@ -248,17 +248,21 @@ class _Settings:
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
         if not loose:
-            self._stands(row)
+            row = self._stands(row)
         kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
         self.begun = self.begun or not loose
         return kept if any(name not in _AXIS for name in kept) else {}
 
-    def _stands(self, row: Row) -> None:
+    def _stands(self, row: Row) -> Row:
+        """A row with a place; values of a whole epoch get other names than those that its last step has."""
         at = (row.get("epoch", self.at[0]), row.get("step", self.at[1]))
         if at != self.at:
             self.at = at
             self.given.clear()
+        if "step" not in row and at[1] is not None:
+            row = {f"epoch_{name}" if name in self.given - set(_AXIS) else name: row[name] for name in row}
         self.given.update(row)
+        return row
 
     def _kept(self, name: str, row: Row, loose: bool) -> bool:
         if not loose:
