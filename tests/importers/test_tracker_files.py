@@ -299,9 +299,10 @@ def test_mixed_kinds_of_cells(tmp_path: Path) -> None:
             {"step": 2, "loss": [1]},
             {"step": 3, "loss": 2.7},
             {"step": 4, "loss": True},
+            {"step": 5, "loss": [1, 2]},
         )
     )
-    same(points(tmp_path / "a.jsonl")["loss"], [(0, 3.0), (3, 2.7)])
+    same(points(tmp_path / "a.jsonl")["loss"], [(0, 3.0), (2, 1.0), (3, 2.7)])
 
 
 @pytest.mark.parametrize("name", ["a.json", "trainer_state.json"])

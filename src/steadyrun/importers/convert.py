@@ -97,6 +97,9 @@ def imported(
     if not names:
         raise LogError(f"{source} has no row of numbers in it")
     mapped = Mapped.of(names, log, wanted.given, anomalies)
+    if (role := _role_by_file(mapped, source)) is not None:
+        log.roles[role] = next(iter(mapped.series))
+        mapped = Mapped.of(names, log, wanted.given, anomalies)
     roles = {role: parts[0] for role, parts in mapped.sums.items()} | mapped.roles
     windows = chain([ahead], ([pack] for pack in packs))
     with nullcontext() if target is None else staged(target) as stage:
@@ -118,6 +121,14 @@ def imported(
             if run.builder is not None and outcome.path is not None:
                 put(run.builder.root, outcome.path)
     return outcomes
+
+
+def _role_by_file(mapped: Mapped, source: Path) -> str | None:
+    """The role of the only series of a log, if its name says nothing and the file is named after a loss."""
+    if len(mapped.series) != 1 or mapped.sums or set(mapped.series) & set(mapped.roles.values()):
+        return None
+    about = table.name_of_file(source.stem)
+    return next((role for role in ("loss", "val_loss") if table.rank(role, about) is not None), None)
 
 
 def _tell_objective(every: list[Mapped], anomalies: Anomalies) -> None:

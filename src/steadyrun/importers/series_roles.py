@@ -46,6 +46,8 @@ PARTS = frozenset({
 _PLAYERS = frozenset({"actor", "critic", "generator", "discriminator"})  # whose loss need not fall
 _SET = re.compile(r"^(?:eval|val|valid|validation)[_/](?P<name>.+)[_/](?:loss|cross_?entropy_?loss)", re.I)
 
+_COLLECTIONS = frozenset({"history", "hist", "log", "logs", "curve", "values", "list", "record", "records", "data"})
+
 
 def spellings(name: str) -> tuple[str, str]:
     """A name in lower case with `_` between its words, with and without the humps of CamelCase taken apart."""
@@ -208,3 +210,8 @@ def group_of(name: str) -> int | None:
     """The number of a parameter group whose learning rate this is (`lr/pg1`)."""
     match = next((match for spelled in spellings(name) if (match := _GROUP.fullmatch(spelled))), None)
     return int(match[1]) if match else None
+
+
+def name_of_file(stem: str) -> str:
+    """What a file is about, by its name: `train_loss_history` is about `train_loss`."""
+    return "_".join(word for word in re.split(r"[\W_]+", stem) if word.lower() not in _COLLECTIONS)

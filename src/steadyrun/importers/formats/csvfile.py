@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from steadyrun.importers.clean_lines import decoded, head
+from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.long_table import Points
 from steadyrun.importers.formats.table_columns import (
     LongColumns,
@@ -25,9 +26,7 @@ from steadyrun.importers.formats.text_table import (
     is_number,
     layout,
     names_of,
-    numeric,
     rows,
-    words,
 )
 from steadyrun.importers.log_rows import Anomalies, FileSample, Format, Log, LogRows, SourceRun
 

@@ -53,7 +53,7 @@ def _flat(entry: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
     for key, item in entry.items():
         name = f"{prefix}{key}"
         if not isinstance(item, dict):
-            yield name, item
+            yield name, item[0] if isinstance(item, list) and len(item) == 1 else item
         elif depth > 1 and str(key).lower() not in _SETTINGS and "_type" not in item:
             yield from _flat(item, f"{name}/", depth - 1)
 
@@ -371,11 +371,23 @@ def _records(content: Any) -> list[Any] | None:
 
 
 def _read_records(path: Path, _key: str, anomalies: Anomalies) -> Log:
-    records = _records(loaded(path, anomalies))
+    content = loaded(path, anomalies)
+    records = _records(content)
     if records is None:
         raise LogError(f"{path} has no list of objects")
     objects = ((f"entry {index}", record) for index, record in enumerate(records) if isinstance(record, dict))
-    return _log(objects, path, anomalies)
+    log = _log(objects, path, anomalies)
+    log.roles.update(_boosted(content))
+    return log
+
+
+def _boosted(content: Any) -> dict[str, str]:
+    """The losses of CatBoost's catboost_training.json: it calls them by their data, and says that less is better."""
+    meta = content.get("meta") if isinstance(content, dict) else None
+    metrics = meta.get("learn_metrics") if isinstance(meta, dict) else None
+    if not (isinstance(metrics, list) and len(metrics) == 1 and isinstance(metrics[0], dict)):
+        return {}
+    return {"loss": "learn", "val_loss": "test"} if metrics[0].get("best_value") == "Min" else {}
 
 
 def _read_curves(path: Path, _key: str, anomalies: Anomalies) -> Log:

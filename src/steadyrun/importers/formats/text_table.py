@@ -20,17 +20,17 @@ import pyarrow.csv as pv
 
 from steadyrun.errors import LogError
 from steadyrun.importers.clean_lines import binary, decoded, encoding_of, head
+from steadyrun.importers.formats.column_numbers import numeric, words
 from steadyrun.importers.formats.jsonfile import HELD_OUT, SPLITS, held_out_name
-from steadyrun.importers.formats.table_columns import seconds
 from steadyrun.importers.log_rows import WIDEST, Anomalies, FileSample, LogRows
 from steadyrun.importers.number_text import MISSING, TooLargeError, number
-from steadyrun.importers.series_roles import TIME, rank
+from steadyrun.importers.series_roles import STARTS, name_of_file, rank
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _HEAD = 2**18
 _TABLES = {".csv", ".tsv"}
-_COLLECTIONS = frozenset({"history", "hist", "log", "logs", "curve", "values", "list", "record", "records", "data"})
 _SAMPLE, _FEWEST = 50, 4  # rows of numbers that are looked at before they get names; the last may be cut off
+_MOST_ABOVE = 20  # lines above a table that are not part of it: settings, a title
 _TAIL = 2**16  # bytes in which the last line ends; zeros may follow it
 
 
@@ -88,7 +88,7 @@ def _layout_of(lines: list[str], path: Path) -> Layout | None:
     data = _data(lines)
     mark = _mark(data)
     if mark is None:
-        return _nameless(data, ",", lines.index(data[0]), path) if data else None
+        return (_nameless(data, ",", lines.index(data[0]), path) if data else None) or _below_other_lines(lines)
     at = next(index for index, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     header = cells(lines[at], mark)
     if _named(header):
@@ -96,12 +96,27 @@ def _layout_of(lines: list[str], path: Path) -> Layout | None:
     above = cells(lines[at - 1].strip().lstrip("#"), mark) if at else []
     if len(above) == len(header) and _named(above):
         return Layout(_unique(above), mark, at)
-    return _nameless(data, mark, at, path)
+    return _nameless(data, mark, at, path) or _below_other_lines(lines)
+
+
+def _below_other_lines(lines: list[str]) -> Layout | None:
+    """The layout of a table below a few lines of something else: a line of names, then only rows of numbers."""
+    filled = [at for at, line in enumerate(lines) if line.strip()][: _MOST_ABOVE + _SAMPLE]
+    for nth, at in enumerate(filled[1 : _MOST_ABOVE + 1], start=1):
+        below = [lines[row] for row in filled[nth + 1 : nth + _SAMPLE]]
+        mark = _mark([lines[at], *below])
+        header = cells(lines[at], mark) if mark else []
+        rows = [cells(line, mark) for line in below[:-1]] if mark else []
+        if len(rows) < _FEWEST or not (all(header) and _named(header)) or len(set(header)) < len(header):
+            continue
+        if all(len(row) == len(header) and 2 * sum(map(is_number, row)) > len(row) for row in rows):
+            return Layout(_unique(header), mark or ",", at + 1)
+    return None
 
 
 def _nameless(data: list[str], mark: str, above: int, path: Path) -> Layout | None:
     """The layout of numbers alone: what counts is the step, and a file that is named after a loss begins with it."""
-    stem = "_".join(word for word in re.split(r"[\W_]+", path.stem) if word.lower() not in _COLLECTIONS)
+    stem = name_of_file(path.stem)
     loss = any(rank(role, stem) is not None for role in ("loss", "val_loss"))
     rows = [[_plain_number(cell) for cell in cells(line, mark)] for line in data[:_SAMPLE]]
     if len(rows) < _FEWEST or not (loss or path.suffix.lower() in _TABLES):
@@ -171,56 +186,6 @@ def _unique(header: list[str]) -> list[str]:
     return names
 
 
-def numeric(column: pa.Array, decimal_comma: bool, name: str, anomalies: Anomalies) -> pa.Array:
-    """Float64, null where a cell is empty or no number."""
-    text = _text(column)
-    if decimal_comma:
-        text = pc.replace_substring(text, ",", ".")
-    text = pc.utf8_trim_whitespace(text)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    try:
-        numbers = pc.cast(text, pa.float64())
-    except pa.ArrowInvalid:
-        return _parse_cells(text, name, anomalies)
-    plain = numbers.drop_null()
-    if len(plain) and bool(np.isinf(plain.to_numpy(zero_copy_only=False)).any()):
-        return _parse_cells(text, name, anomalies)  # infinities that are spelled so stay; numbers too large become none
-    return numbers
-
-
-def _text(column: pa.Array) -> pa.Array:
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:  # bytes that are no UTF-8
-        return pa.array(
-            [None if cell is None else cell.decode("utf-8", "replace") for cell in column.to_pylist()], pa.string()
-        )
-
-
-def words(column: pa.Array) -> list[str]:
-    """The cells of a column as text, without blanks around them."""
-    trimmed = pc.utf8_trim_whitespace(_text(column))
-    return [cell or "" for cell in trimmed.to_pylist()]
-
-
-def _parse_cells(text: pa.Array, name: str, anomalies: Anomalies) -> pa.Array:
-    encoded = text.dictionary_encode()
-    numbers: list[float | None] = []
-    others = 0
-    dates = rank(TIME, name) is not None
-    for cell in encoded.dictionary.to_pylist():
-        try:
-            date = seconds(cell) if dates else None
-            numbers.append(number(cell) if date is None else date)
-        except TooLargeError as problem:
-            anomalies.note("numbers larger than any float", "left out", f"column {name!r}: {problem}")
-            numbers.append(None)
-        others += numbers[-1] is None and cell.lower() not in MISSING
-    if others and any(parsed is not None for parsed in numbers):
-        anomalies.note("cells that are no number in a column of numbers", "left out", f"column {name!r}", others)
-    return pa.array(numbers, pa.float64()).take(encoded.indices)
-
-
 _BLOCK = 4 * 2**20
 _GIVE_UP = 3  # blocks in which a column had no number: it is text
 _MOST_SECTIONS = 1_000  # headers with other columns; each is read on its own
@@ -255,12 +220,26 @@ def rows(
     last: LogRows | None = None
     comma = table.mark == ";" and _decimal_comma(path)
     blocks_without_number: Counter[str] = Counter()
-    for block in blocks(path, table, anomalies):
+    starts = 0
+    for whole in blocks(path, table, anomalies):
         if last is not None:
             yield last
-        last = _numbers(keep(block), comma, blocks_without_number, anomalies)
+        block, begun = _without_headers(keep(whole), starts)
+        last = _numbers(block, comma, blocks_without_number, anomalies)
+        if begun is not None:
+            last = LogRows(last.count, {**last.columns, STARTS: pa.array(begun, pa.float64())})
+            starts = int(begun[-1]) if len(begun) else starts
     if last is not None:
         yield last if _ended(path) else _without_last_cell(last, table.names[-1], anomalies)
+
+
+def _without_headers(block: Block, starts: int) -> tuple[Block, np.ndarray | None]:
+    """The rows that are not the header again, and how often it came before each: a program prints it when it starts."""
+    name, column = next(iter(block.columns.items()), ("", pa.array([], pa.binary())))
+    headers = pc.equal(column, pa.scalar(name.encode(), column.type)).to_numpy(zero_copy_only=False)
+    if not np.any(headers):
+        return block, None
+    return block.filtered((~headers).tolist()), (starts + np.cumsum(headers))[~headers]
 
 
 def _numbers(block: Block, comma: bool, blocks_without_number: Counter[str], anomalies: Anomalies) -> LogRows:

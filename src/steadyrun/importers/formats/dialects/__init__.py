@@ -19,6 +19,7 @@ from steadyrun.importers.formats.dialects import (
     megatron,
     names_and_numbers,
     nanogpt,
+    printed_lists,
     printed_table,
 )
 from steadyrun.importers.formats.dialects.dialect import Dialect
@@ -38,6 +39,7 @@ DIALECTS: tuple[Dialect, ...] = (
     boosting.DIALECT,
     kaldi.DIALECT,
     boxes.DIALECT,
+    printed_lists.DIALECT,
     printed_table.RESULTS,
     printed_table.DIALECT,
     names_and_numbers.DIALECT,

@@ -22,11 +22,13 @@ from steadyrun.importers.number_text import ANY
 from steadyrun.importers.series_roles import EPOCH_LENGTH, HELD_OUT, RUN_COUNT, STARTS, TRAIN
 
 _AHEAD = 2_000  # rows in which it is looked for what repeats, before any is handed over
+_LONGEST_EPOCH = 50_000  # rows that wait for the name of their epoch
 _REPEATED = 3  # a name that is printed this often nowhere in particular is a series, less often a setting
 _LOOKED_AT = 5_000  # rows, until a log is recognised by what it repeats
 _MOST_SHAPES = 2**22  # characters of the shapes of lines that are remembered
 _FIELD = re.compile(rf"^\s\W*+([A-Za-z][\w ./()@-]*+)\s*+[:=]\s*+({ANY})\s*$", re.I)
-_TITLE = re.compile(rf"^\W*(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
+_TITLE = re.compile(rf"(?:^|[^\w\s])\s*+(?:{'|'.join(sorted(HELD_OUT))})\b[\w ]{{0,20}}:\s*$", re.I)  # `Test Error:`
+_TITLE_ENDS = 80  # characters in which it stands, behind what a logger puts in front
 _DUMP = re.compile(r"\b[A-Z]\w{2,40}\(\w{1,60}=")  # `Namespace(lr=0.1, …`: settings
 _WORTH = re.compile(  # what a line has to have, so that it is looked at more closely
     r"[:=][\s'\"\[(]{0,3}[-+.\dni]|loss|cost|xent|ep|step|iter|batch|update|lr|norm|acc|rate|score|reward|ppl|\bis |"
@@ -57,6 +59,7 @@ class _Reader:
     remembered: int = 0  # characters of them
     heading: dict[str, float] = field(default_factory=dict)  # where the lines below a heading stand
     block: dict[str, float] = field(default_factory=dict)  # fields of indented lines below a heading
+    total: float = -1.0  # how many steps training counts, in an epoch or in all
     titled: bool = False  # the line above was the title of an evaluation
     bar: tuple[tuple[float | None, ...], dict[str, float]] | None = None  # a bar that may be drawn again
     ranks: dict[tuple[str, ...], str] = field(default_factory=dict)  # names: the rank that is read
@@ -82,7 +85,7 @@ class _Reader:
         plain = normal(line)
         parts = TOKEN.split(plain)
         if len(parts) == 1:
-            self.titled = bool(_TITLE.match(line))
+            self.titled = bool(_TITLE.search(line[-_TITLE_ENDS:]))
             return
         said = self._template(plain, parts)
         if said.above is not None:
@@ -110,11 +113,15 @@ class _Reader:
 
     def _row(self, said: Template, texts: list[str], number: int) -> Iterator[Row]:
         where = self._where(said, texts, number)
-        batches = said.held_out and said.total is not None and not said.counted  # an evaluation counts its own batches
+        total = where.get(_TOTAL, self.total)
+        own = not said.counted or total != self.total >= 0
+        batches = said.held_out and said.total is not None and own  # an evaluation counts its own batches
         if batches:
-            at, of = where.pop("step", 0.0), where.pop(_INNER, 0.0)
+            at, of = where.pop("step", 0.0), where.pop(_TOTAL if said.counted else _INNER, 0.0)
             if at < of - 1:
                 return  # the last line of an evaluation is its result
+        else:
+            self.total = total
         row = self._values(said, texts, number, averaged=batches)
         losses = any(has_loss(name) for name in row)
         if where and not losses and said.heading and not said.bar:
@@ -231,6 +238,8 @@ class _Settings:
         self.loose = Counter(name for row in ahead if _LOOSE in row for name in row)
         self.placed = Counter(name for row in ahead if _LOOSE not in row for name in row)
         self.begun = False
+        self.at: tuple[float | None, float | None] = (None, None)  # epoch and step of the last line with a place
+        self.given: set[str] = set()  # what lines with a place say there
 
     def left_out(self, row: Row, known: bool) -> dict[str, float]:
         """A row without settings; `known`: its names were counted before."""
@@ -238,20 +247,75 @@ class _Settings:
         counts = self.loose if loose else self.placed
         if not known and len(counts) < WIDEST:
             counts.update(row.keys())
+        if not loose:
+            row = self._stands(row)
         kept = {name: value for name, value in row.items() if name in _AXIS or self._kept(name, row, loose)}
         self.begun = self.begun or not loose
         return kept if any(name not in _AXIS for name in kept) else {}
 
+    def _stands(self, row: Row) -> Row:
+        """A row with a place; values of a whole epoch get other names than those that its last step has."""
+        at = (row.get("epoch", self.at[0]), row.get("step", self.at[1]))
+        if at != self.at:
+            self.at = at
+            self.given.clear()
+        if "step" not in row and at[1] is not None:
+            row = {f"epoch_{name}" if name in self.given - set(_AXIS) else name: row[name] for name in row}
+        self.given.update(row)
+        return row
+
     def _kept(self, name: str, row: Row, loose: bool) -> bool:
         if not loose:
             return is_noun(name) or has_loss(name) or self.placed[name] > 1
+        if name in self.given and row.get("epoch", self.at[0]) == self.at[0]:
+            return False  # a summary: it is not the value of the last step
         metric = (has_loss(name) or is_noun(name)) and not _words(name) & _WEIGHTS
         here = metric and (self.begun or "epoch" in row or "step" in row)
         return here or self.loose[name] >= _REPEATED or self.placed[name] > 1
 
 
+def _in_epochs(rows: Iterator[Row]) -> Iterator[Row]:
+    """Rows of steps that start over in epochs, each with its epoch, if only a summary at the end names that."""
+    ahead = list(islice(rows, _AHEAD))
+    if not _named_at_their_end(ahead):
+        yield from chain(ahead, rows)
+        return
+    waiting: list[Row] = []
+    last = -1.0
+    for row in chain(ahead, rows):
+        if "epoch" in row or len(waiting) >= _LONGEST_EPOCH:
+            last = row.get("epoch", last + 1)
+            yield from ({"epoch": last, **each} for each in waiting)
+            waiting.clear()
+        if "epoch" in row:
+            yield row
+        else:
+            waiting.append(row)
+    yield from ({"epoch": last + 1, **row} if "step" in row else row for row in waiting)
+
+
+def _named_at_their_end(ahead: list[Row]) -> bool:
+    """Whether steps go back, each time right after a row that has an epoch and no step."""
+    places = [row for row in ahead if "epoch" in row or "step" in row]
+    if not places or "step" not in places[0] or any("epoch" in row and "step" in row for row in places):
+        return False
+    top, named, ends = -1.0, False, 0
+    for row in places:
+        if "epoch" in row:
+            named = True
+            continue
+        if row["step"] <= top:
+            if not named:
+                return False
+            ends += 1
+        elif named:
+            return False
+        top, named = row["step"], False
+    return ends > 0
+
+
 def _rows(lines: Lines, anomalies: Anomalies, log: Log) -> Iterator[Row]:
-    read_rows = _read_rows(lines, anomalies)
+    read_rows = _in_epochs(_read_rows(lines, anomalies))
     ahead = list(islice(read_rows, _AHEAD))
     steps, settings = _Steps(ahead), _Settings(ahead)
     names = {name for row in ahead for name in row}
