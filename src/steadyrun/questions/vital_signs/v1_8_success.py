@@ -31,6 +31,9 @@ def find(run: Signals, limit: Limits) -> Finding:
     found = {name: _judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long}
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
+    for name in long:
+        if (none := _none_at_all(run, name, found[name], limit)) is not None:
+            return none
     if worst.outcome == "flat" and not known_facts(run, limit).moves_freely and not has_success_alone(run):
         return Finding("steady", worst.message, worst.measured)
     return worst
@@ -68,6 +71,19 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
         )
         return Finding("at-chance", f"{words}: what a coin gives between two classes.", {"best": level.best / unit})
     return None
+
+
+def _none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:
+    """A held-out accuracy or overlap that is next to zero in every evaluation, and does not rise."""
+    values = run.points(name).values
+    if is_reward(name) or better(name) < 0 or not is_held_out(name) or one.outcome == "rose":
+        return None
+    if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
+        return None
+    words = (
+        f"{name} is {shown(float(np.max(values)))} at its best in {len(values)} evaluations (limit {limit['none']:g})"
+    )
+    return Finding("none", f"{words}: the model gets nothing right on held-out data.", {"best": float(np.max(values))})
 
 
 def _by_value_targets(run: Signals, limit: Limits) -> Finding:
@@ -191,6 +207,14 @@ QUESTION = Question(
             decision="a run that learns anything leaves it; many classes begin far below",
         ),
         Threshold(
+            name="none",
+            value=0.01,
+            unit="of 1",
+            meaning="an accuracy or overlap that stays below this in every evaluation, and does not rise, is nothing",
+            seed="",
+            decision="a model that predicts one class of a hundred gets as much",
+        ),
+        Threshold(
             name="lucky",
             value=2,
             unit="standard errors",
@@ -250,6 +274,17 @@ QUESTION = Question(
             "the learning rate, and a tenth.",
             experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
             "fault; if not, the model or the loss.",
+            may_pass=True,
+        ),
+        Outcome(
+            name="none",
+            answer=SUSPECT,
+            meaning="the model gets next to nothing right on held-out data, from the first evaluation to the last",
+            fix="Evaluate a few training examples with the same code, and look at predictions beside their labels: "
+            "check the numbering of classes, the threshold, the scale of labels and whether the trained weights are "
+            "the ones evaluated.",
+            experiment="Run the evaluation on training examples. If success is next to zero there, the evaluation is "
+            "broken; if not, held-out data is prepared differently.",
             may_pass=True,
         ),
         Outcome(
