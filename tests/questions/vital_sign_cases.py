@@ -206,6 +206,8 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "rose", run(without=("loss", "val_loss"), Total_Reward=STEPS / 100 + NOISE)),
     ("V1.8", "flat", run(without=("loss", "val_loss"), val_accuracy=0.7 + 0.01 * NOISE)),
     ("V1.8", "at-chance", run(train_auc=(list(range(20)), 0.51 + 0.035 * NOISE[:20]))),
+    ("V1.8", "fell", run(without=LOSSES, **{"10 million steps, new reward function #5": NOISE - STEPS / 100})),
+    ("V1.8", "not-applicable", run(without=LOSSES, **{"10 million steps, reward std": NOISE - STEPS / 100})),
     ("V1.8", "none", run(val_dice=(list(range(10)), [0, 0, 0.003, 0, 0.001, 0, 0, 0.002, 0, 0.001]))),
     ("V1.8", "rose", run(val_dice=0.004 * STEPS / 600 + 1e-5 * NOISE)),  # small, and rising
     ("V1.8", "steady", run(val_dice=(list(range(10)), [0, 0, 0.3, 0, 0.1, 0, 0, 0.2, 0, 0.1]))),

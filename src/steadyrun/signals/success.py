@@ -50,6 +50,25 @@ def is_reward(name: str) -> bool:
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
 
 
+_RETURNS = frozenset({"reward", "rewards", "rew", "return", "returns"})
+_ABOUT_REWARDS = frozenset({
+    "std", "var", "variance", "min", "max", "loss", "scale", "weight", "coef", "norm", "bonus", "penalty", "time",
+    "length", "len", "error", "kl",
+})  # fmt: skip
+
+
+def successes(run: Signals) -> dict[str, int]:
+    """What a program logs as its success, with which way is better.
+
+    The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
+    """
+    found = {name: way for name in run.own if (way := better(name))}
+    if found or len(run.own) != 1 or run.has("loss") or run.has("val_loss"):
+        return found
+    words = words_of(run.own[0])
+    return {run.own[0]: HIGHER} if words & _RETURNS and not words & _ABOUT_REWARDS else {}
+
+
 def is_held_out(name: str) -> bool:
     """Whether a name says that it was measured on held-out data, or in an evaluation."""
     return bool(words_of(name) & _HELD_OUT)
@@ -57,7 +76,7 @@ def is_held_out(name: str) -> bool:
 
 def has_success_alone(run: Signals) -> bool:
     """Whether a record has a measured success and no loss: then nothing about a loss can be asked."""
-    return not run.has("loss") and not run.has("val_loss") and any(better(name) for name in run.own)
+    return not run.has("loss") and not run.has("val_loss") and bool(successes(run))
 
 
 def trains_policy(run: Signals) -> bool:

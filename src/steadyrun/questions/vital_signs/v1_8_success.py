@@ -14,13 +14,13 @@ from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, words_of
+from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, successes, words_of
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    names = [name for name in run.own if better(name)]
-    long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
+    ways = successes(run)
+    long = [name for name in ways if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
     for name in long:
         if (nothing := _nothing_to_learn(run, name, limit)) is not None:
             return nothing
@@ -28,7 +28,10 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    found = {name: _judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long}
+    found = {
+        name: _judged(name, levels(run, name, limit["losses"], rises=ways[name] > 0), ways[name], limit)
+        for name in long
+    }
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
     for name in long:
@@ -116,8 +119,8 @@ def _of_two(run: Signals, name: str, limit: Limits) -> bool:
     return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
 
 
-def _judged(name: str, level: Levels, limit: Limits) -> Finding:
-    surely, way = limit["errors"] * level.error, better(name)
+def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
+    surely = limit["errors"] * level.error
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
     gained, lost = way * (level.best - level.start), way * (level.best - level.end)
