@@ -33,6 +33,7 @@ EXCEPTIONS = {
     "_HALF": "method: swings are counted in the second half",
     "_STRETCH": "method: points that are looked through at once",
     "_GROWTH": "method: how far weights of one block of a moving average may lie apart",
+    "_A_CURVE": "method: validations that make a curve, as the LOSSES of every question about one",
     "_REACH": "method: neighbours with which a validation is smoothed",
     "_TENTH": "method: the first tenth of a loss is compared with its second half",
     "_EARLIEST": "method: points in the mean of the very start of a loss",

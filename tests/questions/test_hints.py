@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import steadyrun
+from steadyrun.report import phrases
 from steadyrun.report.file_formats import document
 
 COUNTS = "watch", "val", "val_batches", "batch", "finished"
@@ -111,6 +112,14 @@ def test_the_reader_of_a_log_is_asked_for_what_can_be_done(name: str, tmp_path: 
     assert texts
     assert not asks(r"run\.(watch|val|step|log)|steadyrun\.record|let it run on|declare config", texts)
     assert not asks(r"step inf", texts)
+
+
+def test_a_log_without_a_known_loss_names_its_series(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{9 / (step + 1)},{step % 7}\n" for step in range(30))
+    (tmp_path / "a.csv").write_text(f"step,wibble,elapsed\n{rows}")
+    steadyrun.import_log(tmp_path / "a.csv", tmp_path / "run")
+    text = phrases.verdict(steadyrun.check(tmp_path / "run"))
+    assert "no series is known as the loss; name the loss with --map loss=NAME: the log has wibble;" in text
 
 
 def test_a_run_that_has_only_begun_is_waited_for(tmp_path: Path) -> None:

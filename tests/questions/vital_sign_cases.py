@@ -16,6 +16,9 @@ STUCK = np.where((STEPS > 300) & (STEPS < 310), 7.0, STEPS + 1)
 BACK = np.where(STEPS < 300, FALLING, 4.0 + 0.05 * NOISE)
 UP = 4.0 + STEPS / 150 + 0.05 * NOISE
 DOWN_AND_UP = np.where(STEPS < 200, 5 - STEPS / 100, 7.5) + 0.05 * NOISE
+MANY = list(range(74, 600, 75))
+LOSSES = ("loss", "val_loss")
+GAME = {"G_A": 1 + 0.1 * NOISE, "D_A": 0.3 + 0.02 * NOISE}
 UNTOLD = {"init": None, "vocab_size": None}
 
 
@@ -104,6 +107,15 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.1", "in-play", run(loss=FLAT, config=UNTOLD, manifest=two_optimizers())),
     ("V1.1", "won", run(G_A=1 - 0.5 * np.exp(-STEPS / 60), D_A=0.3 * np.exp(-STEPS / 60))),
     ("V1.1", "fell", run(G_A=1 + 0.1 * NOISE, D_A=0.3 + 0.02 * NOISE)),
+    ("V1.1", "won", run(gloss=GAME["G_A"], dloss=np.where(STEPS < 300, 0.01, 0.0))),
+    ("V1.1", "fell", run(gloss=GAME["G_A"], dloss=np.zeros(600))),  # the discriminator has not begun
+    ("V1.1", "in-play", run(without=LOSSES, cycle_A=FALLING, **GAME)),
+    ("V1.1", "not-applicable", run(without=LOSSES, **GAME)),  # nothing shows that it learns
+    ("V1.1", "not-applicable", run(without=LOSSES, cycle_A=FALLING, idt_A=BACK, **GAME)),
+    ("V1.1", "not-applicable", run(without=LOSSES, cycle_A=FALLING, G_A=GAME["G_A"], D_A=np.exp(-STEPS / 60) + 0.01)),
+    ("V1.1", "runaway", run(loss=1 - np.exp(STEPS / 30.0), without=("val_loss",))),
+    ("V1.1", "fell", run(loss=-1e7 * (1 - np.exp(-STEPS / 100.0)), without=("val_loss",))),  # ever more slowly
+    ("V1.1", "fell", run(loss=-1e-9 * np.exp(STEPS / 30.0), without=("val_loss",))),  # small all the time
     ("V1.1", "standstill", run(gen=1 + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),
     ("V1.1", "fell", run(gen=1 + np.exp(-STEPS / 60) + 0.005 * NOISE, disc=1 + 0.005 * NOISE)),  # it learned, and ends
     ("V1.1", "fell", run(G_lr=1e-4 + 1e-7 * NOISE, D_lr=1e-4 + 1e-7 * NOISE)),  # rates are not losses
@@ -149,6 +161,9 @@ CASES: list[tuple[str, str, Synthetic]] = [
         "rises",
         run(val_loss=(list(range(49, 600, 50)), [4.0, 3.0, 2.0, 2.0, 2.0, 3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4])),
     ),
+    ("V1.3", "never-better", run(without=("loss",), val_loss=(MANY, [2.5, 3.6, 3.8, 3.9, 3.7, 3.6, 3.5, 3.4]))),
+    ("V1.3", "follows", run(without=("loss",), val_loss=(MANY, np.linspace(2, 1, 8)))),
+    ("V1.3", "not-applicable", run(without=("loss",), val_loss=(MANY, np.full(8, 2.0)))),
     ("V1.3", "worse-than-start", run(val_loss=(VAL, [7e6, 8e6, 9e6, 1e7, 1.5e7, 1.7e7]))),
     ("V1.3", "worse-than-guess", run(val_loss=(VAL, [8.0, 7.4, 7.3, 7.3, 7.4, 7.5]))),
     ("V1.3", "never-beats-guess", run(val_loss=(VAL, [6.3, 6.28, 6.3, 6.31, 6.3, 6.29]))),
@@ -191,6 +206,11 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("V1.8", "rose", run(without=("loss", "val_loss"), Total_Reward=STEPS / 100 + NOISE)),
     ("V1.8", "flat", run(without=("loss", "val_loss"), val_accuracy=0.7 + 0.01 * NOISE)),
     ("V1.8", "at-chance", run(train_auc=(list(range(20)), 0.51 + 0.035 * NOISE[:20]))),
+    ("V1.8", "fell", run(without=LOSSES, **{"10 million steps, new reward function #5": NOISE - STEPS / 100})),
+    ("V1.8", "not-applicable", run(without=LOSSES, **{"10 million steps, reward std": NOISE - STEPS / 100})),
+    ("V1.8", "none", run(val_dice=(list(range(10)), [0, 0, 0.003, 0, 0.001, 0, 0, 0.002, 0, 0.001]))),
+    ("V1.8", "rose", run(val_dice=0.004 * STEPS / 600 + 1e-5 * NOISE)),  # small, and rising
+    ("V1.8", "steady", run(val_dice=(list(range(10)), [0, 0, 0.3, 0, 0.1, 0, 0, 0.2, 0, 0.1]))),
     ("V1.8", "rose", run(eval_wer=60 - STEPS / 20 + NOISE)),
     ("V1.8", "fell", run(eval_wer=20 + STEPS / 20 + NOISE)),
     ("V1.8", "no-signal", run(**{"critic/score/mean": np.where(STEPS == 300, 0.1, 0.0)})),

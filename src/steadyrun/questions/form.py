@@ -12,11 +12,10 @@ from steadyrun.errors import UsageError
 from steadyrun.questions.aliases import aliases_of
 from steadyrun.signals.missing import MissingSignal, NotApplicable, hint
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import has_success_alone
+from steadyrun.signals.success import judged_without_loss
 
 STANDING = 200  # steps for which a fault that may pass must stand before the live monitor says anything of it
 _LARGEST = 1e9
-_NO_LOSS = "no loss is recorded: the logged success is judged instead (V1.8)"
 
 PASS, FAULT, SUSPECT, NOTE = "pass", "fault", "suspect", "note"
 CANNOT_TELL, NOT_APPLICABLE = "cannot-tell", "not-applicable"
@@ -159,8 +158,8 @@ class Question:
             with np.errstate(all="ignore"):  # huge numbers may overflow: they fail the comparison that follows
                 finding = self.find(run, limits)
         except MissingSignal as missing:
-            if missing.name == "loss" and isinstance(run, Signals) and has_success_alone(run):
-                return Answer(NOT_APPLICABLE, "not-applicable", _NO_LOSS, missing=("loss",))
+            if missing.name == "loss" and isinstance(run, Signals) and (instead := judged_without_loss(run)):
+                return Answer(NOT_APPLICABLE, "not-applicable", instead, missing=("loss",))
             return Answer(
                 CANNOT_TELL, "missing", str(missing), missing=(missing.name,), how_to_record=_how(run, missing)
             )

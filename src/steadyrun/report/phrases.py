@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, GRADES, NOT_APPLICABLE, NOTE, PASS, SUSPECT
 from steadyrun.report.ranking import in_trees
-from steadyrun.signals.missing import NOT_IN_A_LOG, absent_from_log
+from steadyrun.signals.missing import NOT_IN_A_LOG, absent_from_log, unnamed_in_log
 from steadyrun.store.run_summary import one_line as one_line
 from steadyrun.text import shown
 
@@ -55,6 +55,8 @@ def verdict(report: Report) -> str:
     if report.headline is not None:
         what = f"{meaning(report.headline)} ({report.headline.question.code})"
         return one_line(f"suspect: {what}{at_step(report.headline.answer.step)}")
+    if report.unanswered and (unnamed := _unnamed(report)):
+        return one_line(f"cannot tell: no fault found, but no series is known as the loss; {unnamed}")
     if report.unanswered:
         return f"cannot tell: no fault found, but not answered: {', '.join(report.unanswered)}"
     if report.amber:
@@ -64,6 +66,12 @@ def verdict(report: Report) -> str:
         return "cannot tell: no fault found, but nothing recorded shows that it learns: log a return, accuracy or score"
     green = sum(sign.colour == "green" for sign in report.vital_signs)
     return f"healthy: {green} vital signs are green, no fault found" if green else "healthy: no fault found"
+
+
+def _unnamed(report: Report) -> str:
+    """How to name the loss of a log, if that is what the unanswered questions lack."""
+    hints = [asked.answer.how_to_record for asked in report.walk.path if asked.question.code in report.unanswered]
+    return next((how for how in hints if unnamed_in_log(how)), "")
 
 
 def message(asked: Asked) -> str:

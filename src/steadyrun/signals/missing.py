@@ -71,6 +71,10 @@ class NotApplicable(Exception):  # noqa: N818  an answer in the making, not an e
 WAIT, LONGER = "let it run on", "train for longer"
 NOT_IN_A_LOG = "a log never has this: record the next run with steadyrun"
 _LET_LOG = "let the program also log "
+_NAME_IT = "name the loss with --map loss=NAME"
+_LIKE_A_LOSS = re.compile(r"loss|err|mse|mae|nll|cost|perplex|ppl", re.IGNORECASE)
+_TIMES = re.compile(r"time|elapsed|eta$|seconds", re.IGNORECASE)
+_SHOWN = 5  # series of a log in one hint
 _WATCH, _VAL, _VAL_BATCHES, _BATCHES = (
     "run.watch(model",
     "run.val(loss)",
@@ -97,7 +101,7 @@ def hint(run: Signals, missing: MissingSignal) -> str:
     if how in (WAIT, LONGER) or begins:
         return WAIT if run.running else LONGER
     if run.imported:
-        return _of_a_log(missing)
+        return _of_a_log(run, missing)
     if how == HOW_TO_RECORD.get(missing.name) and run.matching(missing.name):
         return _there_already(run, missing.name)
     asked = [(done, instead) for word, done, instead in _ACTIONS if word in how and done(run)]
@@ -111,19 +115,34 @@ def hint(run: Signals, missing: MissingSignal) -> str:
     return asked[-1][1](run, missing)
 
 
-def _of_a_log(missing: MissingSignal) -> str:
+def _of_a_log(run: Signals, missing: MissingSignal) -> str:
     if declared := _DECLARED.search(missing.how):
         return f"import the log with --declare {declared[1]}=…"
     if "run." not in missing.how and "steadyrun." not in missing.how:
         return missing.how
+    others = [name for name in run.own if not _TIMES.search(name)]
+    if missing.name == "loss" and others and not run.has("loss"):
+        return f"{_NAME_IT}: {_candidates(others)}; a reward, accuracy or score is judged if its name says so"
     if missing.name in _LOGGED:
         return f"{_LET_LOG}{_LOGGED[missing.name]}"
     return NOT_IN_A_LOG
 
 
+def _candidates(names: list[str]) -> str:
+    """The series that may be the loss: those whose names are like one, else all."""
+    like = [name for name in names if _LIKE_A_LOSS.search(name)] or names
+    more = f" and {len(like) - _SHOWN} more" if len(like) > _SHOWN else ""
+    return f"the log has {', '.join(like[:_SHOWN])}{more}"
+
+
 def absent_from_log(how: str) -> bool:
     """Whether a hint says that the log does not have what a question needs."""
-    return how == NOT_IN_A_LOG or how.startswith(_LET_LOG)
+    return how == NOT_IN_A_LOG or how.startswith((_LET_LOG, _NAME_IT))
+
+
+def unnamed_in_log(how: str) -> bool:
+    """Whether a hint says that the log may have the loss, under a name that is not known."""
+    return how.startswith(_NAME_IT)
 
 
 def _there_already(run: Signals, name: str) -> str:

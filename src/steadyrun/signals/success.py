@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from steadyrun.signals.curves import neighbour_noise
 from steadyrun.signals.run_signals import Points, Signals
 
 HIGHER, LOWER = 1, -1
@@ -49,6 +50,25 @@ def is_reward(name: str) -> bool:
     return better(name) == HIGHER and bool(words_of(name) & REWARDS)
 
 
+_RETURNS = frozenset({"reward", "rewards", "rew", "return", "returns"})
+_ABOUT_REWARDS = frozenset({
+    "std", "var", "variance", "min", "max", "loss", "scale", "weight", "coef", "norm", "bonus", "penalty", "time",
+    "length", "len", "error", "kl",
+})  # fmt: skip
+
+
+def successes(run: Signals) -> dict[str, int]:
+    """What a program logs as its success, with which way is better.
+
+    The one series of a record has the name of its file, a sentence of any words: one that speaks of a reward is enough.
+    """
+    found = {name: way for name in run.own if (way := better(name))}
+    if found or len(run.own) != 1 or run.has("loss") or run.has("val_loss"):
+        return found
+    words = words_of(run.own[0])
+    return {run.own[0]: HIGHER} if words & _RETURNS and not words & _ABOUT_REWARDS else {}
+
+
 def is_held_out(name: str) -> bool:
     """Whether a name says that it was measured on held-out data, or in an evaluation."""
     return bool(words_of(name) & _HELD_OUT)
@@ -56,7 +76,7 @@ def is_held_out(name: str) -> bool:
 
 def has_success_alone(run: Signals) -> bool:
     """Whether a record has a measured success and no loss: then nothing about a loss can be asked."""
-    return not run.has("loss") and not run.has("val_loss") and any(better(name) for name in run.own)
+    return not run.has("loss") and not run.has("val_loss") and bool(successes(run))
 
 
 def trains_policy(run: Signals) -> bool:
@@ -80,10 +100,10 @@ def held_out(run: Signals, val: Points) -> dict[str, tuple[Points, int]]:
     return found
 
 
-def improves_since(run: Signals, val: Points, step: float) -> str:
+def improves_since(run: Signals, val: Points, step: float, *, beyond_noise: bool = False) -> str:
     """In words, which measured success is clearly better at the end than up to a step; empty if any is worse.
 
-    The last two must both be better than all before, or both worse.
+    The last two must both be better than all before, or both worse; of many values beyond the noise of neighbours.
     """
     improved = ""
     for name, (points, way) in held_out(run, val).items():
@@ -94,7 +114,8 @@ def improves_since(run: Signals, val: Points, step: float) -> str:
         best = float(max(before))
         if float(max(after)) < best:
             return ""
-        if float(min(after)) > best and not improved:
+        noise = neighbour_noise(points.values) if beyond_noise else 0.0
+        if float(min(after)) > best + noise and not improved:
             improved = f"{name} goes from {way * best:.4g} to {points.values[-1]:.4g}"
     return improved
 
@@ -123,5 +144,36 @@ def opponents(run: Signals) -> list[tuple[str, str]]:
 
 
 def _taken_apart(name: str) -> str:
-    """`errG`, `lossD` and `dLoss` in words."""
-    return re.sub(r"(?<=[a-z])(?=[GD]$)|(?<=^[gd])(?=[A-Z])", "_", name)
+    """`errG`, `lossD`, `dLoss` and `dloss` in words."""
+    return re.sub(r"(?<=[a-z])(?=[GD]$)|(?<=^[gd])(?=[A-Z]|loss)", "_", name)
+
+
+_RECONSTRUCTIONS = frozenset({
+    "cycle", "cyc", "idt", "identity", "rec", "recon", "reconstruction", "l1", "l2", "mse", "mel", "vgg", "lpips",
+    "perceptual", "content", "pixel",
+})  # fmt: skip
+
+
+def beside_a_game(run: Signals, fewest: float) -> list[str]:
+    """The losses that are logged beside two opponents and have to fall: what is reconstructed, by its name."""
+    named = [name for name in run.own if (words := words_of(name)) & _RECONSTRUCTIONS and not words & _NOT_A_LOSS]
+    return [name for name in named if (points := run.maybe(name)) is not None and len(points) >= fewest]
+
+
+_A_CURVE = 7  # validations: as many as losses for every question about their curve
+
+
+def judged_without_loss(run: Signals) -> str:
+    """What is judged instead of a loss that was not recorded, in words; empty if nothing else can be."""
+    if run.has("loss"):
+        return ""
+    if has_success_alone(run):
+        return "no loss is recorded: the logged success is judged instead (V1.8)"
+    val = run.maybe("val_loss")
+    if val is not None and len(val) >= _A_CURVE and not run.running:
+        return "no training loss is recorded: validation is judged instead (V1.3)"
+    return (
+        "no loss is recorded that must fall: the game of two opponents is judged instead (V1.1)"
+        if opponents(run)
+        else ""
+    )

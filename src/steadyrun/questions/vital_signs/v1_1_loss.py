@@ -9,18 +9,18 @@ import numpy as np
 from steadyrun.questions.facts import known_facts
 from steadyrun.questions.form import NOTE, PASS, SUSPECT, Finding, Limits, Outcome, Question, Threshold
 from steadyrun.questions.loss_record import LOSSES
+from steadyrun.questions.vital_signs.games import GAME_LIMITS, GAME_OUTCOMES, game_over, in_balance
 from steadyrun.signals.facts import ADVERSARIAL, POLICY, RANDOM
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.rollbacks import path_of
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import opponents
 from steadyrun.signals.swings import noise_of_a_mean, swings
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    if (decided := _won(run, limit) or _still(run, limit)) is not None:
+    if (decided := game_over(run, limit) or in_balance(run, limit)) is not None:
         return decided
     known, loss = known_facts(run, limit), levels(run, "loss", limit["losses"])
     fallen, lost = loss.fallen, loss.lost
@@ -32,6 +32,8 @@ def find(run: Signals, limit: Limits) -> Finding:
         raise NotApplicable("the loss of a policy says nothing about its success", "episodic_return")
     if known.objective == ADVERSARIAL and abs(loss.start) / limit["won"] < loss.end < limit["won"] * abs(loss.start):
         return Finding("in-play", f"{words}: neither side has won ({known.moves_freely}).", measured)
+    if (runaway := _runaway(run, limit, loss)) is not None:
+        return Finding("runaway", f"{words}; {runaway}", measured)
     if not known.moves_freely and (swinging := _swinging(run, limit, loss)) is not None:
         return Finding("swings", f"{words}; {swinging}", measured)
     if loss.start - loss.end > surely and fallen > limit["fallen"]:
@@ -94,44 +96,14 @@ def _at_a_guess(run: Signals, limit: Limits, loss: Levels) -> str:
     return ""
 
 
-def _won(run: Signals, limit: Limits) -> Finding | None:
-    """The discriminator of a pair that has won for good: its loss is gone, and the generator's at its highest."""
-    for generator, discriminator in opponents(run):
-        sides = [run.maybe(name) for name in (generator, discriminator)]
-        if any(side is None or len(side) < limit["losses"] or float(np.min(side.values)) < 0 for side in sides):
-            continue
-        made, judge = (levels(run, name, limit["losses"], rises=True) for name in (generator, discriminator))
-        surely = limit["errors"] * made.error
-        gone = judge.later < judge.start / limit["won"]
-        if gone and made.end - made.start > surely and made.best - made.end <= surely:
-            words = f"{discriminator} goes from {shown(judge.start)} to {shown(judge.end)} and stays below "
-            words += f"{shown(judge.later)}, {generator} from {shown(made.start)} to {shown(made.end)}"
-            measured = {"start": judge.start, "end": judge.end, "generator": made.end}
-            return Finding("won", f"{words}: the generator no longer fools it.", measured)
-    return None
-
-
-def _still(run: Signals, limit: Limits) -> Finding | None:
-    """Two opponents that both stay at one value for the whole record: a game that is played moves both."""
-    for pair in opponents(run):
-        if any((points := run.maybe(name)) is None or len(points) < limit["losses"] for name in pair):
-            continue
-        made = levels(run, pair[0], limit["losses"])
-        moves = [_moves(run, name, limit) for name in pair]
-        if made.steps < limit["patience"] or max(moves) > limit["still"] or min(moves) == 0:
-            continue
-        stays = " and ".join(f"{name} at {shown(np.median(run.points(name).values))}" for name in pair)
-        words = f"{stays} stay within {percent(max(moves))} (limit {percent(limit['still'])}) for the whole record"
-        return Finding("standstill", f"{words}: neither side moves the other.", {"moves": max(moves)})
-    return None
-
-
-def _moves(run: Signals, name: str, limit: Limits) -> float:
-    """How far a series moves, in parts of its median: most of its values, and the medians of its stretches."""
-    values, rest = run.points(name).values, (1 - limit["most"]) / 2
-    low, high = (levels(run, name, limit["losses"], rises=rises).best for rises in (False, True))
-    usual, middle = float(np.ptp(np.quantile(values, (rest, 1 - rest)))), abs(float(np.median(values)))
-    return max(usual, high - low) / middle if middle else math.inf
+def _runaway(run: Signals, limit: Limits, loss: Levels) -> str | None:
+    """In words, if a loss falls below zero without bound: faster and faster, far beyond the size it began with."""
+    values = path_of(run).along(run.points("loss")).values
+    half = float(np.median(values[len(values) // 2 :][: limit.count("points")]))
+    began = max(1.0, float(np.max(np.abs(values[: limit.count("last")]))))
+    if loss.end > -limit["endless"] * began or half - loss.end <= loss.start - half:
+        return None
+    return f"it falls faster and faster, to {shown(-loss.end / began)} times the size it began with: it has no bound."
 
 
 def _swinging(run: Signals, limit: Limits, loss: Levels) -> str | None:
@@ -247,37 +219,13 @@ QUESTION = Question(
             decision="a best, an end, and some between",
         ),
         Threshold(
-            name="last",
-            value=5,
-            unit="th part of the validations",
-            meaning="whose median is the end",
+            name="endless",
+            value=1e6,
+            unit="times the first losses, or 1 if they are smaller",
+            meaning="a loss so far below zero that falls faster and faster has no bound",
             seed="",
-            decision="as in V1.3",
-        ),
-        Threshold(
-            name="won",
-            value=10,
-            unit="times the first loss",
-            meaning="how far up or down the loss of two opponents may go",
-            seed="",
-            decision="a side that has won drives its loss to nothing, and that of the other up without end",
-        ),
-        Threshold(
-            name="still",
-            value=0.05,
-            unit="of the median loss",
-            meaning="if the losses of both opponents move by less, from the first steps on, neither side learns",
-            seed="",
-            decision="measured: 0.5 and more in healthy games, even if both hover; 0.02 in one that nobody plays",
-            of="-moves",
-        ),
-        Threshold(
-            name="most",
-            value=0.9,
-            unit="fraction of the losses",
-            meaning="of which the move is measured",
-            seed="",
-            decision="single outliers are not a game",
+            decision="beside such a number, terms of the first size are almost lost in float32; a likelihood falls "
+            "ever more slowly",
         ),
         Threshold(
             name="swing",
@@ -319,31 +267,12 @@ QUESTION = Question(
             seed="",
             decision="some tasks begin with a plateau",
         ),
+        *GAME_LIMITS,
         LOSSES,
     ),
     outcomes=(
         Outcome(name="fell", answer=PASS, meaning="the loss fell and is near its best"),
-        Outcome(name="in-play", answer=PASS, meaning="two opponents keep each other busy"),
-        Outcome(
-            name="won",
-            answer=SUSPECT,
-            meaning="the discriminator has won for good: the generator learns nothing from it any more",
-            fix="Lower the discriminator's learning rate or train it less often, add noise or label smoothing to what "
-            "it sees, and go back to a checkpoint before its loss was gone.",
-            experiment="Train on from a checkpoint before that with a third of the discriminator's learning rate. If "
-            "both losses stay in between, it was too strong; if not, look at what tells real from generated data.",
-            may_pass=True,
-        ),
-        Outcome(
-            name="standstill",
-            answer=SUSPECT,
-            meaning="generator and discriminator both stay at one value: neither side learns",
-            fix="Check that each optimizer has the parameters of its side and that real and generated batches reach "
-            "the discriminator; then check the weight of the adversarial term beside the other losses.",
-            experiment="Train the discriminator alone for 200 steps against a fixed generator. If its loss falls, the "
-            "weights or rates of the two sides do not fit; if not, its inputs, labels or optimizer are wrong.",
-            may_pass=True,
-        ),
+        *GAME_OUTCOMES,
         Outcome(name="partly-lost", answer=NOTE, meaning="the loss has lost a part of its descent"),
         Outcome(
             name="unjudged",
@@ -360,6 +289,16 @@ QUESTION = Question(
             "the rate was too high; if it climbs again, look at the data of those steps.",
             may_pass=True,
             symptom=True,
+        ),
+        Outcome(
+            name="runaway",
+            answer=SUSPECT,
+            meaning="the loss runs towards minus infinity: one of its terms has no bound and drowns the others",
+            fix="Find the term that is negative, and bound it: clip or penalise a critic (gradient penalty, spectral "
+            "norm), put a floor under a predicted variance, or check the sign of the term.",
+            experiment="Log every term of the loss and train 100 steps without the one that falls. If the others fall "
+            "then, it drowned them; if not, look at the rate.",
+            may_pass=True,
         ),
         Outcome(
             name="swings",

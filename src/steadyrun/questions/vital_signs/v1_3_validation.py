@@ -58,19 +58,44 @@ def _rising(run: Signals, limit: Limits, gap: Gap, words: str, measured: dict[st
 
 
 def _alone(run: Signals, limit: Limits) -> Finding | None:
-    """Validation without enough training losses beside it: only a steady rise says something."""
+    """Validation without enough training losses beside it: a clear rise or a clear fall decides."""
     val, loss = run.maybe("val_loss"), run.maybe("loss")
     if val is None or (loss is not None and len(loss) >= limit["losses"]) or known_facts(run, limit).moves_freely:
         return None
     gap = Gap(val, np.full(len(val), np.nan), 1.0)
-    chance = chance_of_rise(val.values[gap.best :])
-    if gap.rise <= max(limit["rise"], limit["noise"] * gap.noise) or chance >= limit["chance"]:
-        return None
     step, best, end = val.step_at(gap.best), shown(gap.lowest), shown(val.values[-1])
-    words = f"validation loss {best} at its best, {end} at the end: it rises steadily since step {step}"
-    if better := improves_since(run, val, step):
+    words, measured = f"validation loss {best} at its best, {end} at the end", {"rise": gap.rise}
+    if gap.rise <= max(limit["rise"], limit["noise"] * gap.noise):
+        return _falling(run, limit, words)
+    chance = chance_of_rise(val.values[gap.best :])
+    steady, never = chance < limit["chance"], _never_back(gap, limit)
+    if not steady and not never:
+        return None
+    if better := improves_since(run, val, step, beyond_noise=not steady):
         return Finding("follows", f"{words}, but {better}: the task itself improves.")
-    return Finding("climbs", f"{words}; training is hardly recorded.", {"rise": gap.rise, "chance": chance}, step)
+    if steady:
+        words += f": it rises steadily since step {step}"
+        return Finding("climbs", f"{words}; training is hardly recorded.", measured | {"chance": chance}, step)
+    return Finding("never-better", f"{words}: it never comes back to {shown(val.values[0])}.", measured, step)
+
+
+def _never_back(gap: Gap, limit: Limits) -> bool:
+    """Whether the first validation is the best of many, and the end lies clearly above it."""
+    values = gap.val.values
+    last = max(1, int(limit["last"] * len(values)))
+    above = float(np.min(values[-last:])) > (1 + limit["above"]) * abs(float(values[0]))
+    return len(values) >= limit["losses"] and above and int(np.argmin(values)) == 0
+
+
+def _falling(run: Signals, limit: Limits, words: str) -> Finding | None:
+    """Validation that fell beyond its noise and stays down, of a record that has no training loss at all."""
+    if run.has("loss") or len(run.points("val_loss")) < limit["losses"]:
+        return None
+    val = levels(run, "val_loss", limit["losses"])
+    if val.fallen <= limit["fallen"] or val.start - val.end <= limit["errors"] * val.error:
+        return None
+    measured = {"first": val.start, "best": val.best, "end": val.end}
+    return Finding("follows", f"{words}, {shown(val.start)} at the start; no training loss is recorded.", measured)
 
 
 QUESTION = Question(
@@ -139,6 +164,22 @@ QUESTION = Question(
             decision="one unlucky validation does not count",
         ),
         Threshold(
+            name="fallen",
+            value=0.1,
+            unit="fraction of the first validations",
+            meaning="how far validation must have fallen to show that a run learns of which it alone is recorded",
+            seed="",
+            decision="as far as the rise that counts",
+        ),
+        Threshold(
+            name="errors",
+            value=6,
+            unit="standard errors",
+            meaning="a smaller fall is noise",
+            seed="",
+            decision="as in V1.1",
+        ),
+        Threshold(
             name="chance",
             value=0.05,
             unit="probability",
@@ -171,6 +212,17 @@ QUESTION = Question(
             "running statistics and the validation preprocessing.",
             experiment="Compute the loss of one training batch in training and in evaluation mode. If they differ "
             "widely, running statistics or dropout are at fault; if not, the validation data is prepared differently.",
+            may_pass=True,
+            symptom=True,
+        ),
+        Outcome(
+            name="never-better",
+            answer=SUSPECT,
+            meaning="validation is best at its first measurement and ends clearly above it: training makes it worse",
+            fix="Divide the learning rate by ten, and log the training loss more often: if it rises as well, the run "
+            "diverges; if it falls, the model overfits from the start.",
+            experiment="Train to the first validations again with a tenth of the learning rate. If validation falls, "
+            "the rate was too high; if it rises all the same, compare how training and validation data are prepared.",
             may_pass=True,
             symptom=True,
         ),

@@ -14,13 +14,13 @@ from steadyrun.signals.facts import POLICY
 from steadyrun.signals.missing import NotApplicable
 from steadyrun.signals.progress import Levels, levels
 from steadyrun.signals.run_signals import Signals
-from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, words_of
+from steadyrun.signals.success import better, has_success_alone, is_held_out, is_reward, successes, words_of
 from steadyrun.text import percent, shown
 
 
 def find(run: Signals, limit: Limits) -> Finding:
-    names = [name for name in run.own if better(name)]
-    long = [name for name in names if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
+    ways = successes(run)
+    long = [name for name in ways if (points := run.maybe(name)) is not None and len(points) >= limit["losses"]]
     for name in long:
         if (nothing := _nothing_to_learn(run, name, limit)) is not None:
             return nothing
@@ -28,9 +28,15 @@ def find(run: Signals, limit: Limits) -> Finding:
         return _by_value_targets(run, limit)
     if not long:
         raise NotApplicable("no return, reward, accuracy or score was logged often enough", "episodic_return")
-    found = {name: _judged(name, levels(run, name, limit["losses"], rises=better(name) > 0), limit) for name in long}
+    found = {
+        name: _judged(name, levels(run, name, limit["losses"], rises=ways[name] > 0), ways[name], limit)
+        for name in long
+    }
     found = {name: _at_the_top(name, one, found, limit) or one for name, one in found.items()}
     worst = max(found.values(), key=lambda one: _ORDER.index(one.outcome))
+    for name in long:
+        if (none := _none_at_all(run, name, found[name], limit)) is not None:
+            return none
     if worst.outcome == "flat" and not known_facts(run, limit).moves_freely and not has_success_alone(run):
         return Finding("steady", worst.message, worst.measured)
     return worst
@@ -70,6 +76,19 @@ def _nothing_to_learn(run: Signals, name: str, limit: Limits) -> Finding | None:
     return None
 
 
+def _none_at_all(run: Signals, name: str, one: Finding, limit: Limits) -> Finding | None:
+    """A held-out accuracy or overlap that is next to zero in every evaluation, and does not rise."""
+    values = run.points(name).values
+    if is_reward(name) or better(name) < 0 or not is_held_out(name) or one.outcome == "rose":
+        return None
+    if len(values) < limit["rows"] or float(np.min(values)) < 0 or float(np.max(values)) > limit["none"]:
+        return None
+    words = (
+        f"{name} is {shown(float(np.max(values)))} at its best in {len(values)} evaluations (limit {limit['none']:g})"
+    )
+    return Finding("none", f"{words}: the model gets nothing right on held-out data.", {"best": float(np.max(values))})
+
+
 def _by_value_targets(run: Signals, limit: Limits) -> Finding:
     """A policy's return as its value function is taught it: the first third of the samples beside the last."""
     for name in run.matching("fit_target/*"):
@@ -100,8 +119,8 @@ def _of_two(run: Signals, name: str, limit: Limits) -> bool:
     return bool(words_of(name) & _AREAS) or (bool(words_of(name) & _ACCURACIES) and at_ln2)
 
 
-def _judged(name: str, level: Levels, limit: Limits) -> Finding:
-    surely, way = limit["errors"] * level.error, better(name)
+def _judged(name: str, level: Levels, way: int, limit: Limits) -> Finding:
+    surely = limit["errors"] * level.error
     measured = {"start": level.start, "best": level.best, "end": level.end}
     words = f"{name} {shown(level.start)} at the start, {shown(level.best)} at its best, {shown(level.end)} at the end"
     gained, lost = way * (level.best - level.start), way * (level.best - level.end)
@@ -191,6 +210,14 @@ QUESTION = Question(
             decision="a run that learns anything leaves it; many classes begin far below",
         ),
         Threshold(
+            name="none",
+            value=0.01,
+            unit="of 1",
+            meaning="an accuracy or overlap that stays below this in every evaluation, and does not rise, is nothing",
+            seed="",
+            decision="a model that predicts one class of a hundred gets as much",
+        ),
+        Threshold(
             name="lucky",
             value=2,
             unit="standard errors",
@@ -250,6 +277,17 @@ QUESTION = Question(
             "the learning rate, and a tenth.",
             experiment="Overfit one batch (steadyrun preflight --deep). If that works, the labels or the rate are at "
             "fault; if not, the model or the loss.",
+            may_pass=True,
+        ),
+        Outcome(
+            name="none",
+            answer=SUSPECT,
+            meaning="the model gets next to nothing right on held-out data, from the first evaluation to the last",
+            fix="Evaluate a few training examples with the same code, and look at predictions beside their labels: "
+            "check the numbering of classes, the threshold, the scale of labels and whether the trained weights are "
+            "the ones evaluated.",
+            experiment="Run the evaluation on training examples. If success is next to zero there, the evaluation is "
+            "broken; if not, held-out data is prepared differently.",
             may_pass=True,
         ),
         Outcome(
