@@ -64,6 +64,7 @@ CASES: list[tuple[str, str, Synthetic]] = [
     ("D1.1", "part", log(reward=STEPS / 100, actor_loss=np.where(STEPS < 500, FALLING, NAN))),
     ("D1.1", "part", log(loss=FALLING, val_loss=(STEPS[::50], [2.0] * 8 + [NAN] * 4))),
     ("D1.1", "turned-zero", log(loss=np.where(STEPS < 20, FALLING, 0.0))),
+    ("D1.1", "skipped-only", log(loss=np.where(STEPS < 20, FALLING, 0.0), val_loss=([25, 30, 39], [0.3, 0.2, 0.1]))),
     ("D1.1", "skipped-only", log(loss=np.where(STEPS < 500, FALLING, 0.0))),
     ("D1.1", "non-finite", log(
         loss=by_ten(np.where(STEPS < 500, FALLING, 0.0)), grad_norm=by_ten(np.where(STEPS < 500, NORMS, NAN)),

@@ -107,7 +107,17 @@ def _hidden(run: Signals, limit: Limits, measured: dict[str, float]) -> Finding 
         return None
     step = int(loss.steps[last + 1])
     message = f"the loss is exactly 0 from step {step} on, {shown(before)} before: loggers that filter NaN print it so."
-    return Finding("turned-zero" if before > limit["high"] * first else "skipped-only", message, measured, step)
+    learned = before <= limit["high"] * first or _validates_after(run, step, limit.count("in_a_row"))
+    return Finding("skipped-only" if learned else "turned-zero", message, measured, step)
+
+
+def _validates_after(run: Signals, step: int, enough: int) -> bool:
+    """Whether validation goes on with finite losses: weights that are NaN have none, so the zeros are rounding."""
+    if not run.has("val_loss"):
+        return False
+    held_out = run.raw("val_loss")
+    later = held_out.values[held_out.steps >= step]
+    return len(later) >= enough and bool(np.all(np.isfinite(later)))
 
 
 def _list(steps: object) -> str:
