@@ -189,7 +189,7 @@ def test_a_folder_of_runs_is_listed() -> None:
     chosen = check(".", "--run", "2")
     assert (chosen.exit_code, chosen.stdout) == (0, check("healthy").stdout)
     assert [json.loads(line)["verdict"] for line in check(".", "--json").stdout.splitlines()] == ["fault", "healthy"]
-    for arguments, problem in ((["--run", "3"], "there is no run 3"), (["--junit"], "--junit takes one")):
+    for arguments, problem in ((["--run", "3"], "--run 3 does not exist"), (["--junit"], "--junit takes one")):
         refused = check(".", *arguments)
         assert refused.exit_code == 2
         assert problem in refused.stderr

@@ -61,7 +61,7 @@ def test_json_has_one_object_on_each_line() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["check", "train.log", "--run", "4"], "holds 3 runs: there is no run 4"),
+    (["check", "train.log", "--run", "4"], "holds 3 runs, so --run 4 does not exist"),
     (["check", "train.log", "--junit"], "choose it with --run N"),
     (["check", "train.log", "--after", "train.log"], "holds 3 runs: 1 (steps 0 to 199)"),
     (["import", "train.log", "--run", "4"], "has no run 4. It holds 3 runs: 1 (steps 0 to 199), 2"),

@@ -185,8 +185,8 @@ def test_rows_without_a_usable_step_are_left_out_and_told() -> None:
     rows = packed([(1.0, None, True), (float("nan"), None, True), (1e300, None, True), (2.0, None, True)])
     axis = Axis.of([rows], ROLES, Anomalies())
     assert [part.steps.tolist() for part in axis.place(rows)] == [[1, 2]]
-    assert str(axis.anomalies.oddities["rows whose step is no usable number"]) == (
-        "2 times: rows whose step is no usable number: left out"
+    assert str(axis.anomalies.oddities["rows without a usable step"]) == (
+        "2 times: rows without a usable step: left out"
     )
 
 

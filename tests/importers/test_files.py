@@ -171,7 +171,7 @@ def test_what_was_odd_is_told(tmp_path: Path) -> None:
     odd = "\n".join(looked(written(tmp_path, "run.csv", text)).odd)
     assert "rows that do not have 2 cells (first: line 5): left out" in odd
     assert "numbers larger than any float" in odd
-    assert "cells that are no number in a column of numbers (first: column 'loss'): left out" in odd
+    assert "cells without a number in a column of numbers (first: column 'loss'): left out" in odd
     assert "times the steps go back (first: 3 after 5): kept as a resume, the later points count" in odd
     assert "values given more than once for a step (first: step 2): the last one counts" in odd
 

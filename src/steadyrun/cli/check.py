@@ -144,7 +144,7 @@ def _check_given(given: LogOptions, no_log: bool) -> None:
 
 def _no_run(path: str, count: int, number: int | None) -> LogError:
     runs = "1 run" if count == 1 else f"{count} runs"
-    return LogError(f"{path} holds {runs}: there is no run {number}. Leave --run out to list them.")
+    return LogError(f"{path} holds {runs}, so --run {number} does not exist. Leave --run out to list them.")
 
 
 def _offer_replay(run: Path) -> None:

@@ -253,7 +253,7 @@ def _bounded(packs: Iterable[LogRows], source: Path) -> Iterator[LogRows]:
     for rows in packs:
         count += rows.count
         if count > MOST_ROWS:
-            raise LogError(f"{source} has more than {MOST_ROWS:,} rows: this is no log of a training run")
+            raise LogError(f"{source} has more than {MOST_ROWS:,} rows: it does not look like a training log")
         yield rows
 
 

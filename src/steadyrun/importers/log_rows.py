@@ -126,7 +126,7 @@ def packed(rows: Iterable[Row]) -> Iterator[LogRows]:
         pack.append(row)
         names.update(row)
         if len(names) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
+            raise LogError(f"more than {WIDEST:,} different names: it does not look like a training log")
         if len(pack) >= PACK or len(pack) * len(names) > _CELLS:
             yield _pack(pack)
             pack = []

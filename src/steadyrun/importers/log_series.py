@@ -87,7 +87,7 @@ class Mapped:
         """Names met for the first time."""
         new = [name for name in names if name not in self.series and name not in self._axes()]
         if len(new) + len(self.series) > WIDEST:
-            raise LogError(f"more than {WIDEST:,} different names: this is no log of a training run")
+            raise LogError(f"more than {WIDEST:,} different names: it does not look like a training log")
         late = roles_of(new, {}) if self.series else {}
         for role, name in late.items():
             if role not in self.roles and role not in self.sums and role not in _AXIS:

@@ -140,7 +140,7 @@ class Axis:
         counts = self._counts(rows)
         usable = np.isfinite(counts) & (np.abs(counts) < LARGEST)
         if not np.all(usable):
-            self.anomalies.note("rows whose step is no usable number", "left out", count=int(np.sum(~usable)))
+            self.anomalies.note("rows without a usable step", "left out", count=int(np.sum(~usable)))
         guides = np.flatnonzero(guided(rows, self.guides) & usable)
         counts = np.where(usable, counts, 0.0)
         if self.unit == "step":

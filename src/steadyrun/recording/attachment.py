@@ -52,7 +52,7 @@ def describe_loader(loader: Any) -> dict[str, Any] | None:
     }
 
 
-def loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
+def _loaders_near(frame: FrameType | None) -> list[dict[str, Any]]:
     """The data loaders among the variables of the calling functions, each once; nothing is called, only looked at."""
     loaders: dict[int, dict[str, Any]] = {}
     for caller in islice(callers(frame), _FRAMES):
@@ -92,6 +92,13 @@ class Attachment:
         self._program: Callable[[], tuple[Any, ...]] | None = None
         self.watcher: Watcher | None = None
         self.turn = 0  # counts calls of `step`, so that probes keep their cadence when steps are numbered in strides
+
+    def look_for_loaders(self, frame: FrameType) -> None:
+        """Keep what the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
+        with self._problems.contained("data loaders"):
+            loaders = _loaders_near(frame)
+            if loaders:
+                self._writer.save_manifest(loaders=loaders)
 
     def try_before(self, watched: Watched, preflight: bool | Sequence[Any], loader: Any, on_fault: Any) -> None:
         """Preflight, where it is asked for; raises what ends the run."""

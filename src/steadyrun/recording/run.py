@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from steadyrun.errors import UsageError
@@ -16,7 +16,7 @@ from steadyrun.probes.problems import Problems, say
 from steadyrun.probes.row_queue import ProbeRow
 from steadyrun.probes.scalars import scalar
 from steadyrun.recording import close as closing
-from steadyrun.recording.attachment import Attachment, Watched, loaders_near
+from steadyrun.recording.attachment import Attachment, Watched
 from steadyrun.recording.environment import describe_environment
 from steadyrun.recording.flush import Flusher
 from steadyrun.recording.step_counter import Steps, step_number
@@ -98,7 +98,7 @@ class Run:
         if not self._usable():
             return
         if not self._steps_are_called:
-            self._look_for_loaders(sys._getframe(1))
+            self._attachment.look_for_loaders(sys._getframe(1))
         try:
             self._record_step(loss, batch, class_losses, token_losses, step, batch_index)
         except Exception as problem:
@@ -369,13 +369,6 @@ class Run:
         except Exception as problem:
             self._problems.report(f"a row of {call}", problem, "is left out")
             return None
-
-    def _look_for_loaders(self, frame: FrameType) -> None:
-        """What the loop's data loaders say of themselves: whether they shuffle, how many batches an epoch has."""
-        with self._problems.contained("data loaders"):
-            loaders = loaders_near(frame)
-            if loaders:
-                self._writer.save_manifest(loaders=loaders)
 
     def _put_losses(self, row: ProbeRow, loss: Any, class_losses: Mapping[str, Any] | None) -> None:
         try:

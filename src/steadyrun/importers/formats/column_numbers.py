@@ -58,5 +58,5 @@ def _parse_cells(text: pa.Array, name: str, anomalies: Anomalies) -> pa.Array:
             numbers.append(None)
         others += numbers[-1] is None and cell.lower() not in MISSING
     if others and any(parsed is not None for parsed in numbers):
-        anomalies.note("cells that are no number in a column of numbers", "left out", f"column {name!r}", others)
+        anomalies.note("cells without a number in a column of numbers", "left out", f"column {name!r}", others)
     return pa.array(numbers, pa.float64()).take(encoded.indices)

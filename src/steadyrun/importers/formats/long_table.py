@@ -42,7 +42,7 @@ class Points:
             )
         codes = [self._names.setdefault(name, len(self._names)) for name in names]
         if len(self._names) > WIDEST:
-            raise LogError(f"{self.path}: more than {WIDEST:,} different names: this is no log of a training run")
+            raise LogError(f"{self.path}: more than {WIDEST:,} different names: it does not look like a training log")
         self._parts["name"].append(np.array(codes, float))
         self._parts["value"].append(values)
         for key in _AXES:

@@ -37,11 +37,11 @@ def _opened(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise LogError(f"{path} is no whole Parquet file: {problem}") from problem
+        raise LogError(f"{path} is not a complete Parquet file: {problem}") from problem
     if len(file.schema_arrow) > WIDEST:
-        raise LogError(f"{path} has {len(file.schema_arrow):,} columns: this is no log of a training run")
+        raise LogError(f"{path} has {len(file.schema_arrow):,} columns: it does not look like a training log")
     if file.metadata.num_rows > MOST_ROWS:
-        raise LogError(f"{path} has {file.metadata.num_rows:,} rows: this is no log of a training run")
+        raise LogError(f"{path} has {file.metadata.num_rows:,} rows: it does not look like a training log")
     return file
 
 
@@ -100,7 +100,7 @@ def _batches(file: pq.ParquetFile, names: list[str], path: Path, anomalies: Anom
 
 
 def _names(file: pq.ParquetFile, of_kind: Callable[[pa.DataType], bool]) -> list[str]:
-    """The columns of a kind; of several with one name none, for they cannot be told apart."""
+    """The columns of a kind, without those that share their name with another."""
     counts = Counter(file.schema_arrow.names)
     return [field.name for field in file.schema_arrow if of_kind(field.type) and counts[field.name] == 1]
 

@@ -116,7 +116,7 @@ class Events:
             number = self._number(value.tensor)
             if number is not None:
                 return number
-        self._passed[_KINDS.get(plugin or str(kind), "values that are no numbers")] += 1
+        self._passed[_KINDS.get(plugin or str(kind), "values other than numbers")] += 1
         return None
 
     def _number(self, tensor: Any) -> float | None:

@@ -75,7 +75,7 @@ def layout(path: Path) -> Layout:
             raise LogError(f"{path}, line 1: the first lines are no table (names, then rows with as many cells)")
         raise LogError(f"{path}, line 1: no names of columns; the first line has to name them, such as step,loss")
     if len(table.names) > WIDEST:
-        raise LogError(f"{path}, line 1: {len(table.names):,} columns: this is no log of a training run")
+        raise LogError(f"{path}, line 1: {len(table.names):,} columns: it does not look like a training log")
     return table
 
 
