@@ -52,6 +52,9 @@ def check(
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML: one test case per question.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown for a comment.")] = False,
     go_on: Annotated[bool, typer.Option("--all", help="Go on past the first fault, and list every question.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the whole walk, and every limit of the finding.")
+    ] = False,
     after: Annotated[
         str | None,
         typer.Option(metavar="OLD", help="Say what changed since this earlier run: did the fix work? Implies --all."),
@@ -118,7 +121,7 @@ def check(
             logged = not followed and is_log(run)
             folders = [] if followed else run_folders(run)
             _check_given(replace(given, run=None) if folders else given, not logged and older == after)
-            checking = _Checking(run, form, _limits(assignments or []), go_on, older)
+            checking = _Checking(run, form, _limits(assignments or []), go_on, older, verbose)
             if logged:
                 code = checking.log(given)
             elif folders:
@@ -168,6 +171,7 @@ class _Checking:
     limits: Changes
     go_on: bool
     after: str | None
+    verbose: bool = False
 
     def log(self, given: LogOptions) -> int:
         """Judge every run of a log, or the one that is chosen; the exit code."""
@@ -255,7 +259,7 @@ class _Checking:
         from steadyrun.report.report import check_with
 
         report = check_with(run, self.limits, go_on=self.go_on or self.after is not None)
-        return replace(report, whole=self.go_on)
+        return replace(report, whole=self.go_on, verbose=self.verbose)
 
     def _comparing(self) -> Callable[[Report], Comparison | None]:
         from steadyrun.report.comparison import compare

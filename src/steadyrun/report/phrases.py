@@ -164,6 +164,13 @@ def notes(report: Report) -> list[str]:
     return [f"{title(asked)}: {message(asked)}" for asked in independent(report)]
 
 
+def counts(report: Report) -> str:
+    """How many checks passed, and how many could not be answered or do not apply."""
+    kinds = [asked.answer.kind for asked in report.walk.path]
+    parts = [(PASS, "passed"), (CANNOT_TELL, "not answered"), (NOT_APPLICABLE, "not applicable")]
+    return ", ".join(f"{kinds.count(kind)} {words}" for kind, words in parts if kind in kinds)
+
+
 def quiet(report: Report) -> str:
     """Audits and probes without a finding, in one line; "" where there are none."""
     quiet_ones = [asked for asked in report.walk.path if is_quiet(report, asked)]

@@ -48,6 +48,7 @@ class Report:
     announced: tuple[Announced, ...] = ()  # faults of which the monitor told while the run went on
     incidents: tuple[IncidentCard, ...] = ()
     whole: bool = False  # whether the text has a row for each question that does not apply: `--all`
+    verbose: bool = False  # whether the text has the walk, and everything about a finding
     factory: str = ""  # that builds the program, as the run suggests it
 
     @property

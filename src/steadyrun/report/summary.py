@@ -1,0 +1,155 @@
+"""A report in sections: what was found with its fix, the vital signs, what to type next. Forms only lay them out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from steadyrun.questions.form import FAULT, NOTE, SUSPECT
+from steadyrun.report import phrases
+from steadyrun.report.comparison import Comparison, sentences
+from steadyrun.report.two_sources import WITHOUT_PAGE
+
+if TYPE_CHECKING:
+    from steadyrun.report.report import Report
+    from steadyrun.trees.walker import Asked
+
+LENGTH = 180  # characters of a text in brief: two lines of a terminal with 100 columns
+FINDINGS = 3
+ENTRIES = 2  # of each further list
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and lines of a label and a text. `kind` is the grade or the colour of what it is about."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    kind: str = ""
+
+
+def sections(report: Report, comparison: Comparison | None = None, program: str = "steadyrun") -> list[Section]:
+    """The report from its answer to what to type next; in brief, unless all of it is asked for."""
+    whole = report.verbose or report.whole
+    parts = [
+        *_findings(report, whole),
+        _list("incidents", phrases.happened(report), whole),
+        _list("announced while it ran", phrases.announced(report), whole),
+        _list("noted", _notes(report, whole), whole),
+        _list("not read", list(report.damage), whole),
+        _signs(report),
+        _list("to learn more", phrases.remedies(report), whole),
+        _after(comparison),
+        Section("next", tuple(("", command) for command in _next(report, program, whole))),
+    ]
+    return [_shortened(part, whole) for part in parts if part.title and (part.lines or part.kind)]
+
+
+def answer(report: Report) -> str:
+    """Why the verdict is what it is, if no finding says so."""
+    return phrases.verdict(report).partition(": ")[2]
+
+
+def short(text: str, length: int = LENGTH) -> str:
+    """The first sentences of a text that fit, or the first words."""
+    if len(text) <= length:
+        return text
+    end = text.rfind(". ", 0, length)
+    if end > 0:
+        return text[: end + 1]
+    return text[: text.rfind(" ", 0, length)].rstrip(",;: ") + " …"
+
+
+def _findings(report: Report, whole: bool) -> Iterator[Section]:
+    """The cause to begin with, with all that belongs to it; then what stands beside it."""
+    first = report.headline
+    if first is None:
+        return
+    details = [
+        ("evidence", phrases.message(first)),
+        ("seen on", phrases.likelihood(first).removeprefix("seen on ")),
+        ("to decide", phrases.one_line(first.answer.experiment)),
+        ("fix", phrases.one_line(first.answer.fix)),
+        ("leads to", _one_after_another(phrases.consequences(report), whole)),
+    ]
+    if whole:
+        panel = "" if first.panel is None else f"panel {first.panel}"
+        details += [("measured", phrases.figures(first.answer.measured)), ("drawn on", panel)]
+        details += [("limit", limit) for limit in phrases.limits(first)]
+    yield Section(_what(first), tuple((label, text) for label, text in details if text), first.answer.kind)
+    others = [asked for asked in _others(report) if asked is not first]
+    for asked in others if whole else others[: FINDINGS - 1]:
+        lines = [("evidence", phrases.message(asked)), ("to decide", phrases.one_line(asked.answer.experiment))]
+        lines += [("fix", phrases.one_line(asked.answer.fix))]
+        kept = [line for line in lines if line[1]]
+        yield Section(_what(asked), tuple(kept if whole else kept[:1]), asked.answer.kind)
+    if not whole and len(others) >= FINDINGS:
+        yield Section(f"{len(others) - FINDINGS + 1} more findings", (), NOTE)
+
+
+def _others(report: Report) -> list[Asked]:
+    """Faults that the headline does not explain, and the other suspects; signs have lines of their own."""
+    faults = [asked for asked in report.ranking.beside if asked.answer.kind == FAULT]
+    suspects = [asked for asked in report.suspects if asked.question.code[:1] not in phrases.SIGNS]
+    return [*faults, *suspects]
+
+
+def _what(asked: Asked) -> str:
+    """A finding as a heading, with the code and the step where to look."""
+    where = "" if asked.answer.step is None else f", step {asked.answer.step}"
+    what = phrases.meaning(asked) or phrases.one_line(asked.question.name)
+    return f"{phrases.SYMBOLS[asked.answer.kind]} {what} ({asked.question.code}{where})"
+
+
+def _notes(report: Report, whole: bool) -> list[str]:
+    notes = phrases.independent(report)
+    if whole:
+        return [phrases.advice(asked) for asked in notes]
+    return [f"{phrases.meaning(asked)} ({asked.question.code})" for asked in notes]
+
+
+def _signs(report: Report) -> Section:
+    """Each sign with its number; beside a finding those that are not green, and how many are."""
+    lines = phrases.signs(report)
+    if report.headline is not None and not report.verbose:
+        green = sum(colour == "green" for colour, _ in lines)
+        lines = [line for line in lines if line[0] != "green"]
+        lines += [("green", f"the other {green}" if lines else f"all {green}")] if green else []
+    return Section("vital signs", tuple(lines))
+
+
+def _after(comparison: Comparison | None) -> Section:
+    if comparison is None:
+        return Section("", ())
+    return Section(f"compared with {phrases.one_line(comparison.run)}", tuple(sentences(comparison)))
+
+
+def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
+    """What to type: about the finding, or about the first question that keeps a run from being called healthy."""
+    if report.trial:
+        yield phrases.one_line(f"{program} {report.trial}")
+    codes = [report.headline.question.code] if report.headline is not None else list(report.unanswered[:1])
+    yield from (f"{program} explain {code}" for code in codes if code[:1] not in WITHOUT_PAGE)
+    if report.leaf is not None:
+        mended = report.again or (f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else "")
+        if mended:
+            yield phrases.one_line(f"{program} {mended}")
+    if not whole and report.again == "" and report.command == "check":
+        yield phrases.one_line(f"{program} check {shlex.quote(report.run)} --verbose  # {phrases.counts(report)}")
+
+
+def _list(title: str, texts: list[str], whole: bool) -> Section:
+    kept = texts if whole or len(texts) <= ENTRIES + 1 else [*texts[:ENTRIES], f"and {len(texts) - ENTRIES} more"]
+    return Section(title if kept else "", tuple(("", phrases.one_line(text)) for text in kept))
+
+
+def _one_after_another(texts: list[str], whole: bool) -> str:
+    return "; ".join(texts if whole else texts[:ENTRIES]) + (f"; {len(texts) - ENTRIES} more" if not whole and len(texts) > ENTRIES else "")
+
+
+def _shortened(section: Section, whole: bool) -> Section:
+    if whole or section.title == "next":
+        return section
+    return Section(short(section.title), tuple((label, short(text)) for label, text in section.lines), section.kind)
