@@ -22,9 +22,8 @@ def hostile_report() -> Report:
 
 def test_markdown_leads_with_the_fault_and_its_fix() -> None:
     made = markdown(fault_report())
-    assert made.startswith("### ✗ fault: C3.1 first things at step 12\n\n`runs/a` (finished, last step 99)\n")
-    assert "- **Fix:** Mend it." in made
-    assert "- **Limits:** high 8 nats (changed by the user, 5 before)" in made
+    assert made.startswith("### ✗ fault: `runs/a`\n\nfinished, last step 99\n\n**✗ it is broken (C3.1, step 12)**\n")
+    assert "- **fix:** Mend it." in made
     assert "| C1.1 | first things | ✓ pass | message of C1.1 |" in made
     assert "\n\n<details><summary>The walk</summary>\n\n|" in made
 
@@ -104,7 +103,7 @@ def test_html_is_well_formed_self_contained_and_escaped() -> None:
 
 def test_a_notebook_shows_verdict_fix_and_walk() -> None:
     made = fault_report()._repr_html_()
-    for part in ("✗ fault: C3.1 first things at step 12", "Mend it.", "limit high changed from 5 to 8", "✓ pass"):
+    for part in ("✗ fault", "✗ it is broken (C3.1, step 12)", "Mend it.", "limit high changed from 5 to 8", "✓ pass"):
         assert part in made
 
 

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 from steadyrun.questions.form import CANNOT_TELL, FAULT, NOT_APPLICABLE, NOTE, PASS, SUSPECT, Question
 from steadyrun.report import phrases
-from steadyrun.report.comparison import Comparison, sentences
+from steadyrun.report.comparison import sentences
+from steadyrun.report.summary import Section, answer, sections
 from steadyrun.store.jsonio import jsonable
 
 if TYPE_CHECKING:
@@ -103,21 +104,11 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$&])")
 
 def markdown(report: Report, comparison: Comparison | None = None) -> str:
     """The verdict and the fix first; the whole walk folded away."""
-    head = f"### {phrases.SYMBOLS[report.verdict]} {escaped(phrases.verdict(report))}"
     parts = [
-        [head],
-        [f"{code(report.run)} ({escaped(phrases.standing(report))})"],
-        _signs(report),
-        _leaf(report.headline) if report.headline else [],
-        _list("Follows from it", phrases.consequences(report)),
-        _list("Beside it, not explained by it", phrases.beside(report)),
-        _list("Also suspect", phrases.suspects(report)),
-        _list("Incidents", phrases.happened(report)),
-        _list("Announced while it ran", phrases.announced(report), whole=True),
-        _list("Notes, unusual but no fault", phrases.notes(report)),
-        _list("Could not be read", list(report.damage)),
-        _list("To tell more", phrases.remedies(report)),
-        _after(comparison),
+        [f"### {phrases.with_symbol(report.verdict)}: {code(report.run)}"],
+        [escaped(phrases.standing(report))],
+        [escaped(answer(report))] if report.headline is None else [],
+        *(_section(section) for section in sections(report, comparison)),
         _walk(report),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -141,37 +132,19 @@ def code(text: str) -> str:
     return f"{fence} {safe} {fence}" if longest or not safe.strip() else f"`{safe}`"
 
 
-def _leaf(leaf: Asked) -> list[str]:
-    facts = [
-        ("", escaped(leaf.answer.message)),
-        ("Means", escaped(phrases.meaning(leaf))),
-        ("Measured", escaped(phrases.figures(leaf.answer.measured))),
-        ("Limits", escaped("; ".join(phrases.limits(leaf)))),
-        ("How likely", escaped(phrases.likelihood(leaf))),
-        ("To decide", escaped(leaf.answer.experiment)),
-        ("Fix", escaped(leaf.answer.fix)),
-    ]
-    return [f"- **{name}:** {text}" if name else f"{text}\n" for name, text in facts if text]
-
-
 _DOTS = {"green": "🟢", "amber": "🟡", "red": "🔴", "unknown": "⚪"}
 
 
-def _signs(report: Report) -> list[str]:
-    lines = phrases.signs(report)
-    return ["**Vital signs**\n", *(f"- {_DOTS[colour]} {escaped(line)}" for colour, line in lines)] if lines else []
+def _section(section: Section) -> list[str]:
+    shown = code if section.title == "next" else escaped
+    lines = [f"- {_label(label, '**{}:**')}{shown(text)}" for label, text in section.lines]
+    return [f"**{escaped(section.title)}**\n", *lines]
 
 
-def _list(heading: str, lines: list[str], *, whole: bool = False) -> list[str]:
-    shown = lines if whole else phrases.bounded(lines)
-    return [f"**{heading}**\n", *(f"- {escaped(line)}" for line in shown)] if lines else []
-
-
-def _after(comparison: Comparison | None) -> list[str]:
-    if comparison is None:
-        return []
-    lines = phrases.bounded([f"{symbol} {sentence}" for symbol, sentence in sentences(comparison)])
-    return [f"**Compared with** {code(comparison.run)}\n", *(f"- {escaped(line)}" for line in lines)]
+def _label(label: str, form: str) -> str:
+    """What stands before a line: the dot of a vital sign, the symbol of a change, or a word."""
+    shown = _DOTS.get(label) or (form.format(label) if label.isascii() else label)
+    return f"{shown} " if label else ""
 
 
 def _walk(report: Report) -> list[str]:
@@ -208,20 +181,12 @@ _CELL = 'style="text-align:left;vertical-align:top;padding:2px 10px 2px 0"'
 
 
 def html(report: Report) -> str:
-    """The verdict and the fix, the notes, what is missing; the walk folded away."""
+    """The verdict, the findings and the vital signs; the walk folded away."""
     parts = [
-        f"<p>{_mark(report.verdict, phrases.verdict(report))}<br>"
-        f"<code>{_safe(report.run)}</code> ({escape(phrases.standing(report))})</p>",
-        _html_signs(report),
-        _html_leaf(report.headline) if report.headline else "",
-        _html_list("Follows from it", phrases.consequences(report)),
-        _html_list("Beside it, not explained by it", phrases.beside(report)),
-        _html_list("Also suspect", phrases.suspects(report)),
-        _html_list("Incidents", phrases.happened(report)),
-        _html_list("Announced while it ran", phrases.announced(report), whole=True),
-        _html_list("Notes, unusual but no fault", phrases.notes(report)),
-        _html_list("Could not be read", list(report.damage)),
-        _html_list("To tell more", phrases.remedies(report)),
+        f"<p>{_mark(report.verdict, phrases.word(report.verdict))} <code>{_safe(report.run)}</code> "
+        f"{escape(phrases.standing(report))}</p>",
+        f"<p>{_safe(answer(report))}</p>" if report.headline is None else "",
+        *(_html_section(section) for section in sections(report)),
         _html_walk(report),
     ]
     return f'<div style="line-height:1.4">{"".join(parts)}</div>'
@@ -235,30 +200,10 @@ def _mark(kind: str, text: str) -> str:
     return f'<strong style="color:{_COLOURS[kind]}">{phrases.SYMBOLS[kind]} {_safe(text)}</strong>'
 
 
-def _html_leaf(leaf: Asked) -> str:
-    facts = {
-        "found": leaf.answer.message,
-        "means": phrases.meaning(leaf),
-        "measured": phrases.figures(leaf.answer.measured),
-        "limits": "; ".join(phrases.limits(leaf)),
-        "how likely": phrases.likelihood(leaf),
-        "to decide": leaf.answer.experiment,
-        "fix": leaf.answer.fix,
-    }
-    rows = [f"<tr><td {_CELL}>{name}</td><td {_CELL}>{_safe(text)}</td></tr>" for name, text in facts.items() if text]
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _html_signs(report: Report) -> str:
-    lines = "".join(f"<li>{_DOTS[colour]} {_safe(line)}</li>" for colour, line in phrases.signs(report))
-    return f'<p>Vital signs</p><ul style="list-style:none;padding-left:0">{lines}</ul>' if lines else ""
-
-
-def _html_list(heading: str, lines: list[str], *, whole: bool = False) -> str:
-    if not lines:
-        return ""
-    items = "".join(f"<li>{_safe(line)}</li>" for line in (lines if whole else phrases.bounded(lines)))
-    return f"<p>{heading}</p><ul>{items}</ul>"
+def _html_section(section: Section) -> str:
+    tag = "code" if section.title == "next" else "span"
+    items = (f"<li>{_label(label, '<b>{}:</b>')}<{tag}>{_safe(text)}</{tag}></li>" for label, text in section.lines)
+    return f'<p><b>{_safe(section.title)}</b></p><ul style="list-style:none;padding-left:1em">{"".join(items)}</ul>'
 
 
 def _html_walk(report: Report) -> str:

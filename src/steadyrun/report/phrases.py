@@ -124,16 +124,9 @@ def advice(note: Asked) -> str:
 
 
 def consequences(report: Report) -> list[str]:
-    """What follows from the headline, with what it means."""
-    return [
-        one_line(f"{title(asked)}: {meaning(asked) or asked.answer.message}") for asked in report.ranking.consequences
-    ]
-
-
-def beside(report: Report) -> list[str]:
-    """Faults that the headline does not explain, with what was found."""
-    faults = [asked for asked in report.ranking.beside if asked.answer.kind == FAULT]
-    return [one_line(f"{title(asked)}: {message(asked)}") for asked in faults]
+    """What follows from the headline."""
+    follows = report.ranking.consequences
+    return [one_line(f"{meaning(asked) or asked.answer.message} ({asked.question.code})") for asked in follows]
 
 
 def independent(report: Report) -> list[Asked]:
@@ -148,20 +141,6 @@ def signs(report: Report) -> list[tuple[str, str]]:
     lines = [(sign.colour, one_line(f"{sign.code} {sign.name}: {message(sign.asked)}")) for sign in known]
     unknown = [f"{sign.code} {sign.name}" for sign in report.vital_signs if sign.colour == "unknown"]
     return [*lines, ("unknown", f"not known: {', '.join(unknown)}")] if unknown and known else lines
-
-
-def suspects(report: Report) -> list[str]:
-    """The suspects beside the headline, each with the experiment that decides it."""
-    return [
-        one_line(f"{meaning(asked)} ({asked.question.code}): {message(asked)} To decide: {asked.answer.experiment}")
-        for asked in report.suspects
-        if asked is not report.headline and asked.question.code[:1] not in SIGNS
-    ]
-
-
-def notes(report: Report) -> list[str]:
-    """The same, with what was found."""
-    return [f"{title(asked)}: {message(asked)}" for asked in independent(report)]
 
 
 def counts(report: Report) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from steadyrun.questions.form import FAULT, NOTE, SUSPECT
+from steadyrun.questions.form import FAULT, NOTE
 from steadyrun.report import phrases
 from steadyrun.report.comparison import Comparison, sentences
 from steadyrun.report.two_sources import WITHOUT_PAGE
@@ -35,7 +35,7 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
     whole = report.verbose or report.whole
     parts = [
         *_findings(report, whole),
-        _list("incidents", phrases.happened(report), whole),
+        _incidents(report, whole),
         _list("announced while it ran", phrases.announced(report), whole),
         _list("noted", _notes(report, whole), whole),
         _list("not read", list(report.damage), whole),
@@ -49,7 +49,8 @@ def sections(report: Report, comparison: Comparison | None = None, program: str 
 
 def answer(report: Report) -> str:
     """Why the verdict is what it is, if no finding says so."""
-    return phrases.verdict(report).partition(": ")[2]
+    text = phrases.verdict(report).partition(": ")[2]
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def short(text: str, length: int = LENGTH) -> str:
@@ -72,19 +73,20 @@ def _findings(report: Report, whole: bool) -> Iterator[Section]:
         ("seen on", phrases.likelihood(first).removeprefix("seen on ")),
         ("to decide", phrases.one_line(first.answer.experiment)),
         ("fix", phrases.one_line(first.answer.fix)),
-        ("leads to", _one_after_another(phrases.consequences(report), whole)),
+        ("leads to", "; ".join(_few(phrases.consequences(report), whole))),
     ]
     if whole:
         panel = "" if first.panel is None else f"panel {first.panel}"
         details += [("measured", phrases.figures(first.answer.measured)), ("drawn on", panel)]
         details += [("limit", limit) for limit in phrases.limits(first)]
-    yield Section(_what(first), tuple((label, text) for label, text in details if text), first.answer.kind)
+    yield Section(_what(first, whole), tuple((label, text) for label, text in details if text), first.answer.kind)
     others = [asked for asked in _others(report) if asked is not first]
     for asked in others if whole else others[: FINDINGS - 1]:
         lines = [("evidence", phrases.message(asked)), ("to decide", phrases.one_line(asked.answer.experiment))]
         lines += [("fix", phrases.one_line(asked.answer.fix))]
-        kept = [line for line in lines if line[1]]
-        yield Section(_what(asked), tuple(kept if whole else kept[:1]), asked.answer.kind)
+        if not whole:
+            lines = [(label, short(text, LENGTH // 2)) for label, text in lines[:1]]
+        yield Section(_what(asked, whole), tuple(line for line in lines if line[1]), asked.answer.kind)
     if not whole and len(others) >= FINDINGS:
         yield Section(f"{len(others) - FINDINGS + 1} more findings", (), NOTE)
 
@@ -96,11 +98,23 @@ def _others(report: Report) -> list[Asked]:
     return [*faults, *suspects]
 
 
-def _what(asked: Asked) -> str:
+def _what(asked: Asked, whole: bool) -> str:
     """A finding as a heading, with the code and the step where to look."""
     where = "" if asked.answer.step is None else f", step {asked.answer.step}"
-    what = phrases.meaning(asked) or phrases.one_line(asked.question.name)
-    return f"{phrases.SYMBOLS[asked.answer.kind]} {what} ({asked.question.code}{where})"
+    what = phrases.meaning(asked) or asked.question.name
+    found = f"{what if whole else short(what)} ({asked.question.code}{where})"
+    return phrases.one_line(f"{phrases.SYMBOLS[asked.answer.kind]} {found}")
+
+
+def _incidents(report: Report, whole: bool) -> Section:
+    """What happened at which step; in brief, the cause instead of the circumstances if one is proved."""
+    if whole:
+        return _list("incidents", phrases.happened(report), whole)
+    texts = [
+        f"step {each.step}, {each.kind}: " + (f"proved by replay: {each.cause}" if each.proved else each.why)
+        for each in report.incidents
+    ]
+    return _list("incidents", texts, whole)
 
 
 def _notes(report: Report, whole: bool) -> list[str]:
@@ -131,9 +145,11 @@ def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
     if report.trial:
         yield phrases.one_line(f"{program} {report.trial}")
     codes = [report.headline.question.code] if report.headline is not None else list(report.unanswered[:1])
-    yield from (f"{program} explain {code}" for code in codes if code[:1] not in WITHOUT_PAGE)
+    yield from (phrases.one_line(f"{program} explain {code}") for code in codes if code[:1] not in WITHOUT_PAGE)
     if report.leaf is not None:
-        mended = report.again or (f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else "")
+        mended = report.again or (
+            f"check NEW_RUN --after {shlex.quote(report.run)}" if report.command == "check" else ""
+        )
         if mended:
             yield phrases.one_line(f"{program} {mended}")
     if not whole and report.again == "" and report.command == "check":
@@ -141,15 +157,16 @@ def _next(report: Report, program: str, whole: bool) -> Iterator[str]:
 
 
 def _list(title: str, texts: list[str], whole: bool) -> Section:
-    kept = texts if whole or len(texts) <= ENTRIES + 1 else [*texts[:ENTRIES], f"and {len(texts) - ENTRIES} more"]
+    kept = _few(texts, whole)
     return Section(title if kept else "", tuple(("", phrases.one_line(text)) for text in kept))
 
 
-def _one_after_another(texts: list[str], whole: bool) -> str:
-    return "; ".join(texts if whole else texts[:ENTRIES]) + (f"; {len(texts) - ENTRIES} more" if not whole and len(texts) > ENTRIES else "")
+def _few(texts: list[str], whole: bool) -> list[str]:
+    rest = len(texts) - ENTRIES
+    return texts if whole or rest <= 1 else [*texts[:ENTRIES], f"{rest} more"]
 
 
 def _shortened(section: Section, whole: bool) -> Section:
     if whole or section.title == "next":
         return section
-    return Section(short(section.title), tuple((label, short(text)) for label, text in section.lines), section.kind)
+    return Section(section.title, tuple((label, short(text)) for label, text in section.lines), section.kind)

@@ -41,7 +41,7 @@ def show(console: Console, report: Report, comparison: Comparison | None = None,
     if report.verbose or report.whole:
         console.print(_path(report))
     if report.headline is None:
-        console.print(Text(answer(report).capitalize(), _STYLES[report.verdict]))
+        console.print(Text(answer(report)))
     for section in sections(report, comparison, program):
         console.print(Text(section.title, _STYLES.get(section.kind, "bold")), soft_wrap=section.title == "next")
         for label, text in section.lines:
