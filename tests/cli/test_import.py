@@ -95,7 +95,7 @@ def test_what_is_declared_is_the_runs_config() -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     (["nothing.log"], "nothing.log does not exist"),
     (["train.log", "--format", "nope"], "there is no format 'nope'"),
-    (["train.log", "--format", "parquet"], "no whole Parquet file"),
+    (["train.log", "--format", "parquet"], "not a complete Parquet file"),
     (["train.log", "--map", "los=loss"], "there is no such role. Roles are step, epoch, time, loss"),
     (["train.log", "--map", "loss=nope"], "the log has no series of that name. It has 'iter', 'loss'"),
     (["train.log", "--map", "loss"], "--map loss: it has no form NAME=VALUE"),
@@ -310,7 +310,7 @@ def test_check_reads_a_log_as_import_does() -> None:
     (["train.log", "--map", "loss"], "--map loss: it has no form NAME=VALUE"),
     (["train.log", "--declare", "=3"], "--declare =3: it has no form NAME=VALUE"),
     (["train.log", "--format", "wandb-csv"], "has no run in it that reads as CSV export"),
-    (["train.log", "--format", "parquet"], "no whole Parquet file"),
+    (["train.log", "--format", "parquet"], "not a complete Parquet file"),
     (["binary.log"], "--format"),
     (["names.csv"], "--map loss=NAME"),
     (["folder"], "folder is not a run directory, and no file in it is recognised as a log"),
